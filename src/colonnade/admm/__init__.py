@@ -1,0 +1,1 @@
+"""The ADMM steps of the coordinator: prox (z), dual, heads, residuals, stopping."""

@@ -1,0 +1,62 @@
+"""When to stop, and why: every rule returns its reason in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import Field
+
+from colonnade.config import Settings
+
+
+class Stopping(Settings):
+    """The paper's rule: stop when the score fell well below its best, or no longer rises."""
+
+    drop: float = Field(0.02, gt=0, description="stop when the validation score is this far below its best")
+    grace: int = Field(10, ge=0, description="evaluations before the drop rule applies: early rounds wander")
+    patience: int = Field(0, ge=0, description="stop after this many evaluations without a rise; 0: never")
+    rise: float = Field(0.0, ge=0, description="what counts as a rise for patience")
+
+
+@dataclass
+class Watch:
+    """The score so far: best value, its round, and how long ago it last rose."""
+
+    rules: Stopping
+    best: float = float("-inf")
+    best_round: int = -1
+    seen: int = 0
+    last_rise: int = 0
+    reference: float = float("-inf")  # the best at the last rise that counted
+
+    def see(self, score: float, number: int) -> tuple[bool, str | None]:
+        """(is it the best so far, the reason to stop or None)."""
+        self.seen += 1
+        better = score > self.best
+        if better:
+            self.best, self.best_round = score, number
+        if score > self.reference + self.rules.rise:
+            self.reference, self.last_rise = score, self.seen
+        return better, self._reason(score)
+
+    def _reason(self, score: float) -> str | None:
+        rules = self.rules
+        if self.seen > rules.grace and score < self.best - rules.drop:
+            return (
+                f"validation score {score:.4f} fell more than {rules.drop:g} below its best {self.best:.4f} "
+                f"(round {self.best_round})"
+            )
+        if rules.patience and self.seen - self.last_rise >= rules.patience:
+            return f"converged: no rise in {rules.patience} evaluations (best {self.best:.4f}, round {self.best_round})"
+        return None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values (an untouched watch has no best yet)."""
+        values = {k: v for k, v in vars(self).items() if k != "rules"}
+        return {k: None if v == float("-inf") else v for k, v in values.items()}
+
+    def load(self, values: dict[str, Any]) -> None:
+        """The inverse of `to_json`."""
+        for name, value in values.items():
+            setattr(self, name, float("-inf") if value is None else value)

@@ -1,0 +1,104 @@
+"""Accuracy benchmarks: the same job with several seeds; accuracy, and rounds and bytes until a given one."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+
+from colonnade.bench.catalogue import Bench
+from colonnade.bench.settings import Options, Say
+from colonnade.fit import Progress, Watcher
+from colonnade.job import read_job
+from colonnade.run import Run
+from colonnade.wire.traffic import Traffic
+
+MB = 1e6
+SAY_EVERY = 5.0  # seconds between lines of progress
+
+
+def run_accuracy(bench: Bench, options: Options, say: Say) -> dict[str, float | None]:
+    """Train with seeds 0 to n - 1 on the same rows and summarise."""
+    tables = {key: dict(value) for key, value in bench.tables.items()}
+    if options.data_dir is not None:
+        tables.setdefault("data", {})["data_dir"] = str(options.data_dir)
+    if options.device is not None:
+        tables.setdefault("training", {})["device"] = options.device
+    jobs = [read_job(tables, seed=seed) for seed in range(options.seeds)]
+    federation = jobs[0].federation()
+    runs = [job.fit(federation, watch=_watcher(seed, say)) for seed, job in enumerate(jobs)]
+    return summarise(runs, bench.reach)
+
+
+def summarise(runs: Sequence[Run], reach: float | None) -> dict[str, float | None]:
+    """The results of one or more runs of the same job; scores in per cent."""
+    tests = [_percent(run.result["test_score"]) for run in runs]
+    results = {
+        "test_accuracy": _mean(tests),
+        "test_accuracy_std": _over(tests, lambda known: statistics.stdev(known) if len(known) > 1 else 0.0),
+        "validation_accuracy": _mean([_percent(run.result["validation_score"]) for run in runs]),
+    }
+    if reach is not None:
+        first = [rounds_to(run, reach) for run in runs]
+        reached = list(zip(runs, first, strict=True))
+        results |= {
+            f"rounds_to_{reach:g}": _mean(first),
+            f"rounds_to_{reach:g}_worst": _over(first, max),
+            f"mb_to_{reach:g}": _mean([bytes_to(run.traffic, n) / MB if n else None for run, n in reached]),
+            f"mb_to_{reach:g}_multicast": _mean(
+                [bytes_to(run.traffic, n, multicast=True) / MB if n else None for run, n in reached]
+            ),
+        }
+    results["rounds"] = _mean([run.result["rounds"] for run in runs])
+    results["seconds"] = _mean([run.result["seconds"] for run in runs])
+    return results
+
+
+def rounds_to(run: Run, reach: float) -> int | None:
+    """The first round after which the validation score is at least `reach` per cent; None if none is."""
+    for record in run.history:
+        if "score" in record and 100 * record["score"] >= reach:
+            return int(record["round"])
+    return None
+
+
+def bytes_to(traffic: Traffic, rounds: int, *, multicast: bool = False) -> int:
+    """Training bytes of all parties, both directions, that the model after `rounds` rounds has used.
+
+    That is exchanges 1 to `rounds`, and of the next one only what goes down: it carries the last reply,
+    from which the parties learn before they are evaluated. What they then upload belongs to the round after.
+    """
+    total = 0
+    for record in traffic.rounds:
+        if record.number <= rounds + 1:
+            total += record.multicast_down if multicast else int(record.down.sum())
+        if record.number <= rounds:
+            total += int(record.up.sum())
+    return total
+
+
+def _percent(score: float | None) -> float | None:
+    return None if score is None else 100 * score
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    return _over(values, statistics.fmean)
+
+
+def _over(values: Sequence[float | None], summary: Callable[[list[float]], float]) -> float | None:
+    """A summary of all runs; None if one of them has no value, because the others do not speak for it."""
+    known = [value for value in values if value is not None]
+    return summary(known) if len(known) == len(values) else None
+
+
+def _watcher(seed: int, say: Say) -> Watcher:
+    last = time.monotonic()
+
+    def watch(progress: Progress) -> None:
+        nonlocal last
+        if time.monotonic() - last >= SAY_EVERY or progress.round == progress.rounds:
+            last = time.monotonic()
+            best = "" if progress.best is None else f", best validation accuracy {100 * progress.best:.2f} %"
+            say(f"seed {seed}: round {progress.round} of {progress.rounds}{best}")
+
+    return watch

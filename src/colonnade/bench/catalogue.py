@@ -1,0 +1,119 @@
+"""The benchmarks there are: one TOML per figure in a folder called `benchmarks`.
+
+title = "what is measured, in one line"
+kind = "accuracy"                        # or "speed"
+reach = 96.0                             # accuracy: also report rounds and bytes until this many per cent
+[targets]                                # or [targets.cpu] and [targets.cuda], where they differ
+test_accuracy = { at_least = 97.8 }
+[data] [method] [model] [training]       # accuracy: the job, as any configuration file has it
+[speed]                                  # speed: sizes and repetitions
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from colonnade.config import Settings, build, read_toml
+from colonnade.errors import ConfigError
+
+CHECKOUT = Path(__file__).parents[3]  # where the sources lie, if this is not an installed package
+DEVICES = ("cpu", "cuda")
+
+
+class Limit(Settings):
+    """What a result must be: at least, or at most, a number."""
+
+    at_least: float | None = None
+    at_most: float | None = None
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> Limit:
+        if (self.at_least is None) == (self.at_most is None):
+            raise ValueError("wanted either at_least or at_most")
+        return self
+
+    def holds(self, value: float | None) -> bool:
+        """Whether the result is good enough; one that could not be measured is not."""
+        if value is None:
+            return False
+        return value >= self.at_least if self.at_least is not None else value <= (self.at_most or 0.0)
+
+    def to_json(self) -> dict[str, float]:
+        """{"at_least": number} or {"at_most": number}."""
+        return {key: value for key, value in self.model_dump().items() if value is not None}
+
+    def __str__(self) -> str:
+        return f">= {self.at_least:g}" if self.at_least is not None else f"<= {self.at_most:g}"
+
+
+class _Head(Settings):
+    """The part of the file that is about the benchmark; the rest says what to run."""
+
+    title: str
+    kind: Literal["accuracy", "speed"]
+    reach: float | None = Field(None, gt=0, le=100, description="accuracy in %: rounds and bytes to get there")
+    targets: dict[str, Any] = {}
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One figure: what to run, and what it must show."""
+
+    name: str
+    title: str
+    kind: Literal["accuracy", "speed"]
+    reach: float | None
+    targets: Mapping[str, Mapping[str, Limit]]  # by device type, then by result
+    tables: Mapping[str, Any] = field(repr=False)  # what is left of the file: what to run
+
+    def limits(self, device: str) -> dict[str, Limit]:
+        """The targets that hold on a device such as "cuda:0"."""
+        return dict(self.targets.get(device.split(":")[0], {}))
+
+
+def folder() -> Path:
+    """The folder of the benchmarks: `benchmarks` here, else that of the source checkout."""
+    places = (Path("benchmarks"), CHECKOUT / "benchmarks")
+    for place in places:
+        if any(place.glob("*.toml")):
+            return place
+    raise ConfigError("no folder `benchmarks` with TOML files here; run this in a checkout of the sources")
+
+
+def names() -> list[str]:
+    """Every benchmark, by name."""
+    return sorted(path.stem for path in folder().glob("*.toml"))
+
+
+def find(name: str) -> Bench:
+    """The benchmark of this name."""
+    known = names()
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
+        raise ConfigError(f"no benchmark called {name!r}; {hint}")
+    return read_bench(name, read_toml(folder() / f"{name}.toml"))
+
+
+def read_bench(name: str, tables: Mapping[str, Any]) -> Bench:
+    """A benchmark from the tables of its file."""
+    about = {key: value for key, value in tables.items() if key in _Head.model_fields}
+    head = build(_Head, about, f"benchmark {name}")
+    by_device = head.targets.keys() & set(DEVICES)
+    targets = head.targets if by_device else dict.fromkeys(DEVICES, head.targets)
+    limits = {device: _limits(name, targets.get(device, {})) for device in DEVICES}
+    rest = {key: value for key, value in tables.items() if key not in about}
+    return Bench(name, head.title, head.kind, head.reach, limits, rest)
+
+
+def _limits(name: str, targets: Mapping[str, Any]) -> dict[str, Limit]:
+    wrong = next((key for key, value in targets.items() if not isinstance(value, Mapping)), None)
+    if wrong is not None:
+        raise ConfigError(f"benchmark {name}: target {wrong!r} wants {{ at_least = X }} or {{ at_most = X }}")
+    return {key: build(Limit, value, f"benchmark {name}: target {key}") for key, value in targets.items()}

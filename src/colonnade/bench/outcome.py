@@ -1,0 +1,137 @@
+"""What a benchmark showed: results beside their targets, on which machine, from which commit."""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from colonnade.bench.catalogue import CHECKOUT, Limit
+from colonnade.errors import ConfigError
+
+DIGITS = 6  # significant digits of a result
+
+
+@dataclass(frozen=True)
+class Line:
+    """One result as people read it."""
+
+    key: str
+    result: float | None
+    target: Limit | None
+
+    @property
+    def ok(self) -> bool | None:
+        """Whether the target is met; None where there is none."""
+        return None if self.target is None else self.target.holds(self.result)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Results, targets and where they were measured."""
+
+    bench: str
+    results: Mapping[str, float]
+    targets: Mapping[str, Limit]
+    machine: Mapping[str, Any]
+    commit: str
+
+    @property
+    def passed(self) -> bool:
+        """Every target is met."""
+        return all(limit.holds(self.results.get(key)) for key, limit in self.targets.items())
+
+    def lines(self) -> list[Line]:
+        """Every result and every target, those with a target first."""
+        keys = [*self.targets, *(key for key in self.results if key not in self.targets)]
+        return [Line(key, self.results.get(key), self.targets.get(key)) for key in keys]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values: what `--json` prints and `--out` writes."""
+        return {
+            "bench": self.bench,
+            "results": dict(self.results),
+            "targets": {key: limit.to_json() for key, limit in self.targets.items()},
+            "passed": self.passed,
+            "machine": dict(self.machine),
+            "commit": self.commit,
+        }
+
+
+def tidy(results: Mapping[str, float | None]) -> dict[str, float]:
+    """Results with a few digits; what could not be measured is left out (and fails its target)."""
+    known = {key: value for key, value in results.items() if value is not None and math.isfinite(value)}
+    return {key: float(f"{value:.{DIGITS}g}") for key, value in known.items()}
+
+
+def check_out(path: Path) -> None:
+    """Refuse a place that cannot be written before hours are spent on what should go there."""
+    if path.is_dir() or not path.resolve().parent.is_dir():
+        raise ConfigError(f"--out {str(path)!r}: wanted a file in a folder that exists")
+
+
+def write(outcome: Outcome, path: Path) -> None:
+    """The outcome as a JSON file, whole or not at all."""
+    beside = path.with_name(path.name + ".part")
+    beside.write_text(json.dumps(outcome.to_json(), indent=2) + "\n", encoding="utf-8")
+    beside.replace(path)
+
+
+def machine(device: str) -> dict[str, Any]:
+    """What was measured on; no names of hosts or folders."""
+    gpu = torch.cuda.get_device_name(torch.device(device)) if device.startswith("cuda") else None
+    return {
+        "cpu": _cpu(),
+        "cores": torch.get_num_threads(),  # those that were used
+        "memory_gb": _memory_gb(),
+        "gpu": gpu,
+        "device": device,
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+    }
+
+
+def _cpu() -> str:
+    for line in _read("/proc/cpuinfo").splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _memory_gb() -> float | None:
+    for line in _read("/proc/meminfo").splitlines():
+        if line.startswith("MemTotal"):
+            return round(int(line.split()[1]) * 1024 / 1e9, 1)
+    return None
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError:  # not Linux
+        return ""
+
+
+def commit(root: Path = CHECKOUT) -> str:
+    """The commit of the checkout, "-dirty" if sources or benchmarks differ from it, "unknown" outside git."""
+    top = _git(root, "rev-parse", "--show-toplevel")
+    head = _git(root, "rev-parse", "--verify", "HEAD")
+    if not head or not top or Path(top).resolve() != root.resolve():  # an installed package inside another checkout
+        return "unknown"
+    changed = _git(root, "status", "--porcelain", "--", "src", "benchmarks", ":!benchmarks/results")
+    return head + ("-dirty" if changed else "")
+
+
+def _git(root: Path, *words: str) -> str:
+    try:
+        done = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return done.stdout.strip()

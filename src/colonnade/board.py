@@ -1,0 +1,33 @@
+"""Board: what was last heard from whom, row by row.
+
+Only kept where somebody may be silent; it costs N x d numbers per party. A party keeps the
+mirror image (what it last said), so both sides agree on the own part of a silent party.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from colonnade.models.schema import Schema
+
+
+class Board:
+    """Remembered releases of some parties by row number; zero before the first."""
+
+    def __init__(self, schema: Schema, parties: int, agreed: Mapping[str, int]) -> None:
+        self.values: dict[str, Tensor] = {  # name -> (P, N, width)
+            name: schema.zeros(parties, schema.rows, width) for name, width in agreed.items()
+        }
+
+    def remember(self, places: Sequence[int], rows: Tensor, said: Mapping[str, Tensor]) -> None:
+        """Write what the parties at `places` said about `rows`."""
+        at = torch.tensor(list(places), device=rows.device)[:, None]
+        for name, value in said.items():
+            self.values[name][at, rows[None, :]] = value
+
+    def recall(self, rows: Tensor) -> dict[str, Tensor]:
+        """The last word of every party on `rows`, (P, B, width)."""
+        return {name: value[:, rows] for name, value in self.values.items()}

@@ -1,0 +1,106 @@
+"""Checkpoints: what a run is, committed exchange by exchange, and put back after a kill."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from colonnade.federation import Federation
+from colonnade.store import Store
+from colonnade.wire.traffic import Traffic
+
+if TYPE_CHECKING:
+    from colonnade.fit import Trainer
+
+
+def describe(trainer: Trainer) -> dict[str, Any]:
+    """What the run is: enough to open it again."""
+    f, s = trainer.federation, trainer.federation.split
+    method = trainer.coordinator.method
+    about = {
+        "federation": f.name,
+        "parties": [{"name": p.name, "shape": list(p.columns.shape[1:])} for p in f.parties],
+        "groups": [list(g.parties) for g in trainer.coordinator.schema.groups],
+        "task": f.task.value,
+        "outputs": f.outputs,
+        "rows": {"train": len(s.train), "validation": len(s.validation), "test": len(s.test)},
+        "engine": trainer.engine.name,
+        "ways": list(trainer.engine.ways),
+        "machine": {
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "device": str(trainer.coordinator.schema.device),
+            "threads": torch.get_num_threads(),
+        },
+    }
+    return {
+        "id": trainer.id,
+        "method": {"name": method.name, "settings": method.model_dump()},
+        "training": trainer.training.model_dump(),
+        "model": trainer.model.model_dump(),
+        "own_encoders": trainer.encoders is not None,
+        "data": fingerprint(f),
+        "ways": list(trainer.engine.ways),
+        "config": trainer.config,
+        "about": about,
+    }
+
+
+def commit(trainer: Trainer, store: Store) -> None:
+    """Write the state after the last exchange, and what it added, in one transaction."""
+    c, written = trainer.coordinator, trainer.written
+    tensors = {f"coordinator/{k}": v for k, v in c.tensors().items()}
+    tensors |= {f"engine/{k}": v for k, v in trainer.engine.tensors().items()}
+    store.commit(
+        {**c.facts(), "seconds": trainer.seconds, "diverged": trainer.diverged},
+        tensors,
+        history=c.history[written["history"] :],
+        traffic=c.traffic.to_json(written["traffic"]),
+        ledger=trainer.ledger.since(written["ledger"]),
+    )
+    _mark_written(trainer)
+
+
+def restore(trainer: Trainer, store: Store) -> None:
+    """Go on from the last commit, if there is one."""
+    saved = store.snapshot()
+    if saved is None:
+        return
+
+    def part(prefix: str) -> dict[str, Tensor]:
+        return {k.removeprefix(prefix): v for k, v in saved.tensors.items() if k.startswith(prefix)}
+
+    c = trainer.coordinator
+    c.restore(part("coordinator/"), saved.facts)
+    c.history = saved.history
+    c.traffic = Traffic.from_json(c.schema.parties, saved.traffic)
+    trainer.engine.restore(part("engine/"))
+    for release in saved.ledger:
+        trainer.ledger.record(release)
+    trainer.seconds, trainer.diverged = saved.facts["seconds"], saved.facts["diverged"]
+    _mark_written(trainer)
+
+
+def _mark_written(trainer: Trainer) -> None:
+    c = trainer.coordinator
+    trainer.written = {"history": len(c.history), "traffic": len(c.traffic.rounds), "ledger": len(trainer.ledger)}
+
+
+def fingerprint(federation: Federation) -> str:
+    """SHA-256 over all columns, labels and the split: resuming on other data is refused."""
+    digest = hashlib.sha256()
+    split = federation.split
+    for name, tensor in [
+        *((p.name, p.columns) for p in federation.parties),
+        ("labels", federation.labels),
+        ("train", split.train),
+        ("validation", split.validation),
+        ("test", split.test),
+    ]:
+        digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
+        digest.update(tensor.detach().cpu().contiguous().numpy().data)
+    return digest.hexdigest()

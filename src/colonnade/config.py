@@ -1,0 +1,90 @@
+"""Settings: default, range and meaning declared once, read from TOML, checked with a hint.
+
+Every settings class is a frozen pydantic model. The same declaration is the Python
+constructor, the TOML section, the `--set` option and the line in the report.
+"""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from colonnade.errors import ConfigError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:  # Python 3.10 has no TOML reader of its own
+    import tomli as tomllib
+
+
+class Settings(BaseModel):
+    """Base of all settings: frozen, unknown keys refused with the nearest known one."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+
+S = TypeVar("S", bound=BaseModel)
+
+
+def build(kind: type[S], values: Mapping[str, Any], section: str) -> S:
+    """`kind(**values)`, with one clear sentence instead of a validation report."""
+    try:
+        return kind(**values)
+    except ValidationError as error:
+        raise ConfigError(_sentence(error, kind, section)) from None
+
+
+def _sentence(error: ValidationError, kind: type[BaseModel], section: str) -> str:
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"]) or section
+    if first["type"] == "extra_forbidden":
+        return unknown_key(where, list(kind.model_fields), section)
+    got = first.get("input")
+    wanted = first["msg"][0].lower() + first["msg"][1:]
+    return f"[{section}] {where} = {got!r} is not valid: {wanted}"
+
+
+def unknown_key(key: str, known: list[str], section: str) -> str:
+    """The sentence for a key nobody declared, with the nearest declared one."""
+    close = difflib.get_close_matches(key.rsplit(".", 1)[-1], known, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"known keys: {', '.join(sorted(known))}"
+    return f"unknown key {key!r} in [{section}]; {hint}"
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file, or one sentence about why not."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"configuration file {str(path)!r} does not exist") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"configuration file {str(path)!r} cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from None
+
+
+def with_overrides(tables: Mapping[str, Any], overrides: list[str]) -> dict[str, Any]:
+    """Apply `section.key=value` overrides; values are read as TOML, else taken as text."""
+    result: dict[str, Any] = {k: dict(v) if isinstance(v, Mapping) else v for k, v in tables.items()}
+    for item in overrides:
+        name, equals, text = item.partition("=")
+        parts = name.strip().split(".")
+        if not equals or len(parts) < 2 or not all(parts):
+            raise ConfigError(f"--set {item!r}: wanted section.key=value, e.g. --set training.rounds=20")
+        try:
+            value: Any = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = text.strip()
+        table: dict[str, Any] = result
+        for part in parts[:-1]:
+            inner = table.setdefault(part, {})
+            if not isinstance(inner, dict):
+                raise ConfigError(f"--set {item!r}: {part!r} is a value, not a section")
+            table = inner
+        table[parts[-1]] = value
+    return result

@@ -1,0 +1,31 @@
+"""Libraries that only some users install, imported when first needed.
+
+A missing one is answered with the command that installs it, never with a bare ImportError.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from colonnade.errors import DataError
+
+
+def need(module: str, *, extra: str, purpose: str) -> Any:
+    """Import an optional library.
+
+    Args:
+        module: the dotted name to import.
+        extra: the extra of `colonnade` that installs it.
+        purpose: what it is needed for, as the beginning of a sentence.
+
+    Raises:
+        DataError: it is not installed.
+    """
+    try:
+        return import_module(module)
+    except ImportError:
+        library = module.partition(".")[0]
+        raise DataError(
+            f"{purpose} needs {library}, which is not installed; run: pip install colonnade[{extra}]"
+        ) from None

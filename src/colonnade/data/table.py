@@ -1,0 +1,239 @@
+"""Tables of different owners, joined on an id, as one Federation.
+
+Behind `Federation.from_tables`. Rows are matched only by id, or only by position when no id is named;
+whatever would make a match doubtful (an id twice, no id, labels whose order cannot be checked) is refused,
+because a wrong join trains without complaint and is found months later.
+"""
+
+from __future__ import annotations
+
+import difflib
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from colonnade.data.extras import need
+from colonnade.data.preprocess import encode, encode_labels, listed
+from colonnade.errors import DataError, MissingData, RowsDisagree
+from colonnade.federation import Federation, RowSplit, Task
+
+FRAMES = ("__dataframe__", "__arrow_c_stream__")  # what data frames of any library offer
+SEPARATORS = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t"}
+
+
+def join_tables(
+    tables: Mapping[str, Any],
+    *,
+    labels: Any,
+    id: str | None = None,
+    task: Task | str | None = None,
+    split: RowSplit | None = None,
+    name: str = "federation",
+) -> Federation:
+    """Join the parties' tables and encode each party's columns on its own.
+
+    Rows keep the order of the first table; ids that not every table has are left out. A party whose only
+    column was the label takes part in the join but holds no columns afterwards.
+
+    Args:
+        tables: one data frame per party: pandas, or anything pandas can read.
+        labels: a column name found in exactly one table; or a frame with the id and one label column; or an
+            array aligned by position (with `id`, only if all tables list the same ids in the same order).
+            Text classes are numbered in sorted order.
+        id: the column to join on; without it all tables must have the same rows in the same order.
+        task: what the labels are; guessed from the labels if None.
+        split: rows of the joined table; a random split if None.
+        name: the federation's name.
+
+    Raises:
+        DataError: a table, column or label is not usable; the message names it.
+        RowsDisagree: the tables share no id, or cannot be matched by position.
+    """
+    frames = {str(party): _frame(f"party {party!r}", table, id) for party, table in tables.items()}
+    if not frames:
+        raise DataError("a federation needs at least one table; got none")
+    for party, frame in frames.items():
+        if not set(frame.columns) - {id}:
+            raise DataError(f"party {party!r} has no columns besides the id {id!r}; leave that table out")
+    frames, target = _take_labels(frames, labels, id)
+    ids: tuple[str, ...] = ()
+    if id is None:
+        _check_lengths({**_named(frames), "the labels": target})
+    else:
+        frames, target, ids = _match(frames, target, id)
+    y = encode_labels(target, Task(task) if task is not None else None)
+    # Checks labels and split before any statistic is taken from training rows.
+    agreed = Federation.from_arrays({"rows": torch.zeros(len(y), 1)}, y, task=task, split=split)
+    columns = {party: encode(party, f, agreed.split.train) for party, f in frames.items() if len(f.columns)}
+    if not columns:
+        raise DataError("no party has columns left besides the labels; a federation needs at least one")
+    return Federation.from_arrays(columns, y, task=agreed.task, split=agreed.split, name=name, ids=ids)
+
+
+def read_table(path: str | Path, *, id: str | None = None) -> Any:
+    """A table file as a pandas.DataFrame.
+
+    Args:
+        path: a .csv, .csv.gz, .tsv, .tsv.gz or .parquet file.
+        id: the id column, kept as text so that '007' does not become 7 in one party's file only.
+
+    Raises:
+        MissingData: the file is not there.
+        DataError: the file is of another kind, cannot be read, or pandas is not installed.
+    """
+    path = Path(path)
+    endings = (*SEPARATORS, ".parquet")
+    ending = next((e for e in endings if path.name.lower().endswith(e)), None)
+    if ending is None:
+        raise DataError(f"table file {str(path)!r}: the name must end in one of {', '.join(endings)}")
+    if not path.is_file():
+        raise MissingData(f"table file {str(path)!r} does not exist; check the path")
+    pd = need("pandas", extra="tables", purpose="reading a table file")
+    try:
+        if ending == ".parquet":
+            return pd.read_parquet(path)
+        return pd.read_csv(path, sep=SEPARATORS[ending], dtype=None if id is None else {id: str})
+    except ImportError:
+        raise DataError(f"reading {str(path)!r} needs pyarrow; run: pip install colonnade[tables]") from None
+    except (ValueError, OSError, EOFError) as error:  # pandas' parser errors are ValueErrors
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise DataError(f"table file {str(path)!r} cannot be read as {ending}: {reason}") from None
+
+
+def _frame(whose: str, table: Any, key: str | None) -> Any:
+    """A pandas.DataFrame of our own, with text column names; an index named like the id becomes a column."""
+    pd = need("pandas", extra="tables", purpose="joining tables")
+    if isinstance(table, pd.DataFrame):
+        frame = table.copy(deep=False)
+    elif hasattr(table, "__arrow_c_stream__"):  # polars, pyarrow, duckdb
+        frame = need("pyarrow", extra="tables", purpose=f"reading a {type(table).__name__}").table(table).to_pandas()
+    elif hasattr(table, "__dataframe__"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # pandas 3 deprecates this protocol; older libraries have no other
+            frame = pd.api.interchange.from_dataframe(table)
+    else:
+        try:
+            frame = pd.DataFrame(table)
+        except (ValueError, TypeError) as error:
+            raise DataError(f"{whose}: wanted a data frame, got {type(table).__name__} ({error})") from None
+    frame = frame.reset_index(drop=not (key is not None and frame.index.name == key and key not in frame.columns))
+    frame.columns = [str(column) for column in frame.columns]
+    twice = frame.columns[frame.columns.duplicated()]
+    if len(twice):
+        raise DataError(f"{whose} has the column {twice[0]!r} more than once; rename or drop one")
+    if not len(frame):
+        raise DataError(f"{whose} has no rows; wanted at least one")
+    return frame
+
+
+def _take_labels(frames: dict[str, Any], labels: Any, key: str | None) -> tuple[dict[str, Any], Any]:
+    """The tables without the label, and the labels as a frame: with the id column if they came with one."""
+    pd = need("pandas", extra="tables", purpose="joining tables")
+    if isinstance(labels, str):
+        return _take_column(frames, labels, key)
+    if isinstance(labels, pd.Series) and key is not None and labels.index.name == key:
+        labels = labels.to_frame("label" if labels.name is None else labels.name)
+    if isinstance(labels, pd.Series) or not any(hasattr(labels, name) for name in FRAMES):
+        values = np.asarray(labels)
+        if values.ndim not in (1, 2):
+            raise DataError(
+                f"labels: wanted a column name, a frame or one label per row; got {type(labels).__name__} "
+                f"of shape {values.shape}"
+            )
+        return frames, pd.DataFrame(values)
+    target = _frame("the labels", labels, key)
+    if key is not None and key not in target.columns:
+        raise DataError(f"the labels have no id column {key!r} (columns: {listed(target)}); add it, or pass an array")
+    for party, frame in frames.items():
+        leaked = [column for column in target.columns if column != key and column in frame.columns]
+        if leaked:
+            raise DataError(f"party {party!r} also has the label column {leaked[0]!r}; drop it from that table")
+    return frames, target
+
+
+def _take_column(frames: dict[str, Any], label: str, key: str | None) -> tuple[dict[str, Any], Any]:
+    if label == key:
+        raise DataError(f"the id column {key!r} cannot also be the label")
+    owners = [party for party, frame in frames.items() if label in frame.columns]
+    if not owners:
+        known = sorted({column for frame in frames.values() for column in frame.columns})
+        close = difflib.get_close_matches(label, known, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"columns: {', '.join(known[:20])}"
+        raise DataError(f"no table has the label column {label!r}; {hint}")
+    if len(owners) > 1:
+        raise DataError(
+            f"the label column {label!r} is in the tables of {' and '.join(map(repr, owners))}; "
+            "drop it from all but one, or a party would train on the answer"
+        )
+    owner = frames[owners[0]]
+    keep = [label] if key is None or key not in owner.columns else [key, label]
+    return {**frames, owners[0]: owner.drop(columns=label)}, owner[keep]
+
+
+def _match(frames: dict[str, Any], target: Any, key: str) -> tuple[dict[str, Any], Any, tuple[str, ...]]:
+    """Tables and labels reduced to the ids all of them have, in the order of the first table."""
+    frames = {party: _by_id(f"party {party!r}", frame, key) for party, frame in frames.items()}
+    first = next(iter(frames.values())).index
+    if key in target.columns:
+        target = _by_id("the labels", target, key)
+    else:
+        same = all(first.equals(frame.index) for frame in frames.values())
+        if not same or len(target) != len(first):
+            raise RowsDisagree(
+                f"{len(target)} labels without ids cannot be matched to tables that do not all list the same "
+                f"{len(target)} ids in the same order; pass a frame with the columns {key!r} and the label"
+            )
+        target = target.set_axis(first, axis=0)
+    common = first
+    for other in (*frames.values(), target):
+        common = common[common.isin(other.index)]
+    if not len(common):
+        some = {whose: frame.index[0] for whose, frame in {**_named(frames), "the labels": target}.items()}
+        raise RowsDisagree(
+            f"no id in column {key!r} is in all tables (first ids: "
+            + ", ".join(f"{whose} {value!r}" for whose, value in some.items())
+            + "); check that it is the same kind of id, written the same way"
+        )
+    return {party: frame.loc[common] for party, frame in frames.items()}, target.loc[common], tuple(common)
+
+
+def _by_id(whose: str, frame: Any, key: str) -> Any:
+    """The frame indexed by its ids as text, so that 7 in one table meets '7' in another."""
+    types = need("pandas", extra="tables", purpose="joining tables").api.types
+    if key not in frame.columns:
+        raise DataError(f"{whose} has no id column {key!r}; columns: {listed(frame)}")
+    values = frame[key]
+    if types.is_float_dtype(values.dtype) and bool((values % 1 == 0).all()) and float(values.abs().max()) < 2**53:
+        values = values.astype(np.int64)  # 7.0 is how a whole number looks after a trip through a spreadsheet
+    text = values.astype(object).map(str)
+    empty = (values.isna() | (text.str.strip() == "")).to_numpy().nonzero()[0]
+    if len(empty):
+        raise DataError(
+            f"{whose}, id column {key!r}: {len(empty)} ids are empty (first at rows "
+            f"{', '.join(map(str, empty[:3]))}, counted from 0); give those rows an id or drop them"
+        )
+    twice = text[text.duplicated()].unique()
+    if len(twice):
+        raise DataError(
+            f"{whose}, id column {key!r}: {len(twice)} ids occur more than once "
+            f"(first: {', '.join(map(repr, twice[:3]))}); keep one row per id"
+        )
+    return frame.drop(columns=key).set_axis(text.to_list(), axis=0)
+
+
+def _check_lengths(frames: Mapping[str, Any]) -> None:
+    lengths = {whose: len(frame) for whose, frame in frames.items()}
+    if len(set(lengths.values())) > 1:
+        raise RowsDisagree(
+            "without an id all tables and the labels must have the same rows in the same order; got "
+            + ", ".join(f"{whose}: {rows} rows" for whose, rows in lengths.items())
+            + "; name the column to join on: id=..."
+        )
+
+
+def _named(frames: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"party {party!r}": frame for party, frame in frames.items()}

@@ -1,0 +1,148 @@
+"""What every engine must do: one round trip. And how party sides are opened from a federation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from colonnade.engines.party import PartySide
+from colonnade.errors import ConfigError, ModelError
+from colonnade.federation import Federation
+from colonnade.models.cohort import Cohort
+from colonnade.models.dropout import with_keyed_dropout
+from colonnade.models.encoders import ModelSettings, build_encoder
+from colonnade.models.schema import Group, Schema
+from colonnade.models.stack import Mode, Stack, Way, architecture_key
+from colonnade.privacy.gate import Down
+from colonnade.privacy.sealed import Released
+from colonnade.randomness import dropout_key, seeded
+from colonnade.wire.messages import Order
+
+Encoders = Mapping[str, nn.Module] | Callable[[str, tuple[int, ...]], nn.Module] | None
+
+
+@dataclass(frozen=True)
+class Said:
+    """What some parties of one group said, as decoded."""
+
+    places: tuple[int, ...]  # in the group
+    values: Mapping[str, Tensor]  # (len(places), B, ...)
+
+
+@dataclass(frozen=True)
+class Answers:
+    """All answers of one exchange: by ask, then by group, in schema order, never in order of arrival."""
+
+    said: Sequence[Sequence[Said]]
+    releases: Sequence[Sequence[Released]]  # by ask; what the bytes are counted on
+
+
+class Engine(Protocol):
+    """Where the parties run. Everything else about a round is the same everywhere."""
+
+    name: str
+
+    def exchange(self, order: Order, down: Down) -> Answers:
+        """Deliver the messages and wait for the answers."""
+        ...
+
+    def parties(self) -> list[PartySide]:
+        """The party sides that live in this process."""
+        ...
+
+    @property
+    def ways(self) -> list[Way]:
+        """How each group runs its forward pass, where that was a choice."""
+        ...
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The parties' state, for a checkpoint (simulation only)."""
+        ...
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Put a checkpoint back."""
+        ...
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """The parties' networks, grouped by architecture, before an engine places them."""
+
+    federation: Federation
+    schema: Schema
+    modules: Mapping[str, nn.Module]
+
+    def cohort(self, parties: Sequence[str], way: Way | None = None) -> Cohort:
+        """A cohort of parties of one group, on the schema's device."""
+        s = self.schema
+        stack = Stack([self.modules[p] for p in parties], way).to(s.device, s.dtype)
+        held = {p.name: p.columns for p in self.federation.parties}
+        columns = [held[p] for p in parties]
+        stacked = columns[0].unsqueeze(0) if len(columns) == 1 else torch.stack(columns)
+        return Cohort(tuple(parties), stacked.to(s.device, s.dtype), stack, s)
+
+
+def open_workshop(
+    federation: Federation,
+    model: ModelSettings,
+    encoders: Encoders,
+    seed: int,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> Workshop:
+    """Build every party's network and group the parties that can be stacked."""
+    modules = {}
+    for party in federation.parties:
+        shape = tuple(party.columns.shape[1:])
+        module = _module(encoders, model, party.name, shape, seed)
+        modules[party.name] = with_keyed_dropout(module, dropout_key(seed, party.name)).to(dtype)
+    groups: dict[str, list[str]] = {}
+    for party in federation.parties:
+        key = f"{architecture_key(modules[party.name])}|{tuple(party.columns.shape[1:])}"
+        groups.setdefault(key, []).append(party.name)
+    schema = Schema(
+        parties=federation.names,
+        groups=tuple(Group(tuple(g), _width(modules[g[0]], federation, g[0], dtype)) for g in groups.values()),
+        task=federation.task,
+        outputs=federation.outputs,
+        rows=federation.rows,
+        train=federation.split.train,
+        head=model.head,
+        seed=seed,
+        dtype=dtype,
+        device=device,
+    )
+    return Workshop(federation, schema, modules)
+
+
+def _module(encoders: Encoders, model: ModelSettings, party: str, shape: tuple[int, ...], seed: int) -> nn.Module:
+    if encoders is None:
+        return build_encoder(model, shape, seed, party)
+    if isinstance(encoders, Mapping):
+        if party not in encoders:
+            raise ConfigError(f"no encoder for party {party!r}; give one for each of the parties, or a function")
+        return encoders[party]
+    make = encoders
+    return seeded(lambda: make(party, shape), seed, "encoder", party)
+
+
+def _width(module: nn.Module, federation: Federation, party: str, dtype: torch.dtype) -> int:
+    """The width of an embedding, by trying two rows."""
+    columns = next(p.columns for p in federation.parties if p.name == party)[None, :2].to(dtype)
+    try:
+        with torch.no_grad():
+            out = Stack([module]).forward(columns, Mode.PREDICT)
+    except RuntimeError as error:
+        raise ModelError(
+            f"the encoder of party {party!r} cannot read columns of shape {tuple(columns.shape[2:])}: {error}"
+        ) from None
+    if out.dim() != 3:
+        raise ModelError(
+            f"the encoder of party {party!r} gives shape {tuple(out.shape[1:])} for {columns.shape[1]} rows; "
+            "wanted (rows, width)"
+        )
+    return int(out.shape[2])

@@ -1,0 +1,212 @@
+"""The coordinator side of a round: order, hear, evaluate, coordinate. The same in every engine.
+
+order n       reply to n - 1, rows of n, who evaluates, keep/stop
+answers n  -> evaluate with the state that was in force when they spoke
+-> coordinate -> order n + 1
+the end       order T + 1 carries the last reply and asks for evaluation only; order T + 2 says stop
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from colonnade.admm.stopping import Stopping, Watch
+from colonnade.board import Board
+from colonnade.engines.base import Answers, Said
+from colonnade.evaluate.metrics import score
+from colonnade.methods.base import Heard, Method, Reply, State
+from colonnade.models.schema import Schema
+from colonnade.privacy.gate import CoordinatorGate, Down
+from colonnade.privacy.labels import Labels
+from colonnade.schedule import Schedule, Turn, chunked
+from colonnade.wire.messages import Ask, Order, Purpose
+from colonnade.wire.traffic import Traffic
+
+EVALUATION_CHUNK = 65536  # rows per evaluation message
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long, and how often to look."""
+
+    rounds: int
+    evaluate_every: int  # 0: never
+    stopping: Stopping
+
+
+@dataclass
+class CoordinatorSide:
+    """Labels, the method's state, the schedule, the watch and the gate of the label holder."""
+
+    method: Method
+    schema: Schema
+    labels: Labels
+    truth: Tensor = field(repr=False)  # plain labels, for evaluation only
+    validation: Tensor = field(repr=False)  # row numbers
+    schedule: Schedule = field(repr=False)
+    plan: Plan
+    gate: CoordinatorGate = field(repr=False)
+    traffic: Traffic = field(repr=False)
+    history: list[dict[str, Any]] = field(default_factory=list, repr=False)
+    number: int = 0  # the last exchange that was heard
+    keep: bool = False
+    stop: str | None = None
+
+    def __post_init__(self) -> None:
+        self.watch = Watch(self.plan.stopping)
+        self.state: State
+        self.state, opening = self.method.open_coordinator(self.schema, self.labels)
+        self.reply: Reply = opening or Reply()
+        self.learners: tuple[str, ...] = self.schema.parties if opening else ()
+        self.steps: tuple[tuple[str, int], ...] = ()
+        self.best_state: State = {}
+        self.boards: list[Board] | None = None
+        if self.schedule.someone_may_be_silent:
+            s = self.schema
+            self.boards = [Board(s, len(g.parties), self.method.says(s, g)) for g in s.groups]
+
+    # -- down ---------------------------------------------------------------------------------
+
+    def order(self) -> tuple[Order, Down]:
+        """The next order, and its sealed messages (which carry the reply to the exchange before)."""
+        number = self.number + 1
+        stop = self.stop or ("all rounds done" if number > self.plan.rounds + 1 else None)
+        asks = () if stop else self._asks(number)
+        order = Order(number, asks, () if stop else self.learners, self.steps, self.keep, stop)
+        reply = Reply() if stop else self.reply
+        down = self.gate.release(order, reply.common, reply.own)
+        self._count_down(order, down)
+        return order, down
+
+    def _asks(self, number: int) -> tuple[Ask, ...]:
+        asks: list[Ask] = []
+        last = number == self.plan.rounds + 1
+        if not last:
+            turn = self.schedule.turn(number)
+            asks.append(Ask(Purpose.TRAIN, turn.speakers, turn.rows))
+        every = self.plan.evaluate_every
+        if every and len(self.validation) and (last or (number > 1 and (number - 1) % every == 0)):
+            pieces = chunked(self.validation, EVALUATION_CHUNK)
+            asks += [Ask(Purpose.EVALUATE, self.schema.parties, rows) for rows in pieces]
+        return tuple(asks)
+
+    def _count_down(self, order: Order, down: Down) -> None:
+        record = self.traffic.open(order.number)
+        looking = sum(4 * len(a.rows) for a in order.asks if a.purpose is Purpose.EVALUATE)
+        record.down += len(down.everyone.payload) - looking
+        record.evaluation_down += looking * len(self.schema.parties)
+        record.multicast_down += len(down.everyone.payload) - looking
+        for place, party in enumerate(self.schema.parties):
+            if party in down.own:
+                record.down[place] += len(down.own[party].payload)
+                record.multicast_down += len(down.own[party].payload)
+
+    # -- up -----------------------------------------------------------------------------------
+
+    def hear(self, order: Order, answers: Answers) -> None:
+        """Take the answers to an order: evaluate first, then coordinate."""
+        self._count_up(order, answers)
+        self.keep = False
+        record: dict[str, Any] = {"round": order.number - 1}
+        looks = [i for i, ask in enumerate(order.asks) if ask.purpose is Purpose.EVALUATE]
+        if looks:
+            record |= self._evaluate(order, [self._heard(order.asks[i], answers.said[i]) for i in looks])
+        self.reply, self.learners, self.steps = Reply(), (), ()
+        for ask, said in zip(order.asks, answers.said, strict=True):
+            if ask.purpose is Purpose.TRAIN and self.stop is None:
+                self._coordinate(order.number, self._heard(ask, said))
+                record |= {k: float(v) for k, v in self.reply.notes.items()}
+        self.number = order.number
+        if len(record) > 1:
+            self.history.append(record)
+
+    def _heard(self, ask: Ask, said: Sequence[Said]) -> Heard:
+        """This ask's answers by group; silent parties from the board."""
+        if not ask.speakers:
+            return Heard(())
+        if self.boards is None or ask.purpose is not Purpose.TRAIN:
+            return Heard(tuple(part.values for part in said))
+        rows = ask.rows.to(self.schema.device)
+        for board, part in zip(self.boards, said, strict=True):
+            if part.places:
+                board.remember(part.places, rows, part.values)
+        return Heard(tuple(board.recall(rows) for board in self.boards))
+
+    def _count_up(self, order: Order, answers: Answers) -> None:
+        record = self.traffic.open(order.number)
+        place = {party: i for i, party in enumerate(self.schema.parties)}
+        for ask, releases in zip(order.asks, answers.releases, strict=True):
+            for released in releases:
+                if ask.purpose is Purpose.TRAIN:
+                    record.up[place[released.sender]] += len(released.payload)
+                else:
+                    record.evaluation_up += len(released.payload)
+
+    def _evaluate(self, order: Order, heard: list[Heard]) -> dict[str, Any]:
+        logits = torch.cat([self.method.predict(self.state, h) for h in heard])
+        value = score(self.schema.task, logits, self.truth[self.validation.to(self.truth.device)])
+        better, self.stop = self.watch.see(value, order.number - 1)
+        if better:
+            self.keep = True
+            self.best_state = {k: v.clone() for k, v in self.state.items() if k != "dual"}
+        return {"score": value}
+
+    def _coordinate(self, number: int, heard: Heard) -> None:
+        turn = self.schedule.turn(number)
+        turn = Turn(number, turn.rows.to(self.schema.device), turn.speakers, turn.learners, turn.steps)
+        with torch.no_grad():
+            self.reply = self.method.coordinate(self.state, turn, heard, self.labels)
+        self.learners, self.steps = turn.learners, turn.steps
+
+    # -- restart ------------------------------------------------------------------------------
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that must survive a restart, as tensors."""
+        out = {f"state.{k}": v for k, v in self.state.items()}
+        out |= {f"best.{k}": v for k, v in self.best_state.items()}
+        out |= {f"common.{k}": v for k, v in self.reply.common.items()}
+        for g, part in enumerate(self.reply.own):
+            out |= {f"own.{g}.{k}": v for k, v in part.items()}
+        for g, board in enumerate(self.boards or []):
+            out |= {f"board.{g}.{k}": v for k, v in board.values.items()}
+        return out
+
+    def facts(self) -> dict[str, Any]:
+        """Everything that must survive a restart, as plain values."""
+        return {
+            "number": self.number,
+            "keep": self.keep,
+            "stop": self.stop,
+            "learners": list(self.learners),
+            "steps": [list(s) for s in self.steps],
+            "watch": self.watch.to_json(),
+        }
+
+    def restore(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+        """Put a saved coordinator back."""
+        device = self.schema.device
+        common: dict[str, Tensor] = {}
+        own: dict[int, dict[str, Tensor]] = {}
+        for name, value in tensors.items():
+            kind, _, rest = name.partition(".")
+            moved = value.to(device)
+            if kind == "state":
+                self.state[rest] = moved
+            elif kind == "best":
+                self.best_state[rest] = moved
+            elif kind == "common":
+                common[rest] = moved
+            else:
+                g, _, rest = rest.partition(".")
+                home = own.setdefault(int(g), {}) if kind == "own" else (self.boards or [])[int(g)].values
+                home[rest] = moved
+        self.reply = Reply(common, tuple(own[g] for g in sorted(own)))
+        self.number, self.keep, self.stop = facts["number"], facts["keep"], facts["stop"]
+        self.learners = tuple(facts["learners"])
+        self.steps = tuple((str(p), int(n)) for p, n in facts["steps"])
+        self.watch.load(facts["watch"])

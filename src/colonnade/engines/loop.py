@@ -1,0 +1,104 @@
+"""Loop: the reference engine. One party at a time, every message really encoded and decoded.
+
+No tricks: what the other engines compute must agree with this one. A failure names the party
+and the stage it happened in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from colonnade.engines.base import Answers, Said, Workshop
+from colonnade.engines.party import PartySide
+from colonnade.errors import ColonnadeError, WireError
+from colonnade.methods.base import Method, Received
+from colonnade.models.schema import Schema
+from colonnade.models.stack import Way
+from colonnade.privacy.gate import Down, Gate, Mechanism, Spoken, Unchanged
+from colonnade.privacy.ledger import Ledger
+from colonnade.privacy.sealed import Released
+from colonnade.wire.codec import decode
+from colonnade.wire.messages import Order, read_order, unprefixed
+
+
+@dataclass
+class Loop:
+    """Cohorts of one party, visited one after the other."""
+
+    schema: Schema
+    sides: dict[str, PartySide]
+    ledger: Ledger
+    name: str = "loop"
+
+    @classmethod
+    def open(
+        cls, workshop: Workshop, method: Method, ledger: Ledger, run: str, remembers: bool, mechanism: Mechanism | None
+    ) -> Loop:
+        """One party side per party."""
+        schema, sides = workshop.schema, {}
+        for group in schema.groups:
+            for party in group.parties:
+                gate = Gate(run, ledger, method.says(schema, group), mechanism or Unchanged())
+                sides[party] = PartySide(method, workshop.cohort((party,)), gate, remembers)
+        return cls(schema, sides, ledger)
+
+    def exchange(self, order: Order, down: Down) -> Answers:
+        """Deliver real bytes to each party in turn, and decode the real bytes it answers."""
+        said: list[list[Said]] = [[] for _ in order.asks]
+        releases: list[list[Released]] = [[] for _ in order.asks]
+        for group in self.schema.groups:
+            answers = {party: self._ask(party, order.number, down) for party in group.parties}
+            for number in range(len(order.asks)):
+                messages = {p: a[number].releases[0] for p, a in answers.items() if a[number].releases}
+                said[number].append(self._decode(group.parties, messages))
+                releases[number] += messages.values()
+        return Answers(said, releases)
+
+    def _ask(self, party: str, number: int, down: Down) -> list[Spoken]:
+        try:
+            header, arrays = decode(down.everyone.payload)
+            order = read_order(header, arrays, self.schema.parties)
+            own = decode(down.own[party].payload)[1] if party in down.own else {}
+            device = self.schema.device
+            common = {k: v.to(device) for k, v in unprefixed("common", arrays).items()}
+            reply = Received(common, {k: v.unsqueeze(0).to(device) for k, v in own.items()})
+            return self.sides[party].answer(order, reply)
+        except ColonnadeError:
+            raise
+        except Exception as error:
+            raise RuntimeError(f"party {party!r} failed in exchange {number}: {error}") from error
+
+    def _decode(self, parties: tuple[str, ...], messages: Mapping[str, Released]) -> Said:
+        decoded: list[dict[str, Tensor]] = []
+        for party, released in messages.items():
+            header, arrays = decode(released.payload)
+            if header["sender"] != party:
+                raise WireError(f"a message of {party!r} says it is from {header['sender']!r}; refused")
+            decoded.append(arrays)
+        places = tuple(parties.index(p) for p in messages)
+        if not decoded:
+            return Said((), {})
+        return Said(places, {n: torch.stack([d[n] for d in decoded]).to(self.schema.device) for n in decoded[0]})
+
+    def parties(self) -> list[PartySide]:
+        """The party sides, one per party."""
+        return list(self.sides.values())
+
+    @property
+    def ways(self) -> list[Way]:
+        """One party at a time needs no choice."""
+        return []
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Every party's state."""
+        return {f"{party}/{k}": v for party, side in self.sides.items() for k, v in side.tensors().items()}
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Put a checkpoint back."""
+        for party, side in self.sides.items():
+            start = party + "/"
+            side.restore({k[len(start) :]: v for k, v in tensors.items() if k.startswith(start)})

@@ -1,0 +1,141 @@
+"""The party side of a round: learn from the last reply, speak, pass the gate. The same in every engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from colonnade.board import Board
+from colonnade.methods.base import Method, Received
+from colonnade.models.cohort import Cohort
+from colonnade.privacy.gate import Gate, Spoken
+from colonnade.schedule import Turn
+from colonnade.wire.messages import Ask, Order, Purpose
+
+
+@dataclass
+class PartySide:
+    """One cohort with its gate. Knows nothing of the transport."""
+
+    method: Method
+    cohort: Cohort
+    gate: Gate
+    remembers: bool = False  # keep what was said row by row: somebody may be silent
+    turn: Turn | None = None  # the last training turn it was told of
+    said: dict[str, Tensor] = field(default_factory=dict, repr=False)  # what was sent in it, (P, B, ...)
+    best: dict[str, Tensor] = field(default_factory=dict, repr=False)  # the model of the best round
+    kept: int = -1  # the order that last said keep
+    memory: Board | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        self.method.open_party(self.cohort)
+        if self.remembers:
+            self.memory = Board(self.cohort.schema, len(self.cohort.names), self.gate.agreed)
+
+    def answer(self, order: Order, reply: Received) -> list[Spoken]:
+        """Do what the order says: keep, learn, speak; one answer per ask, empty where this cohort was not asked."""
+        self.keep(order)
+        if order.stop is not None:
+            return []
+        self._learn(order, reply)
+        return [self._speak(ask, order.number) for ask in order.asks]
+
+    def keep(self, order: Order) -> None:
+        """Keep the model that spoke last time, if the order says it is the best; before learning, and once."""
+        if order.keep and self.kept != order.number:
+            self.best, self.kept = self.cohort.model(), order.number
+
+    def _learn(self, order: Order, reply: Received) -> None:
+        places = [i for i, name in enumerate(self.cohort.names) if name in set(order.learners)]
+        if not places:
+            return
+        schema = self.cohort.schema
+        turn = self.turn or Turn(0, schema.train, (), order.learners)  # an opening reply is about all rows
+        turn = Turn(turn.number, turn.rows, turn.speakers, order.learners, order.steps)
+        said = self._said(turn)
+        if len(places) == len(self.cohort.names):
+            self.method.learn(self.cohort, turn, said, reply)
+            return
+        part = self.cohort.pick(places)
+        own = {k: v[places] for k, v in reply.own.items()}
+        self.method.learn(part, turn, {k: v[places] for k, v in said.items()}, Received(reply.common, own))
+        self.cohort.put(places, part)
+
+    def _said(self, turn: Turn) -> dict[str, Tensor]:
+        """What was last sent about the turn's rows; zero where nothing ever was."""
+        return self.said if self.memory is None else self.memory.recall(turn.rows)
+
+    def _speak(self, ask: Ask, number: int) -> Spoken:
+        names = self.cohort.names
+        wanted = set(ask.speakers)
+        places = [i for i, name in enumerate(names) if name in wanted]
+        rows = ask.rows.to(self.cohort.device)
+        training = ask.purpose is Purpose.TRAIN
+        if training:
+            self.turn = Turn(number, rows, ask.speakers, ())
+        if not places:
+            return Spoken((), (), {})
+        whole = len(places) == len(names)
+        cohort = self.cohort if whole else self.cohort.pick(places)
+        with torch.no_grad():
+            upload = self.method.speak(cohort, cohort.x(rows), training)
+        spoken = self.gate.release(upload, [names[i] for i in places], number, ask.purpose, len(rows))
+        if training:
+            self._remember(places, rows, spoken.values)
+        return spoken
+
+    def predict(self, columns: Tensor, number: int) -> Spoken:
+        """Release what the current model says about new columns (P, B, ...)."""
+        with torch.no_grad():
+            upload = self.method.speak(self.cohort, columns, training=False)
+        return self.gate.release(upload, self.cohort.names, number, Purpose.PREDICT, columns.shape[1])
+
+    def _remember(self, places: list[int], rows: Tensor, values: Mapping[str, Tensor]) -> None:
+        if self.memory is not None:
+            self.memory.remember(places, rows, values)
+        else:
+            self.said = dict(values)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that must survive a restart."""
+        out = {f"cohort.{k}": v for k, v in self.cohort.tensors().items()}
+        out |= {f"said.{k}": v for k, v in self.said.items()}
+        out |= {f"best.{k}": v for k, v in self.best.items()}
+        if self.memory is not None:
+            out |= {f"board.{k}": v for k, v in self.memory.values.items()}
+        if self.turn is not None:
+            out["turn.rows"] = self.turn.rows
+            out["turn.number"] = torch.tensor(self.turn.number)
+        return out
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Put saved tensors back."""
+        device = self.cohort.device
+        parts: dict[str, dict[str, Tensor]] = {"cohort": {}, "said": {}, "best": {}, "board": {}, "turn": {}}
+        for name, value in tensors.items():
+            kind, _, rest = name.partition(".")
+            parts[kind][rest] = value.to(device)
+        self.cohort.restore(parts["cohort"])
+        self.said, self.best = parts["said"], parts["best"]
+        if self.memory is not None:
+            self.memory.values = parts["board"]
+        if parts["turn"]:
+            self.turn = Turn(int(parts["turn"]["number"]), parts["turn"]["rows"], (), ())
+
+    def use_best(self) -> None:
+        """Go back to the model of the best round, if one was kept."""
+        if self.best:
+            self.cohort.restore(self.best)
+
+    def models(self) -> dict[str, dict[str, Tensor]]:
+        """The current model of every party on its own, without the party axis."""
+        model = self.cohort.model()
+        return {name: {k: v[i] for k, v in model.items()} for i, name in enumerate(self.cohort.names)}
+
+    def load_models(self, models: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """The inverse of `models`."""
+        mine = [models[name] for name in self.cohort.names]
+        self.cohort.restore({k: torch.stack([m[k] for m in mine]) for k in mine[0]})

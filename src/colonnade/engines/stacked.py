@@ -1,0 +1,87 @@
+"""Stacked: all parties of one architecture as one batch on one device.
+
+Uploads are encoded, hashed and recorded as everywhere; what stays out is decoding bytes that
+this process has just encoded. A contract test holds every number and byte against `loop`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from colonnade.engines.base import Answers, Said, Workshop
+from colonnade.engines.party import PartySide
+from colonnade.methods.base import Method, Received
+from colonnade.models.choose import choose_way
+from colonnade.models.schema import Schema
+from colonnade.models.stack import Way
+from colonnade.privacy.gate import Down, Gate, Mechanism, Unchanged
+from colonnade.privacy.ledger import Ledger
+from colonnade.privacy.sealed import Released
+from colonnade.wire.messages import Order
+
+TIMED_ROWS = 256  # rows of the timed first step
+
+
+@dataclass
+class Stacked:
+    """One cohort per group of same-shaped parties."""
+
+    schema: Schema
+    sides: list[PartySide]
+    ledger: Ledger
+    name: str = "stacked"
+
+    @classmethod
+    def open(
+        cls,
+        workshop: Workshop,
+        method: Method,
+        ledger: Ledger,
+        run: str,
+        remembers: bool,
+        mechanism: Mechanism | None,
+        ways: Sequence[Way | None] = (),
+    ) -> Stacked:
+        """One party side per group; `ways` repeats the choices of a run that is being resumed."""
+        schema, sides = workshop.schema, []
+        for number, group in enumerate(schema.groups):
+            gate = Gate(run, ledger, method.says(schema, group), mechanism or Unchanged())
+            cohort = workshop.cohort(group.parties, ways[number] if ways else None)
+            if not ways:
+                cohort.encoder.way = choose_way(cohort.encoder, cohort.columns[:, :TIMED_ROWS])
+            sides.append(PartySide(method, cohort, gate, remembers))
+        return cls(schema, sides, ledger)
+
+    @property
+    def ways(self) -> list[Way]:
+        """How each group runs its forward pass; recorded, because a resumed run must do the same."""
+        return [side.cohort.encoder.way for side in self.sides]
+
+    def exchange(self, order: Order, down: Down) -> Answers:
+        """Hand the order to each group and collect what it released."""
+        said: list[list[Said]] = [[] for _ in order.asks]
+        releases: list[list[Released]] = [[] for _ in order.asks]
+        for number, side in enumerate(self.sides):
+            own = down.groups[number] if down.groups else {}
+            names = side.cohort.names
+            for at, spoken in enumerate(side.answer(order, Received(down.common, own))):
+                said[at].append(Said(tuple(names.index(p) for p in spoken.parties), spoken.values))
+                releases[at] += spoken.releases
+        return Answers(said, releases)
+
+    def parties(self) -> list[PartySide]:
+        """The party sides, one per group."""
+        return self.sides
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Every group's state."""
+        return {f"{number}/{k}": v for number, side in enumerate(self.sides) for k, v in side.tensors().items()}
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Put a checkpoint back."""
+        for number, side in enumerate(self.sides):
+            start = f"{number}/"
+            side.restore({k[len(start) :]: v for k, v in tensors.items() if k.startswith(start)})

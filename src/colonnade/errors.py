@@ -1,0 +1,60 @@
+"""Every exception Colonnade raises on purpose.
+
+    ColonnadeError
+    ├── ConfigError         a setting is unknown, of the wrong type or out of range
+    ├── DataError           columns, labels or files are not what was promised
+    │   ├── MissingData     a file is not there and cannot be fetched
+    │   └── RowsDisagree    parties do not hold the same rows
+    ├── ModelError          a party's network cannot be run as asked
+    ├── WireError           a message is malformed, too large or not finite
+    ├── GateError           something tried to leave a party without passing the gate
+    ├── Diverged            training left the finite numbers
+    └── RunError            a run folder is missing, truncated or not a run
+
+A message says what was wanted, what came and what to do. The command line prints
+exactly that sentence and exits with status 2; nothing else is caught.
+"""
+
+
+class ColonnadeError(Exception):
+    """Root of the tree: catch this to catch everything Colonnade raises on purpose."""
+
+
+class ConfigError(ColonnadeError):
+    """A setting is unknown, of the wrong type or out of range."""
+
+
+class DataError(ColonnadeError):
+    """Columns, labels or files are not what was promised."""
+
+
+class MissingData(DataError):
+    """A data file is not there and cannot be fetched."""
+
+
+class RowsDisagree(DataError):
+    """Parties, or a party and the label holder, do not hold the same rows."""
+
+
+class ModelError(ColonnadeError):
+    """A party's network cannot be run as asked."""
+
+
+class WireError(ColonnadeError):
+    """A message is malformed, too large, of another version or not finite."""
+
+
+class GateError(ColonnadeError):
+    """Something tried to leave a party without passing its gate."""
+
+
+class Diverged(ColonnadeError):
+    """Training left the finite numbers; `party` says whose network did."""
+
+    def __init__(self, party: str, what: str) -> None:
+        super().__init__(f"party {party!r} computed a non-finite {what}")
+        self.party = party
+
+
+class RunError(ColonnadeError):
+    """A run folder is missing, truncated, of another version or not a run at all."""

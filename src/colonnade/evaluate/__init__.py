@@ -1,0 +1,1 @@
+"""Scores of a model on rows whose labels are known."""

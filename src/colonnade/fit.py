@@ -1,0 +1,275 @@
+"""The training loop, on one page: order, exchange, hear, record. Everything else has its own file."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from colonnade.checkpoint import commit, describe, fingerprint, restore
+from colonnade.config import build
+from colonnade.engines.base import Encoders, Engine, open_workshop
+from colonnade.engines.coordinator import CoordinatorSide, Plan
+from colonnade.engines.loop import Loop
+from colonnade.engines.stacked import Stacked
+from colonnade.errors import ConfigError, Diverged, RunError
+from colonnade.evaluate.metrics import class_report, score
+from colonnade.federation import Federation, Task
+from colonnade.methods import make_method
+from colonnade.methods.base import Heard, Method, Reply
+from colonnade.models.encoders import ModelSettings
+from colonnade.privacy.gate import CoordinatorGate, Mechanism
+from colonnade.privacy.labels.plain import PlainLabels
+from colonnade.privacy.ledger import Ledger
+from colonnade.run import DTYPES, STORE, Run, Training
+from colonnade.schedule import Schedule
+from colonnade.store import Store
+from colonnade.wire.messages import Ask, Order, Purpose
+from colonnade.wire.traffic import Traffic
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a watcher of the training sees after each exchange."""
+
+    round: int
+    rounds: int
+    score: float | None  # of the last evaluation
+    best: float | None
+    bytes: int  # training bytes so far
+    seconds: float
+
+
+Watcher = Callable[[Progress], None]
+
+
+def fit(  # noqa: PLR0913 - the front door: everything a user may want to say about a training
+    federation: Federation,
+    method: Method,
+    *,
+    training: Training | None = None,
+    model: ModelSettings | None = None,
+    encoders: Encoders = None,
+    mechanism: Mechanism | None = None,
+    out: str | Path | None = None,
+    watch: Watcher | None = None,
+    config: dict[str, Any] | None = None,
+    **settings: Any,
+) -> Run:
+    """Train `method` on `federation` and return the run, its best round kept.
+
+    Keyword settings (`rounds=50, seed=7, ...`) are those of `Training`; `model` shapes the built-in
+    networks, `encoders` brings your own (a module per party, or a function of party and column shape).
+    With `out` the run is checkpointed there and can be resumed after a kill.
+    """
+    if training is not None and settings:
+        raise ConfigError("give either training=Training(...) or its settings as keywords, not both")
+    training = training if training is not None else build(Training, settings, "training")
+    model = model if model is not None else ModelSettings()
+    store = _new_store(Path(out)) if out is not None else None
+    trainer = Trainer.open(federation, method, training, model, encoders, mechanism)
+    trainer.config = config
+    if store is not None:
+        store.describe(describe(trainer))
+    return trainer.train(store, watch)
+
+
+def resume(
+    folder: str | Path,
+    federation: Federation,
+    *,
+    encoders: Encoders = None,
+    mechanism: Mechanism | None = None,
+    watch: Watcher | None = None,
+) -> Run:
+    """Continue an interrupted run; the result is bit-identical to one that was never interrupted."""
+    path = Path(folder)
+    if not (path / STORE).exists():
+        raise RunError(f"{str(folder)!r} has no {STORE}: it is not a run that can be resumed")
+    store = Store(path / STORE)
+    about = store.about()
+    method = make_method(about["method"]["name"], about["method"]["settings"])
+    training = build(Training, about["training"], "training")
+    if about["data"] != fingerprint(federation):
+        raise RunError(f"{folder} was trained on other data than this federation; give it the same rows and columns")
+    if about["own_encoders"] and encoders is None:
+        raise RunError(f"{folder} was trained with networks of your own; pass them again as encoders=")
+    model = build(ModelSettings, about["model"], "model")
+    trainer = Trainer.open(federation, method, training, model, encoders, mechanism, about)
+    return trainer.train(store, watch)
+
+
+@dataclass
+class Trainer:
+    """A coordinator and an engine that talk until one of them has reason to stop."""
+
+    federation: Federation
+    coordinator: CoordinatorSide
+    engine: Engine
+    training: Training
+    model: ModelSettings
+    encoders: Encoders
+    ledger: Ledger
+    id: str
+    seconds: float = 0.0
+    diverged: bool = False
+    config: dict[str, Any] | None = None
+    written: dict[str, int] = field(default_factory=lambda: {"history": 0, "traffic": 0, "ledger": 0})
+
+    @classmethod
+    def open(  # the one place where all parts meet
+        cls,
+        federation: Federation,
+        method: Method,
+        training: Training,
+        model: ModelSettings,
+        encoders: Encoders,
+        mechanism: Mechanism | None,
+        about: Mapping[str, Any] | None = None,
+    ) -> Trainer:
+        """Open both sides; `about` repeats the choices of a run that is being resumed."""
+        if method.pools:
+            federation = federation.pooled()
+        device, dtype = _device(training.device), DTYPES[training.dtype]
+        workshop = open_workshop(federation, model, encoders, training.seed, dtype, device)
+        schema, ledger = workshop.schema, Ledger()
+        run = about["id"] if about else uuid.uuid4().hex[:12]
+        speaks = method.hears != "nothing"
+        schedule = Schedule(training.schedule, federation.split.train, schema.parties, training.seed, speaks)
+        silent = schedule.someone_may_be_silent
+        engine: Engine
+        if training.engine == "loop":
+            engine = Loop.open(workshop, method, ledger, run, silent, mechanism)
+        else:
+            ways = about["ways"] if about else ()
+            engine = Stacked.open(workshop, method, ledger, run, silent, mechanism, ways)
+        truth = federation.labels.to(device)
+        coordinator = CoordinatorSide(
+            method=method,
+            schema=schema,
+            labels=PlainLabels(truth, federation.task, federation.outputs),
+            truth=truth,
+            validation=federation.split.validation,
+            schedule=schedule,
+            plan=Plan(training.rounds, training.evaluate_every, training.stopping),
+            gate=CoordinatorGate(run, ledger, schema.parties, tuple(g.parties for g in schema.groups)),
+            traffic=Traffic(schema.parties),
+        )
+        config = about["config"] if about else None
+        return cls(federation, coordinator, engine, training, model, encoders, ledger, run, config=config)
+
+    def train(self, store: Store | None = None, watch: Watcher | None = None) -> Run:
+        """Exchange until the order says stop; then look at the test rows, once."""
+        if store is not None:
+            restore(self, store)
+        while True:
+            start = time.perf_counter()
+            order, down = self.coordinator.order()
+            if order.stop is None:
+                try:
+                    self.coordinator.hear(order, self.engine.exchange(order, down))
+                except Diverged as error:
+                    self._give_up(order, error)
+            else:
+                self.engine.exchange(order, down)
+            self.seconds += time.perf_counter() - start
+            if self.coordinator.history:
+                self.coordinator.history[-1].setdefault("seconds", round(self.seconds, 4))
+            if order.stop is not None:
+                break
+            if store is not None and self.coordinator.number % self.training.checkpoint_every == 0:
+                commit(self, store)
+            if watch is not None:
+                watch(self._progress())
+        return self._finish(order.stop, store)
+
+    def _give_up(self, order: Order, error: Diverged) -> None:
+        """A network left the finite numbers: stop, keep the best round, and say what to change."""
+        for side in self.engine.parties():
+            side.keep(order)
+        self.diverged, self.coordinator.keep = True, False
+        self.coordinator.number = order.number
+        self.coordinator.reply, self.coordinator.learners = Reply(), ()
+        self.coordinator.stop = (
+            f"diverged: {error} in round {order.number}; the best round is kept; "
+            "try a smaller learning rate, fewer local steps or damping = 1/M"
+        )
+
+    def _progress(self) -> Progress:
+        c = self.coordinator
+        scores = [h["score"] for h in c.history if "score" in h]
+        best = c.watch.best if scores else None
+        last = scores[-1] if scores else None
+        done = min(c.number, self.training.rounds)
+        return Progress(done, self.training.rounds, last, best, c.traffic.up + c.traffic.down, self.seconds)
+
+    # -- the end ------------------------------------------------------------------------------
+
+    def _finish(self, reason: str, store: Store | None) -> Run:
+        c = self.coordinator
+        for side in self.engine.parties():
+            side.use_best()
+        state = c.best_state or {k: v for k, v in c.state.items() if k != "dual"}
+        self.diverged = self.diverged or reason.startswith("diverged")
+        tested: dict[str, Any] = {"test_score": None}
+        if len(self.federation.split.test) and not (self.diverged and not c.best_state):
+            tested = self._test(state)
+        scored = c.watch.best_round >= 0
+        result = {
+            "rounds": min(c.number, self.training.rounds),
+            "stop": reason,
+            "diverged": self.diverged,
+            "best_round": c.watch.best_round if scored else None,
+            "validation_score": c.watch.best if scored else None,
+            **tested,
+            "seconds": self.seconds,
+        }
+        models = {party: model for side in self.engine.parties() for party, model in side.models().items()}
+        ordered = {name: models[name] for name in self.federation.names}
+        about = describe(self)["about"]
+        run = Run(
+            self.id, c.method, self.model, self.training, about, c.history, c.traffic, self.ledger,
+            result, state, ordered, self.encoders, self.config,
+        )  # fmt: skip
+        if store is not None:
+            run.save(store.path.parent)
+            store.close()
+        return run
+
+    def _test(self, state: dict[str, Tensor]) -> dict[str, Any]:
+        c, rows = self.coordinator, self.federation.split.test
+        order = Order(c.number + 1, (Ask(Purpose.EVALUATE, c.schema.parties, rows),))
+        answers = self.engine.exchange(order, c.gate.release(order, {}, ()))
+        with torch.no_grad():
+            logits = c.method.predict(state, Heard(tuple(said.values for said in answers.said[0])))
+        truth = c.truth[rows.to(c.truth.device)]
+        tested: dict[str, Any] = {"test_score": score(c.schema.task, logits, truth)}
+        if c.schema.task is Task.MULTICLASS:
+            tested |= class_report(logits, truth)
+        return tested
+
+
+def _new_store(folder: Path) -> Store:
+    if (folder / STORE).exists():
+        raise RunError(f"{folder} already holds a run; resume it, or choose another folder")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"cannot make the run folder {folder}: {error}") from None
+    return Store(folder / STORE)
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ConfigError(f"training.device = {name!r} is not a device; use cpu, cuda or cuda:0") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("training.device = 'cuda' but no GPU is available here; use device = 'cpu'")
+    return device

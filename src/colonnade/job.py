@@ -1,0 +1,123 @@
+"""Job: a configuration file as objects: data, method, model, training.
+
+[data]                 set = "mnist", parties = 14, data_dir = "..."; or
+tables = { bank = "bank.csv", telco = "telco.csv" }, labels = "churn", id = "customer"
+[method]               name = "vimadmm", preset = "paper", and the method's own settings
+[model]                encoder = "mlp", hidden = 120, embedding = 60, head = { layers = 2 }
+[training]             rounds = 100, seed = 0, schedule = { batch = 1024 }, stopping = { drop = 0.02 }
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from colonnade.config import build, unknown_key
+from colonnade.data.sets import load_set
+from colonnade.data.table import read_table
+from colonnade.errors import ConfigError
+from colonnade.federation import Federation
+from colonnade.fit import Watcher, fit
+from colonnade.methods import make_method
+from colonnade.methods.base import Method
+from colonnade.models.encoders import ModelSettings
+from colonnade.run import Run, Training
+
+SECTIONS = ("data", "method", "model", "training", "compare")
+TABLE_KEYS = ("tables", "labels", "id", "task")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training, ready to start. Everything is checked before anything is written."""
+
+    data: dict[str, Any]
+    method: Method
+    model: ModelSettings
+    training: Training
+    tables: dict[str, Any] = field(repr=False)  # the sections as read, for the record
+
+    def federation(self) -> Federation:
+        """Load the data."""
+        return load_data(self.data)
+
+    def fit(self, federation: Federation, out: Path | None = None, watch: Watcher | None = None) -> Run:
+        """Train."""
+        return fit(
+            federation,
+            self.method,
+            training=self.training,
+            model=self.model,
+            out=out,
+            watch=watch,
+            config=self.tables,
+        )
+
+
+def read_job(tables: Mapping[str, Any], method: str | None = None, seed: int | None = None) -> Job:
+    """A job from TOML tables; `method` and `seed` replace what the tables say (for comparisons)."""
+    for section, body in tables.items():
+        if section not in SECTIONS:
+            raise ConfigError(unknown_key(section, list(SECTIONS), "configuration"))
+        if not isinstance(body, Mapping):
+            raise ConfigError(f"{section!r} must be a section, e.g. [{section}]; got {body!r}")
+    spec = _method_section(tables, method)
+    training = dict(tables.get("training", {}))
+    if seed is not None:
+        training["seed"] = seed
+    name, preset = spec.pop("name", "vimadmm"), spec.pop("preset", None)
+    resolved = {
+        **tables,
+        "method": {"name": name, **({"preset": preset} if preset else {}), **spec},
+        "training": training,
+    }
+    return Job(
+        data=dict(tables.get("data", {"set": "digits"})),
+        method=make_method(name, spec, preset),
+        model=build(ModelSettings, tables.get("model", {}), "model"),
+        training=build(Training, training, "training"),
+        tables=resolved,
+    )
+
+
+def _method_section(tables: Mapping[str, Any], method: str | None) -> dict[str, Any]:
+    """[method] is the default; [compare.NAME] holds the settings of one method of a comparison."""
+    spec = dict(tables.get("method", {}))
+    if method is None:
+        return spec
+    if spec.get("name", method) != method:
+        spec = {}
+    return {**spec, **dict(tables.get("compare", {}).get(method, {})), "name": method}
+
+
+def load_data(data: Mapping[str, Any]) -> Federation:
+    """The federation that a [data] section describes."""
+    options = dict(data)
+    if "tables" in options:
+        return _load_tables(options)
+    name = options.pop("set", None)
+    if name is None:
+        raise ConfigError("[data] needs `set = NAME` (digits, mnist, ...) or `tables = { party = FILE, ... }`")
+    return load_set(name, **options)
+
+
+def _load_tables(options: dict[str, Any]) -> Federation:
+    for key in options:
+        if key not in TABLE_KEYS:
+            raise ConfigError(unknown_key(key, list(TABLE_KEYS), "data"))
+    files: Any = options["tables"]
+    if not isinstance(files, Mapping) or not files:
+        raise ConfigError("[data] tables wants party names and files, e.g. tables = { bank = 'bank.csv' }")
+    if "labels" not in options:
+        raise ConfigError("[data] tables also needs `labels = COLUMN`, a column of one of the tables")
+    key = options.get("id")
+    frames = {str(party): read_table(path, id=key) for party, path in files.items()}
+    return Federation.from_tables(frames, labels=options["labels"], id=key, task=options.get("task"))
+
+
+def new_run_folder(method: str) -> Path:
+    """A folder name that sorts by time."""
+    return Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-{method}"

@@ -1,0 +1,42 @@
+"""Training methods, one readable file each. A method's name everywhere is its file name."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+from colonnade.config import Settings, build
+from colonnade.errors import ConfigError
+from colonnade.methods.base import Method
+from colonnade.methods.centralized import Centralized
+from colonnade.methods.local_only import LocalOnly
+from colonnade.methods.vimadmm import VIMADMM
+from colonnade.methods.vimadmm_j import VIMADMMJ
+
+METHODS: dict[str, type[Settings]] = {cls.name: cls for cls in (VIMADMM, VIMADMMJ, LocalOnly, Centralized)}
+
+__all__ = ["METHODS", "VIMADMM", "VIMADMMJ", "Centralized", "LocalOnly", "Method", "make_method"]
+
+
+def make_method(name: str, settings: dict[str, Any] | None = None, preset: str | None = None) -> Any:
+    """A method by name; `preset` = "paper" or "paper:cifar10" starts from the published settings."""
+    if name not in METHODS:
+        close = difflib.get_close_matches(name, METHODS, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(METHODS)}"
+        raise ConfigError(f"unknown method {name!r}; {hint}")
+    cls = METHODS[name]
+    values = dict(settings or {})
+    if preset:
+        values = _preset(cls, name, preset) | values
+    return build(cls, values, f"method {name}")
+
+
+def _preset(cls: type[Settings], name: str, preset: str) -> dict[str, Any]:
+    kind, _, dataset = preset.partition(":")
+    if kind != "paper":
+        raise ConfigError(f"unknown preset {preset!r}; known: 'paper', 'paper:cifar10', ...")
+    published = getattr(cls, "paper", None)
+    if published is None:
+        raise ConfigError(f"method {name!r} has no published settings; leave preset out")
+    chosen = published(dataset) if dataset else published()
+    return {field: getattr(chosen, field) for field in type(chosen).model_fields}

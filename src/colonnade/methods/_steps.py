@@ -1,0 +1,83 @@
+"""Pieces that several methods share: functions, not a base class."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from colonnade.federation import Task
+from colonnade.models.cohort import Cohort
+from colonnade.models.heads import Head, open_heads
+from colonnade.models.schema import Schema
+from colonnade.schedule import Turn
+
+
+def squared_gap(logits: Tensor, targets: Tensor, weight: float) -> Tensor:
+    """weight/(2b) |logits - targets|^2, summed over parties: the local ADMM objective after completing the square."""
+    return F.mse_loss(logits, targets, reduction="sum") * (weight / (2 * logits.shape[1]))
+
+
+def task_loss(task: Task, logits: Tensor, targets: Tensor) -> Tensor:
+    """The task's loss, mean over rows and summed over parties; logits (P, B, K), targets (B, K)."""
+    y = targets.expand_as(logits)
+    if task is Task.MULTICLASS:
+        loss = -(y * logits.log_softmax(dim=-1)).sum()
+    elif task is Task.REGRESSION:
+        loss = F.mse_loss(logits, y, reduction="sum") / 2
+    else:
+        loss = F.binary_cross_entropy_with_logits(logits, y, reduction="sum")
+    return loss / logits.shape[1]
+
+
+def first_heads(schema: Schema) -> list[dict[str, Tensor]]:
+    """Heads for every group, each party's from its own stream."""
+    drawn = [open_heads(schema.head, g.parties, g.width, schema.outputs, schema.seed) for g in schema.groups]
+    return [{k: v.to(schema.device, schema.dtype) for k, v in head.items()} for head in drawn]
+
+
+def put_heads(state: dict[str, Tensor], heads: Sequence[Head]) -> None:
+    """Store heads in a flat coordinator state."""
+    for g, head in enumerate(heads):
+        for name, value in head.items():
+            state[f"head.{g}.{name}"] = value
+
+
+def get_heads(state: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
+    """The heads in a flat coordinator state, in group order."""
+    heads: dict[int, dict[str, Tensor]] = {}
+    for name, value in state.items():
+        if name.startswith("head."):
+            _, g, rest = name.split(".", 2)
+            heads.setdefault(int(g), {})[rest] = value
+    return [heads[g] for g in sorted(heads)]
+
+
+def local_steps(cohort: Cohort, turn: Turn, default: int) -> int | list[int]:
+    """Steps of each party of the cohort: the method's number unless the turn says otherwise."""
+    special = dict(turn.steps)
+    if not any(name in special for name in cohort.names):
+        return default
+    return [special.get(name, default) for name in cohort.names]
+
+
+def agreement(total: Tensor, targets: Tensor) -> Tensor:
+    """Share of the turn's rows already classified right: free, since these uploads were made anyway."""
+    if targets.shape[1] == 1:
+        return ((total > 0) == (targets > 0.5)).double().mean()
+    return (total.argmax(dim=1) == targets.argmax(dim=1)).double().mean()
+
+
+def sum_logits(parts: Sequence[Tensor]) -> Tensor:
+    """(P, B, K) per group -> (B, K), always in group order so that engines agree to the last bit."""
+    total = parts[0].sum(dim=0)
+    for part in parts[1:]:
+        total = total + part.sum(dim=0)
+    return total
+
+
+def detached(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The same tensors outside any gradient graph."""
+    return {name: torch.Tensor.detach(value) for name, value in values.items()}

@@ -1,0 +1,85 @@
+"""The round protocol: what a method sees, and the few small functions that are a method.
+
+A method never sees other parties' columns, the transport, the device, the clock, the gate or
+a global random generator. Both sides of the wire stand in one file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+
+from torch import Tensor
+
+from colonnade.models.cohort import Cohort
+from colonnade.models.schema import Group, Schema
+from colonnade.privacy.events import LabelExposure
+from colonnade.privacy.labels import Labels
+from colonnade.privacy.sealed import Upload
+from colonnade.schedule import Turn
+
+State = dict[str, Tensor]  # the coordinator's; flat, so that saving it needs no code of a method's own
+
+
+@dataclass(frozen=True)
+class Reply:
+    """The coordinator's answer to one turn."""
+
+    common: Mapping[str, Tensor] = field(default_factory=dict)  # sent once to all
+    own: tuple[Mapping[str, Tensor], ...] = ()  # per group, (P, ...); slice k goes only to party k
+    notes: Mapping[str, Tensor] = field(default_factory=dict)  # for the history; never sent
+
+
+@dataclass(frozen=True)
+class Received:
+    """A reply as one cohort gets it: the common part, and its own parties' slices (P, ...)."""
+
+    common: Mapping[str, Tensor]
+    own: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What the coordinator holds for a turn's rows: this turn's releases, older ones from the board."""
+
+    groups: tuple[Mapping[str, Tensor], ...]  # (P, B, ...) per group, the same grouping in every engine
+
+    def total(self, name: str) -> Tensor:
+        """The sum over all parties: all that a secure sum provides."""
+        parts = [group[name].sum(dim=0) for group in self.groups]
+        return parts[0] if len(parts) == 1 else sum(parts[1:], parts[0])
+
+
+@runtime_checkable
+class Method(Protocol):
+    """One training method: a frozen settings object and seven functions."""
+
+    name: ClassVar[str]  # its file name; the name everywhere
+    hears: ClassVar[Literal["each", "total", "nothing"]]  # what coordinate needs of the uploads
+    exposes: ClassVar[LabelExposure]  # who can read labels off the downlink
+    pools: ClassVar[bool]  # a reference that puts all columns in one place
+
+    def model_dump(self) -> dict[str, Any]:
+        """The settings as plain values; every method is a `Settings`, which has this."""
+
+    def open_party(self, cohort: Cohort) -> None:
+        """Prepare a cohort: heads of its own, remembered tensors."""
+
+    def open_coordinator(self, schema: Schema, labels: Labels) -> tuple[State, Reply | None]:
+        """The coordinator's first state, and what all parties get before round 1, if anything."""
+
+    def says(self, schema: Schema, group: Group) -> Mapping[str, int]:
+        """Names and widths of the arrays a party of the group uploads; the gate lets nothing else pass."""
+
+    def speak(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
+        """What the cohort would like to say about columns x (P, B, ...)."""
+
+    def coordinate(self, state: State, turn: Turn, heard: Heard, labels: Labels) -> Reply:
+        """Update the state, and answer."""
+
+    def learn(self, cohort: Cohort, turn: Turn, said: Mapping[str, Tensor], reply: Received) -> None:
+        """Local steps. `said` is what was sent, as its reader decoded it, never the clean upload."""
+
+    def predict(self, state: State, heard: Heard) -> Tensor:
+        """Logits (B, K) from what was heard."""

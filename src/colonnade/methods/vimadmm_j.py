@@ -1,0 +1,119 @@
+"""VIMADMM-J (Xie et al., Algorithm 2): no model splitting; every party owns its head.
+
+    party        o_k = f(x_k) W_k                                                   up: b x d_c
+    coordinator  z, lambda as in VIMADMM, from the sum of the o_k alone             (update_z_wosplit)
+                 down: v = z - yhat - lambda/rho, one b x d_c matrix for all
+    party        tau times: a step on W_k, then a step on theta_k, towards          (update_W_wosplit)
+                 u_k = v + o_k, the logits as they were sent                        (update_theta_wosplit)
+
+The coordinator needs only the total of the logits, so a secure sum can stand in the way. The paper
+alternates head and encoder inside a local step; its program takes one backward pass for both:
+`alternate` chooses. Labels: as VIMADMM, v gives them away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+from pydantic import Field
+from torch import Tensor
+
+from colonnade.admm.step import residuals, update_dual, update_z
+from colonnade.config import Settings
+from colonnade.errors import ConfigError
+from colonnade.methods._steps import agreement, local_steps, squared_gap
+from colonnade.methods.base import Heard, Received, Reply, State
+from colonnade.models.cohort import Cohort
+from colonnade.models.descend import descend
+from colonnade.models.heads import apply_heads, dropout_keys
+from colonnade.models.optimise import SGD, AdamW, Optimiser
+from colonnade.models.schema import Group, Schema
+from colonnade.models.stack import Mode
+from colonnade.privacy.events import LabelExposure
+from colonnade.privacy.labels import Labels
+from colonnade.privacy.sealed import Upload
+from colonnade.randomness import dropout_key
+from colonnade.schedule import Turn
+
+# lr, tau, rho of the paper's experiments
+PUBLISHED = {
+    "mnist": (0.1, 20, 1.0),
+    "cifar10": (0.005, 30, 2.0),
+    "nus_wide": (0.1, 20, 2.0),
+    "modelnet40": (0.1, 3, 0.1),
+}
+
+
+class VIMADMMJ(Settings):
+    """Every party owns its head and sends logits; only their sum is needed (Algorithm 2)."""
+
+    name: ClassVar[str] = "vimadmm_j"
+    hears: ClassVar[Literal["each", "total", "nothing"]] = "total"
+    exposes: ClassVar[LabelExposure] = LabelExposure.FULL
+    pools: ClassVar[bool] = False
+
+    rho: float = Field(1.0, gt=0, description="weight of the agreement penalty")
+    local_steps: int = Field(20, ge=1, description="gradient steps a party takes per round (tau)")
+    optimiser: Optimiser = Field(AdamW(lr=1e-3, weight_decay=1e-3), description="local optimiser")
+    alternate: bool = Field(False, description="step the head, then the encoder (paper), or both at once (its program)")
+    damping: float = Field(
+        1.0, gt=0, le=1, description="share of the residual each party removes; 1: paper, 1/M: sharing ADMM"
+    )
+
+    @classmethod
+    def paper(cls, dataset: str = "mnist") -> VIMADMMJ:
+        """The published settings."""
+        lr, tau, rho = PUBLISHED.get(dataset, PUBLISHED["mnist"])
+        return cls(rho=rho, local_steps=tau, optimiser=SGD(lr=lr, momentum=0.9, weight_decay=1e-3), alternate=True)
+
+    def open_party(self, cohort: Cohort) -> None:
+        """Each party draws its own head."""
+        cohort.own_heads()
+
+    def open_coordinator(self, schema: Schema, labels: Labels) -> tuple[State, Reply | None]:
+        """A zero dual for every row."""
+        if self.damping * len(schema.parties) < 1:
+            raise ConfigError(f"damping = {self.damping} is below 1/M; with {len(schema.parties)} parties use 1/M to 1")
+        return {"dual": schema.zeros(schema.rows, schema.outputs)}, None
+
+    def says(self, schema: Schema, group: Group) -> Mapping[str, int]:
+        """What a party sends per row."""
+        return {"o": schema.outputs}
+
+    def speak(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
+        """Step (1): the logits, dropout off so that both sides mean the same."""
+        return Upload({"o": apply_heads(cohort.head, cohort.encode(x, Mode.SPEAK if training else Mode.PREDICT))})
+
+    def coordinate(self, state: State, turn: Turn, heard: Heard, labels: Labels) -> Reply:
+        """Steps (2) to (4)."""
+        total, last = heard.total("o"), state["dual"][turn.rows]  # yhat (B, K)
+        y = labels.targets(turn.rows, total)
+        z = update_z(total, last, y, self.rho, labels.task)  # (update_z_wosplit)
+        dual = update_dual(last, total, z, self.rho)  # (update_lambda_wosplit)
+        state["dual"][turn.rows] = dual
+        gaps = residuals(total, z, dual)
+        notes = {"primal": gaps.primal, "dual": gaps.dual, "batch_accuracy": agreement(total, y)}
+        return Reply({"v": z - total - dual / self.rho}, notes=notes)  # (def_residual_wosplit), folded
+
+    def learn(self, cohort: Cohort, turn: Turn, said: Mapping[str, Tensor], reply: Received) -> None:
+        """Step (5): tau steps of head and encoder towards u_k = o_k as sent + d v."""
+        keys = [dropout_key(cohort.schema.seed, party, turn.number) for party in cohort.names]
+        inputs = {
+            "x": cohort.x(turn.rows),
+            "target": said["o"] + self.damping * reply.common["v"],
+            "key": dropout_keys(keys, cohort.device),
+        }
+        parts = (("head",), ("encoder",)) if self.alternate else (("head", "encoder"),)
+        steps = local_steps(cohort, turn, self.local_steps)
+        descend(cohort, self.objective, inputs, steps=steps, optimiser=self.optimiser, parts=parts)
+
+    def objective(self, cohort: Cohort, inputs: Mapping[str, Tensor]) -> Tensor:
+        """(update_W_wosplit) and (update_theta_wosplit), folded: rho/(2 d b) |f(x) W - u|^2."""
+        h = cohort.encode(inputs["x"], Mode.LEARN)
+        logits = apply_heads(cohort.head, h, cohort.schema.head.dropout, inputs["key"], inputs["draw"])
+        return squared_gap(logits, inputs["target"], self.rho / self.damping)
+
+    def predict(self, state: State, heard: Heard) -> Tensor:
+        """yhat = sum_k o_k."""
+        return heard.total("o")

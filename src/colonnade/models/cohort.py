@@ -1,0 +1,127 @@
+"""Cohort: the parties of one process that share an architecture.
+
+Party-side code always sees a leading party axis (P, B, ...). P is 1 in an organisation's
+own process and M in simulation, so the same method code runs on one GPU and in a hospital.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from colonnade.models.heads import open_heads
+from colonnade.models.optimise import State
+from colonnade.models.schema import Schema
+from colonnade.models.stack import Mode, Stack
+
+PREDICT_CHUNK = 4096  # rows per forward pass outside training: bounds memory, changes no value
+
+
+@dataclass
+class Cohort:
+    """Names, columns, networks and whatever a method remembers, all with a leading party axis."""
+
+    names: tuple[str, ...]
+    columns: Tensor = field(repr=False)  # (P, N, ...)
+    encoder: Stack = field(repr=False)
+    schema: Schema = field(repr=False)
+    head: dict[str, Tensor] = field(default_factory=dict, repr=False)  # where parties own their heads
+    memory: dict[str, Tensor] = field(default_factory=dict, repr=False)  # a method's own tensors, (P, ...)
+    optimiser: dict[str, State] = field(default_factory=dict, repr=False)  # per set of trained tensors
+    graphs: dict[object, object] = field(default_factory=dict, repr=False)  # captured steps, see models/graphs.py
+
+    @property
+    def device(self) -> torch.device:
+        """Where the cohort lives."""
+        return self.columns.device
+
+    def own_heads(self) -> None:
+        """Give each party a head of its own, from its own stream."""
+        s = self.schema
+        width = next(g.width for g in s.groups if self.names[0] in g.parties)
+        drawn = open_heads(s.head, self.names, width, s.outputs, s.seed)
+        self.head = {k: v.to(self.device, s.dtype).requires_grad_() for k, v in drawn.items()}
+
+    def x(self, rows: Tensor) -> Tensor:
+        """The parties' columns of some rows, (P, B, ...)."""
+        return self.columns.index_select(1, rows.to(self.device))
+
+    def encode(self, x: Tensor, mode: Mode) -> Tensor:
+        """Embeddings (P, B, d) of columns (P, B, ...)."""
+        if mode is not Mode.PREDICT:
+            return self.encoder.forward(x, mode)
+        return torch.cat([self.encoder.forward(part, mode) for part in x.split(PREDICT_CHUNK, dim=1)], dim=1)
+
+    def trained(self, parts: Sequence[str]) -> list[Tensor]:
+        """The parameters of the named parts ("encoder", "head"), in a fixed order."""
+        tensors: list[Tensor] = []
+        for part in parts:
+            tensors += (self.encoder.parameters if part == "encoder" else self.head).values()
+        return tensors
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that must survive a restart, by name."""
+        out = {f"parameter.{k}": v for k, v in self.encoder.parameters.items()}
+        out |= {f"buffer.{k}": v for k, v in self.encoder.buffers.items()}
+        out |= {f"head.{k}": v for k, v in self.head.items()}
+        out |= {f"memory.{k}": v for k, v in self.memory.items()}
+        for parts, state in self.optimiser.items():
+            out |= {f"optimiser.{parts}.{k}": v for k, v in state.items()}
+        return {k: v.detach() for k, v in out.items()}
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Put saved tensors back, in place where a tensor is already there."""
+        with torch.no_grad():
+            for name, value in tensors.items():
+                kind, _, rest = name.partition(".")
+                if kind == "optimiser":
+                    parts, _, rest = rest.partition(".")
+                    home: dict[str, Tensor] = self.optimiser.setdefault(parts, {})
+                else:
+                    home = self._home(kind)
+                if rest in home:
+                    home[rest].copy_(value)
+                else:
+                    home[rest] = value.to(self.device, copy=True)
+
+    def _home(self, kind: str) -> dict[str, Tensor]:
+        return {
+            "parameter": self.encoder.parameters,
+            "buffer": self.encoder.buffers,
+            "head": self.head,
+            "memory": self.memory,
+        }[kind]
+
+    def model(self) -> dict[str, Tensor]:
+        """A copy of what predicts: parameters, buffers and own heads, without optimiser and memory."""
+        kept = ("parameter.", "buffer.", "head.")
+        return {k: v.clone() for k, v in self.tensors().items() if k.startswith(kept)}
+
+    def pick(self, index: Sequence[int]) -> Cohort:
+        """A copy with some of the parties; give it back with `put`. A party left out stays untouched."""
+        chosen, part = list(index), copy.copy(self)
+        part.names = tuple(self.names[i] for i in chosen)
+        part.columns = self.columns[chosen]
+        part.encoder = self.encoder.pick(chosen)
+        part.head = {k: v.detach()[chosen].clone().requires_grad_() for k, v in self.head.items()}
+        part.memory = {k: v[chosen].clone() for k, v in self.memory.items()}
+        part.optimiser = {p: {k: v[chosen].clone() for k, v in s.items()} for p, s in self.optimiser.items()}
+        part.graphs = {}
+        return part
+
+    def put(self, index: Sequence[int], part: Cohort) -> None:
+        """Write a picked copy back into its places."""
+        places = list(index)
+        with torch.no_grad():
+            self.encoder.put(places, part.encoder)
+            homes = [(self.head, part.head), (self.memory, part.memory)]
+            homes += [(self.optimiser.setdefault(p, {}), s) for p, s in part.optimiser.items()]
+            for mine, theirs in homes:
+                for name, value in theirs.items():
+                    if name not in mine:
+                        mine[name] = value.new_zeros((len(self.names), *value.shape[1:]))
+                    mine[name][places] = value.detach()

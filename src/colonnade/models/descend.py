@@ -1,0 +1,75 @@
+"""Local steps: several gradient steps of a cohort on one objective.
+
+The objective is the *sum* of the parties' objectives: no party's gradient depends on
+another's, so one backward pass serves all of them. On a GPU the step is captured once as a
+CUDA graph and replayed; the eager loop here stays the reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from colonnade.models.cohort import Cohort
+from colonnade.models.graphs import replay, worth_capturing
+from colonnade.models.optimise import Optimiser
+
+Objective = Callable[[Cohort, Mapping[str, Tensor]], Tensor]
+Parts = tuple[tuple[str, ...], ...]  # what each sub-step trains: (("head",), ("encoder",)) alternates
+
+
+def descend(  # one signature for every method's local work
+    cohort: Cohort,
+    objective: Objective,
+    inputs: Mapping[str, Tensor],
+    *,
+    steps: int | Sequence[int],
+    optimiser: Optimiser,
+    parts: Parts = (("encoder",),),
+) -> None:
+    """Take `steps` gradient steps (one number, or one per party) on `objective(cohort, inputs)`.
+
+    `inputs` must hold every tensor that changes from round to round, because a captured step
+    sees nothing else. `inputs["draw"]` counts the steps, for keyed dropout.
+    """
+    counts = [steps] * len(cohort.names) if isinstance(steps, int) else list(steps)
+    for names in parts:
+        if "+".join(names) not in cohort.optimiser:
+            cohort.optimiser["+".join(names)] = optimiser.open([p.detach() for p in cohort.trained(names)])
+    everyone = min(counts) == max(counts)
+    inputs = {**inputs, "draw": torch.zeros((), dtype=torch.int64, device=cohort.device)}
+
+    def step(values: Mapping[str, Tensor], active: Tensor | None) -> None:
+        one_step(cohort, objective, values, optimiser, parts, active)
+
+    if everyone and worth_capturing(cohort, counts[0]):
+        key = (objective, optimiser, parts, tuple((k, v.shape, v.dtype) for k, v in inputs.items()))
+        replay(cohort, key, lambda values: step(values, None), inputs, counts[0])
+        return
+    limits = torch.tensor(counts, device=cohort.device)
+    for number in range(max(counts)):
+        step(inputs, None if everyone else limits > number)
+
+
+def one_step(
+    cohort: Cohort,
+    objective: Objective,
+    inputs: Mapping[str, Tensor],
+    optimiser: Optimiser,
+    parts: Parts,
+    active: Tensor | None,
+) -> None:
+    """One gradient step on each of `parts` in turn; parties that are not `active` stay as they are."""
+    buffers = cohort.encoder.buffers
+    for names in parts:
+        before = None if active is None else {k: v.clone() for k, v in buffers.items()}
+        parameters = cohort.trained(names)
+        gradients = list(torch.autograd.grad(objective(cohort, inputs), parameters))
+        with torch.no_grad():
+            optimiser.step(parameters, gradients, cohort.optimiser["+".join(names)], active)
+            if before is not None and active is not None:
+                for name, old in before.items():
+                    buffers[name][~active] = old[~active]
+    inputs["draw"].add_(1)

@@ -1,0 +1,99 @@
+"""SGD and AdamW over a leading party axis, where a party may sit a step out.
+
+`torch.optim` on stacked parameters is right only while all parties step: momentum, decay
+and Adam's step count run on for one that sits out. Contract tests hold these against
+`torch.optim`, party by party.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from colonnade.config import Settings
+
+State = dict[str, Tensor]
+
+
+class SGD(Settings):
+    """Stochastic gradient descent with momentum and L2 weight decay, as `torch.optim.SGD`."""
+
+    kind: Literal["sgd"] = "sgd"
+    lr: float = Field(0.1, gt=0, description="step size")
+    momentum: float = Field(0.9, ge=0, lt=1, description="momentum")
+    weight_decay: float = Field(1e-4, ge=0, description="L2 penalty, 2 beta in the paper's terms")
+
+    def open(self, parameters: Sequence[Tensor]) -> State:
+        """A velocity per parameter."""
+        return {f"velocity.{i}": torch.zeros_like(p) for i, p in enumerate(parameters)}
+
+    def step(self, parameters: list[Tensor], gradients: list[Tensor], state: State, active: Tensor | None) -> None:
+        """One step in place; `active` (P,) says who takes it, None means everyone."""
+        velocity = [state[f"velocity.{i}"] for i in range(len(parameters))]
+        if active is not None:
+            return self._masked(parameters, gradients, velocity, active)
+        torch._foreach_mul_(velocity, self.momentum)
+        torch._foreach_add_(velocity, gradients)
+        if self.weight_decay:
+            torch._foreach_add_(velocity, parameters, alpha=self.weight_decay)
+        torch._foreach_add_(parameters, velocity, alpha=-self.lr)
+        return None
+
+    def _masked(self, parameters: list[Tensor], gradients: list[Tensor], velocity: list[Tensor], on: Tensor) -> None:
+        for p, g, v in zip(parameters, gradients, velocity, strict=True):
+            mask = _along(on, p)
+            new = self.momentum * v + g + self.weight_decay * p
+            v.copy_(torch.where(mask, new, v))
+            p.copy_(torch.where(mask, p - self.lr * new, p))
+
+
+class AdamW(Settings):
+    """Adam with decoupled weight decay, as `torch.optim.AdamW`, with a step count per party."""
+
+    kind: Literal["adamw"] = "adamw"
+    lr: float = Field(1e-3, gt=0, description="step size")
+    beta1: float = Field(0.9, ge=0, lt=1, description="decay of the mean gradient")
+    beta2: float = Field(0.999, ge=0, lt=1, description="decay of the mean squared gradient")
+    eps: float = Field(1e-8, gt=0, description="added to the root")
+    weight_decay: float = Field(1e-2, ge=0, description="decoupled decay")
+
+    def open(self, parameters: Sequence[Tensor]) -> State:
+        """Two moments per parameter and one step count per party."""
+        state = {f"mean.{i}": torch.zeros_like(p) for i, p in enumerate(parameters)}
+        state |= {f"square.{i}": torch.zeros_like(p) for i, p in enumerate(parameters)}
+        first = parameters[0]
+        state["steps"] = torch.zeros(len(first), dtype=torch.float64, device=first.device)
+        return state
+
+    def step(self, parameters: list[Tensor], gradients: list[Tensor], state: State, active: Tensor | None) -> None:
+        """One step in place; `active` (P,) says who takes it, None means everyone."""
+        steps = state["steps"]
+        steps.add_(1.0 if active is None else active.to(steps.dtype))
+        count = steps.clamp(min=1)
+        size, root = self.lr / (1 - self.beta1**count), (1 - self.beta2**count).sqrt()
+        for i, (p, g) in enumerate(zip(parameters, gradients, strict=True)):
+            m, v = state[f"mean.{i}"], state[f"square.{i}"]
+            if active is None:
+                m.lerp_(g, 1 - self.beta1)
+                v.mul_(self.beta2).addcmul_(g, g, value=1 - self.beta2)
+                p.mul_(1 - self.lr * self.weight_decay)
+                p.sub_(_along(size, p).to(p.dtype) * m / (v.sqrt() / _along(root, p).to(p.dtype) + self.eps))
+                continue
+            mask = _along(active, p)
+            new_m, new_v = torch.lerp(m, g, 1 - self.beta1), self.beta2 * v + (1 - self.beta2) * g * g
+            move = _along(size, p).to(p.dtype) * new_m / (new_v.sqrt() / _along(root, p).to(p.dtype) + self.eps)
+            m.copy_(torch.where(mask, new_m, m))
+            v.copy_(torch.where(mask, new_v, v))
+            p.copy_(torch.where(mask, p * (1 - self.lr * self.weight_decay) - move, p))
+
+
+Optimiser = Annotated[SGD | AdamW, Field(discriminator="kind")]
+
+
+def _along(per_party: Tensor, like: Tensor) -> Tensor:
+    """(P,) as (P, 1, ...), to broadcast against a stacked parameter."""
+    return per_party.view(-1, *([1] * (like.dim() - 1)))

@@ -1,0 +1,46 @@
+"""Schema: what all sides of a run agree on before the first message."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from colonnade.federation import Task
+from colonnade.models.heads import HeadSettings
+
+
+@dataclass(frozen=True)
+class Group:
+    """Parties whose networks and columns have one shape; the same grouping in every engine."""
+
+    parties: tuple[str, ...]
+    width: int  # of an embedding
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The frame of a run: who, how wide, what task, which numbers."""
+
+    parties: tuple[str, ...]  # federation order
+    groups: tuple[Group, ...]
+    task: Task
+    outputs: int
+    rows: int
+    train: Tensor = field(repr=False)  # training row numbers
+    head: HeadSettings
+    seed: int
+    dtype: torch.dtype
+    device: torch.device
+
+    def position(self, party: str) -> tuple[int, int]:
+        """(group, place in the group) of a party."""
+        for g, group in enumerate(self.groups):
+            if party in group.parties:
+                return g, group.parties.index(party)
+        raise KeyError(party)
+
+    def zeros(self, *shape: int) -> Tensor:
+        """Zeros in the run's dtype, on its device."""
+        return torch.zeros(shape, dtype=self.dtype, device=self.device)

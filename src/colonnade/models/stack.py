@@ -1,0 +1,172 @@
+"""Stack: P networks of one architecture with a leading party axis, run as one.
+
+Four ways to run the same forward pass, all with the same result:
+    single   one party: a plain call; any nn.Module works
+    layers   a Sequential of linear layers and activations: one batched product per layer
+    vmap     everything else: `functional_call` under `vmap`
+    each     one party after the other, where vmap cannot go or does not pay
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from enum import Enum
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, stack_module_state, vmap
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from colonnade.errors import ModelError
+from colonnade.models.dropout import KeyedDropout
+
+Way = Literal["single", "layers", "vmap", "each"]
+
+
+class Mode(Enum):
+    """Why a forward pass is made."""
+
+    LEARN = "learn"  # batch statistics, dropout on, buffers updated
+    SPEAK = "speak"  # batch statistics, dropout off, buffers untouched: speaking must not teach
+    PREDICT = "predict"  # running statistics, dropout off
+
+
+def architecture_key(module: nn.Module) -> str:
+    """What two networks must share to be stacked.
+
+    Shapes alone are not enough: a ReLU and a Tanh party of equal shapes would silently run
+    the same code.
+    """
+    tensors = [
+        f"{name}:{tuple(t.shape)}:{t.dtype}:{t.requires_grad}"
+        for name, t in [*module.named_parameters(), *module.named_buffers()]
+    ]
+    return f"{type(module).__module__}.{module!r}|{'|'.join(tensors)}"
+
+
+class Stack:
+    """P networks of one architecture. Tensors are updated in place, never replaced."""
+
+    def __init__(self, modules: Sequence[nn.Module], way: Way | None = None) -> None:
+        parameters, buffers = stack_module_state(list(modules))  # type: ignore[arg-type]
+        self.parameters: dict[str, Tensor] = {k: v.detach().requires_grad_() for k, v in parameters.items()}
+        self.buffers: dict[str, Tensor] = {k: v.detach().clone() for k, v in buffers.items()}
+        self.size = len(modules)
+        self._skeletons = {mode: _skeleton(modules[0], mode) for mode in Mode}
+        self.way: Way = way if way is not None else self.best_guess()
+
+    def best_guess(self) -> Way:
+        """The way that needs no measurement to be right."""
+        skeleton = self._skeletons[Mode.LEARN]
+        if self.size == 1:
+            return "single"
+        if _is_layered(skeleton):
+            return "layers"
+        return "each" if why_not_vmap(skeleton) else "vmap"
+
+    def has_convolutions(self) -> bool:
+        """Convolutions may run slower stacked than one by one; only a clock knows."""
+        return any(isinstance(m, nn.modules.conv._ConvNd) for m in self._skeletons[Mode.LEARN].modules())
+
+    def has_batch_statistics(self) -> bool:
+        """Whether rows of a batch influence each other in training."""
+        return any(isinstance(m, _BatchNorm) for m in self._skeletons[Mode.LEARN].modules())
+
+    def forward(self, x: Tensor, mode: Mode) -> Tensor:
+        """x (P, B, ...) -> (P, B, d)."""
+        skeleton = self._skeletons[mode]
+        if mode is not Mode.PREDICT and x.shape[1] == 1 and self.has_batch_statistics():
+            raise ModelError("BatchNorm cannot learn from a batch of one row; use a larger batch")
+        if self.way == "layers":
+            return _layers(skeleton, self.parameters, x)
+        buffers = self.buffers if mode is Mode.LEARN else {k: v.clone() for k, v in self.buffers.items()}
+        if self.way == "vmap":
+
+            def one(p: dict[str, Tensor], b: dict[str, Tensor], xi: Tensor) -> Tensor:
+                return functional_call(skeleton, (p, b), (xi,))  # type: ignore[no-any-return]
+
+            return vmap(one)(self.parameters, buffers, x)  # type: ignore[no-any-return]
+        outputs = []
+        for k in range(self.size):
+            state = ({n: v[k] for n, v in self.parameters.items()}, {n: v[k] for n, v in buffers.items()})
+            outputs.append(functional_call(skeleton, state, (x[k],)))
+        return torch.stack(outputs)
+
+    def to(self, device: torch.device | str, dtype: torch.dtype) -> Stack:
+        """Move, once, before training; only floating buffers are cast."""
+
+        def move(t: Tensor) -> Tensor:
+            return t.detach().to(device, dtype if t.is_floating_point() else t.dtype)
+
+        self.parameters = {k: move(v).requires_grad_() for k, v in self.parameters.items()}
+        self.buffers = {k: move(v) for k, v in self.buffers.items()}
+        return self
+
+    def pick(self, index: Sequence[int]) -> Stack:
+        """A copy with some of the parties; give it back with `put`."""
+        part = copy.copy(self)
+        chosen = list(index)
+        part.parameters = {k: v.detach()[chosen].clone().requires_grad_() for k, v in self.parameters.items()}
+        part.buffers = {k: v[chosen].clone() for k, v in self.buffers.items()}
+        part.size = len(chosen)
+        if part.size == 1 and self.way in ("vmap", "each"):
+            part.way = "single"
+        return part
+
+    def put(self, index: Sequence[int], part: Stack) -> None:
+        """Write a picked copy back into its places."""
+        with torch.no_grad():
+            for mine, theirs in ((self.parameters, part.parameters), (self.buffers, part.buffers)):
+                for name, value in theirs.items():
+                    mine[name][list(index)] = value
+
+
+def _skeleton(module: nn.Module, mode: Mode) -> nn.Module:
+    skeleton = copy.deepcopy(module).to("meta").train(mode is not Mode.PREDICT)
+    if mode is Mode.SPEAK:
+        for layer in skeleton.modules():
+            if isinstance(layer, KeyedDropout):
+                layer.eval()
+    return skeleton
+
+
+def why_not_vmap(module: nn.Module) -> str | None:
+    """The reason why a network cannot be stacked, or None."""
+    for name, layer in module.named_modules():
+        if isinstance(layer, _BatchNorm) and layer.momentum is None:
+            return f"{name}: BatchNorm with momentum=None reads its counter as a Python number"
+        if isinstance(layer, nn.RNNBase):
+            return f"{name}: {type(layer).__name__} has no batching rule"
+        if layer._forward_pre_hooks or "parametrizations" in dict(layer.named_children()):
+            return f"{name}: hooks and parametrizations (spectral_norm, weight_norm) keep state outside its buffers"
+    return None
+
+
+_LAYERS = (nn.Flatten, nn.Linear, nn.ReLU, nn.Tanh, nn.Identity)
+
+
+def _is_layered(module: nn.Module) -> bool:
+    return type(module) is nn.Sequential and all(
+        type(layer) in _LAYERS and not (isinstance(layer, nn.Flatten) and (layer.start_dim, layer.end_dim) != (1, -1))
+        for layer in module
+    )
+
+
+def _layers(module: nn.Module, parameters: dict[str, Tensor], x: Tensor) -> Tensor:
+    """A Sequential, one batched product per layer: bias and product in one kernel, ReLU in place."""
+    owned = False  # whether x is ours to overwrite
+    for name, layer in module.named_children():
+        if isinstance(layer, nn.Flatten):
+            x = x.flatten(2)
+        elif isinstance(layer, nn.Linear):
+            weight = parameters[f"{name}.weight"].mT  # (P, in, out)
+            bias = parameters.get(f"{name}.bias")
+            x = torch.bmm(x, weight) if bias is None else torch.baddbmm(bias.unsqueeze(1), x, weight)
+            owned = True
+        elif isinstance(layer, nn.ReLU):
+            x = x.relu_() if owned else x.relu()
+        elif isinstance(layer, nn.Tanh):
+            x = x.tanh()
+    return x

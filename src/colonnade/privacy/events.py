@@ -1,0 +1,56 @@
+"""What was released, as frozen facts. An accountant bounds it; these records do not."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from enum import Enum
+from typing import Any
+
+from colonnade.wire.messages import Purpose
+
+
+class Unit(str, Enum):
+    """The thing whose presence a mechanism would hide."""
+
+    PARTY = "PARTY"  # all that one party holds
+    ROW = "ROW"
+    LABEL = "LABEL"
+
+
+class LabelExposure(str, Enum):
+    """Who can read labels off the downlink of a method."""
+
+    NONE = "NONE"
+    EPS = "EPS"  # bounded by a label mechanism
+    FULL = "FULL"
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """One message that left its owner."""
+
+    owner: str  # whose information it carries
+    audience: str  # who receives it
+    unit: Unit
+    mechanism: str  # "none": released unchanged
+    purpose: Purpose
+    number: int  # the exchange it belongs to
+    rows: int  # how many rows it speaks about
+    digest: str  # SHA-256 of the payload
+    parameters: tuple[tuple[str, float], ...] = ()  # of the mechanism
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, for a JSON line."""
+        return {**asdict(self), "unit": self.unit.value, "purpose": self.purpose.value}
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> Release:
+        """The inverse of `to_json`."""
+        return cls(
+            **{
+                **values,
+                "unit": Unit(values["unit"]),
+                "purpose": Purpose(values["purpose"]),
+                "parameters": tuple((str(k), float(v)) for k, v in values["parameters"]),
+            }
+        )

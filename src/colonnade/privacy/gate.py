@@ -1,0 +1,159 @@
+"""The gate: the only way from `speak` to the wire, and from `coordinate` to the wire.
+
+One call releases, writes the ledger event and seals. A mechanism stands between the
+upload and its release; `Unchanged` is the plain one, which lets everything pass and says
+so in the ledger. Noise and clipping are further mechanisms, not another path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from colonnade.errors import Diverged, GateError
+from colonnade.privacy.events import Release, Unit
+from colonnade.privacy.ledger import Ledger
+from colonnade.privacy.sealed import Released, Upload, seal, unwrap
+from colonnade.wire.codec import encode
+from colonnade.wire.messages import COORDINATOR, Order, Purpose, order_arrays, order_header, prefixed
+
+
+class Mechanism(Protocol):
+    """What happens to an upload before it is released."""
+
+    @property
+    def name(self) -> str:
+        """What the ledger calls it."""
+        ...
+
+    @property
+    def unit(self) -> Unit:
+        """The thing whose presence it hides."""
+        ...
+
+    @property
+    def parameters(self) -> tuple[tuple[str, float], ...]:
+        """What an accountant needs to know."""
+        ...
+
+    def __call__(self, values: Tensor, parties: Sequence[str], number: int, what: str) -> Tensor:
+        """The (P, B, ...) values as they may leave, one independent draw per party."""
+        ...
+
+
+@dataclass(frozen=True)
+class Unchanged:
+    """No protection: the values leave as they are, and the ledger says so."""
+
+    name: str = "none"
+    unit: Unit = Unit.PARTY
+    parameters: tuple[tuple[str, float], ...] = ()
+
+    def __call__(self, values: Tensor, parties: Sequence[str], number: int, what: str) -> Tensor:
+        """The values themselves."""
+        return values
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """What a cohort released for one ask: sealed messages, and what their reader will decode."""
+
+    parties: tuple[str, ...]
+    releases: tuple[Released, ...]
+    values: Mapping[str, Tensor] = field(repr=False)  # (P, B, ...), never the clean upload
+
+
+@dataclass(frozen=True)
+class Down:
+    """What the coordinator released in one exchange: sealed messages, and what their readers will decode."""
+
+    everyone: Released
+    own: Mapping[str, Released]
+    common: Mapping[str, Tensor] = field(repr=False)
+    groups: tuple[Mapping[str, Tensor], ...] = field(repr=False)  # own parts by group, (P, ...)
+
+
+@dataclass
+class Gate:
+    """A party's (or a cohort's) gate. `agreed` are the arrays the run agreed on, and their widths."""
+
+    run: str
+    ledger: Ledger
+    agreed: Mapping[str, int]
+    mechanism: Mechanism = field(default_factory=Unchanged)
+
+    def release(self, upload: Upload, parties: Sequence[str], number: int, purpose: Purpose, rows: int) -> Spoken:
+        """Release an upload of a cohort: protect, encode, record and seal, one message per party."""
+        values: dict[str, Tensor] = {}
+        for name, clean in unwrap(upload).items():
+            self._check_shape(name, clean, len(parties), rows)
+            _check_finite(clean, parties)
+            values[name] = self.mechanism(clean, parties, number, f"{purpose.value}.{name}")
+        host = {name: value.detach().cpu() for name, value in values.items()}
+        sealed = []
+        for index, party in enumerate(parties):
+            header = {"run": self.run, "number": number, "kind": purpose.value, "sender": party}
+            payload = encode(header, {name: value[index] for name, value in host.items()})
+            released = seal(party, purpose.value, number, payload)
+            self.ledger.record(self._event(released, purpose, rows))
+            sealed.append(released)
+        return Spoken(tuple(parties), tuple(sealed), values)
+
+    def _event(self, released: Released, purpose: Purpose, rows: int) -> Release:
+        m = self.mechanism
+        return Release(
+            released.sender, COORDINATOR, m.unit, m.name, purpose, released.number, rows, released.digest, m.parameters
+        )
+
+    def _check_shape(self, name: str, values: Tensor, parties: int, rows: int) -> None:
+        wanted = (parties, rows, self.agreed.get(name))
+        if tuple(values.shape) != wanted:
+            raise GateError(
+                f"upload {name!r} has shape {tuple(values.shape)}; the run agreed on {wanted}; nothing was released"
+            )
+
+
+@dataclass
+class CoordinatorGate:
+    """The label holder's gate: replies carry labels, so they are released and recorded too."""
+
+    run: str
+    ledger: Ledger
+    everyone: tuple[str, ...]
+    groups: tuple[tuple[str, ...], ...]
+
+    def release(self, order: Order, common: Mapping[str, Tensor], own: tuple[Mapping[str, Tensor], ...]) -> Down:
+        """Seal the common message and one message for each party that has a part of its own."""
+        head = {"run": self.run, "kind": "ALL", "sender": COORDINATOR, **order_header(order, self.everyone)}
+        arrays = order_arrays(order) | prefixed("common", common)
+        message = self._seal("ALL", "*", order.number, head, arrays, bool(common))
+        parts = {}
+        for parties, values in zip(self.groups, own, strict=False):
+            host = {name: value.detach().cpu() for name, value in values.items()}
+            for place, party in enumerate(parties):
+                head = {"run": self.run, "number": order.number, "kind": "OWN", "sender": COORDINATOR, "to": party}
+                mine = {name: value[place] for name, value in host.items()}
+                parts[party] = self._seal("OWN", party, order.number, head, mine, bool(mine))
+        return Down(message, parts, common, own)
+
+    def _seal(
+        self, kind: str, to: str, number: int, head: dict[str, Any], arrays: Mapping[str, Tensor], labels: bool
+    ) -> Released:
+        released = seal(COORDINATOR, kind, number, encode(head, arrays))
+        rows = max((len(a) for n, a in arrays.items() if n.startswith("common.") and a.dim() > 0), default=0)
+        # "empty": row numbers and instructions only, nothing computed from a label.
+        mechanism = "none" if labels else "empty"
+        self.ledger.record(
+            Release(COORDINATOR, to, Unit.LABEL, mechanism, Purpose.TRAIN, number, rows, released.digest)
+        )
+        return released
+
+
+def _check_finite(values: Tensor, parties: Sequence[str]) -> None:
+    finite = torch.isfinite(values.flatten(1)).all(dim=1)  # (P,)
+    if not bool(finite.all()):
+        raise Diverged(parties[int((~finite).nonzero()[0])], "upload")

@@ -1,0 +1,80 @@
+"""The two types of the gate: `Upload` cannot leave, `Released` can.
+
+An `Upload` is what a party computed and would like to say. It has no bytes, no array
+protocol, no iteration, and its repr shows shapes, never values. A `Released` is bytes
+whose event is in the ledger; only `privacy/gate.py` may call `seal` and `unwrap` (an
+architecture test reads the source for that), so nothing travels around the gate.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, NoReturn, final
+
+from torch import Tensor
+
+from colonnade.errors import GateError
+
+_SEAL = object()
+
+
+@final
+class Upload:
+    """What a party would like to say about some rows: opaque until the gate opens it."""
+
+    __slots__ = ("__values",)
+
+    def __init__(self, values: Mapping[str, Tensor]) -> None:
+        self.__values = {name: value.detach() for name, value in values.items()}
+
+    def __repr__(self) -> str:
+        return "Upload(" + ", ".join(f"{k}: {tuple(v.shape)}" for k, v in self.__values.items()) + ")"
+
+    def __refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise GateError("an Upload cannot be read, copied or serialised; pass it through the gate")
+
+    __reduce__ = __reduce_ex__ = __array__ = __bytes__ = __iter__ = __getitem__ = __buffer__ = __refuse
+    __copy__ = __deepcopy__ = __getstate__ = __refuse
+
+
+@final
+class Released:
+    """One message that passed the gate: frozen, its digest recorded in the ledger."""
+
+    __slots__ = ("digest", "kind", "number", "payload", "sender")
+
+    sender: str
+    kind: str
+    number: int
+    payload: bytes
+    digest: str
+
+    def __init__(self, seal: object, sender: str, kind: str, number: int, payload: bytes) -> None:
+        if seal is not _SEAL:
+            raise GateError("only the gate makes a Released")
+        digest = hashlib.sha256(payload).hexdigest()
+        for name, value in (("sender", sender), ("kind", kind), ("number", number)):
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "payload", payload)
+        object.__setattr__(self, "digest", digest)
+
+    def __init_subclass__(cls) -> NoReturn:
+        raise GateError("Released is final")
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise GateError("a Released is frozen")
+
+    def __repr__(self) -> str:
+        return f"Released({self.sender}, {self.kind}, {self.number}, {len(self.payload)} bytes)"
+
+
+def unwrap(upload: Upload) -> dict[str, Tensor]:
+    """The values inside an upload. For the gate only."""
+    values: dict[str, Tensor] = upload._Upload__values  # type: ignore[attr-defined]
+    return values
+
+
+def seal(sender: str, kind: str, number: int, payload: bytes) -> Released:
+    """Make a Released. For the gate only."""
+    return Released(_SEAL, sender, kind, number, payload)

@@ -1,0 +1,254 @@
+"""Run: what a training gave: history, ledger, traffic, the model, prediction, saving and loading."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from pydantic import Field
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from colonnade.admm.stopping import Stopping
+from colonnade.config import Settings, build
+from colonnade.engines.base import Encoders, open_workshop
+from colonnade.engines.stacked import Stacked
+from colonnade.errors import DataError, RunError
+from colonnade.evaluate.metrics import SCORE_NAME, decide, probabilities
+from colonnade.federation import Federation, RowSplit, Task
+from colonnade.methods import make_method
+from colonnade.methods.base import Heard, Method
+from colonnade.models.encoders import ModelSettings
+from colonnade.models.stack import Way
+from colonnade.privacy.events import Release
+from colonnade.privacy.ledger import Ledger
+from colonnade.schedule import ScheduleSettings
+from colonnade.wire.traffic import Traffic
+
+FORMAT = 1
+RECORD, MODEL, LEDGER, STORE = "run.json", "model.safetensors", "ledger.jsonl", "run.db"
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+class Training(Settings):
+    """How a method is trained: length, batches, evaluation, stopping, numbers and place."""
+
+    rounds: int = Field(100, ge=1, description="exchanges at most")
+    seed: int = Field(0, ge=0, description="of every random choice in the run")
+    schedule: ScheduleSettings = Field(ScheduleSettings(), description="batches and participation")
+    evaluate_every: int = Field(5, ge=0, description="rounds between looks at the validation rows; 0: never")
+    stopping: Stopping = Field(Stopping(), description="when to stop early")
+    engine: Literal["stacked", "loop"] = Field(
+        "stacked", description="stacked: all parties at once; loop: the reference"
+    )
+    dtype: Literal["float32", "float64"] = Field("float32", description="numbers of networks and messages")
+    device: str = Field("cpu", description="cpu, cuda or cuda:N")
+    checkpoint_every: int = Field(10, ge=1, description="rounds between checkpoints of a run with a folder")
+
+
+@dataclass
+class Run:
+    """A finished training."""
+
+    id: str
+    method: Method
+    model_settings: ModelSettings
+    training: Training
+    about: dict[str, Any]  # federation, engine, machine: plain values
+    history: list[dict[str, Any]] = field(repr=False)
+    traffic: Traffic = field(repr=False)
+    ledger: Ledger = field(repr=False)
+    result: dict[str, Any]  # scores, rounds, reason, seconds
+    state: dict[str, Tensor] = field(repr=False)  # the coordinator's part of the best model
+    models: dict[str, dict[str, Tensor]] = field(repr=False)  # each party's part
+    encoders: Encoders = field(default=None, repr=False)  # the networks, where the user brought them
+    config: dict[str, Any] | None = None  # the TOML tables it came from, if any
+    path: Path | None = None
+
+    @property
+    def accuracy(self) -> float | None:
+        """The score on the test rows (accuracy, or R2 for regression), looked at once, after training."""
+        value: float | None = self.result["test_score"]
+        return value
+
+    @property
+    def score_name(self) -> str:
+        """What the score measures."""
+        return SCORE_NAME[Task(self.about["task"])]
+
+    def fingerprint(self) -> str:
+        """SHA-256 over every number of the model: equal for runs that are bit-identical."""
+        digest = hashlib.sha256()
+        for name, value in sorted(self._flat().items()):
+            digest.update(name.encode())
+            digest.update(value.detach().cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+    def logits(self, columns: Mapping[str, Any]) -> Tensor:
+        """Logits (B, K) for new rows: one array (B, ...) per party. Each party's answer is a release."""
+        wanted = set(self.models)
+        if set(columns) != wanted:
+            missing, extra = sorted(wanted - set(columns)), sorted(set(columns) - wanted)
+            raise DataError(f"prediction wants columns of every party; missing {missing}, unknown {extra}")
+        federation = self._new_rows({name: columns[name] for name in self.models})
+        device = torch.device(self.training.device if torch.cuda.is_available() else "cpu")
+        dtype = DTYPES[self.training.dtype]
+        workshop = open_workshop(federation, self.model_settings, self.encoders, self.training.seed, dtype, device)
+        ways: list[Way] = ["each"] * len(workshop.schema.groups)  # prediction is one pass: nothing to time
+        engine = Stacked.open(workshop, self.method, self.ledger, self.id, False, None, ways)
+        groups = []
+        for side in engine.sides:
+            side.load_models(self.models)
+            groups.append(side.predict(side.cohort.columns, self.result["rounds"] + 1).values)
+        with torch.no_grad():
+            state = {k: v.to(device) for k, v in self.state.items()}
+            return self.method.predict(state, Heard(tuple(groups))).cpu()
+
+    def _new_rows(self, columns: Mapping[str, Any]) -> Federation:
+        """New rows as a federation without labels, in the shapes and the task of the training."""
+        rows, none = len(next(iter(columns.values()))), torch.empty(0, dtype=torch.int64)
+        split = RowSplit(torch.arange(rows), none, none)
+        read = Federation.from_arrays(columns, torch.zeros(rows, 1), task=Task.REGRESSION, split=split)
+        _check_shapes(read, self.about)
+        return replace(read, outputs=self.about["outputs"], task=Task(self.about["task"]))
+
+    def predict(self, columns: Mapping[str, Any]) -> Tensor:
+        """Class numbers (or zeros and ones, or numbers) for new rows."""
+        return decide(Task(self.about["task"]), self.logits(columns))
+
+    def predict_proba(self, columns: Mapping[str, Any]) -> Tensor:
+        """Class probabilities for new rows."""
+        return probabilities(Task(self.about["task"]), self.logits(columns))
+
+    def record(self) -> dict[str, Any]:
+        """The run as plain values: what `run.json` holds, and all a report needs."""
+        t = self.traffic
+        return {
+            "format": FORMAT,
+            "id": self.id,
+            "about": self.about,
+            "method": {"name": self.method.name, "settings": self.method.model_dump()},
+            "model": self.model_settings.model_dump(),
+            "own_encoders": self.encoders is not None,
+            "training": self.training.model_dump(),
+            "result": self.result,
+            "fingerprint": self.fingerprint(),
+            "label_exposure": self.method.exposes.value,
+            "history": self.history,
+            "traffic": {
+                "up": t.up,
+                "down": t.down,
+                "multicast": t.multicast,
+                "evaluation": t.evaluation,
+                "per_party": t.per_party(),
+                "rounds": t.to_json(),
+            },
+            "releases": [[owner, purpose.value, n] for (owner, purpose), n in self.ledger.counts().items()],
+            "config": self.config,
+        }
+
+    def save(self, folder: str | Path) -> Path:
+        """Write run.json, model.safetensors and ledger.jsonl; each appears whole or not at all, run.json last."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        flat = {k: v.detach().cpu().contiguous() for k, v in self._flat().items()}
+        _replace(folder / MODEL, save(flat))
+        lines = "".join(json.dumps(release.to_json()) + "\n" for release in self.ledger)
+        _replace(folder / LEDGER, lines.encode())
+        _replace(folder / RECORD, json.dumps(self.record(), indent=1).encode())
+        self.path = folder
+        return folder
+
+    def _flat(self) -> dict[str, Tensor]:
+        flat = {f"coordinator/{k}": v for k, v in self.state.items()}
+        return flat | {f"party/{p}/{k}": v for p, model in self.models.items() for k, v in model.items()}
+
+    @classmethod
+    def load(cls, folder: str | Path, encoders: Encoders = None) -> Run:
+        """Read a saved run; `encoders` are needed again if the run had networks of the user's own."""
+        folder = Path(folder)
+        record = read_record(folder)
+        if record["own_encoders"] and encoders is None:
+            raise RunError(f"{folder} was trained with networks of your own; pass them again as encoders=")
+        try:
+            flat = load((folder / MODEL).read_bytes())
+            lines = (folder / LEDGER).read_text(encoding="utf-8").splitlines()
+            ledger = Ledger(Release.from_json(json.loads(line)) for line in lines)
+        except FileNotFoundError as error:
+            raise RunError(f"{folder} lacks {Path(str(error.filename)).name}; restore it or train again") from None
+        except (SafetensorError, ValueError, KeyError, TypeError) as error:
+            raise RunError(f"the files of {folder} are damaged ({error}); restore them from a copy") from None
+        state = {k.removeprefix("coordinator/"): v for k, v in flat.items() if k.startswith("coordinator/")}
+        names = tuple(p["name"] for p in record["about"]["parties"])
+        models: dict[str, dict[str, Tensor]] = {name: {} for name in names}
+        for key, value in flat.items():
+            if key.startswith("party/"):
+                _, name, rest = key.split("/", 2)
+                models[name][rest] = value
+        run = cls(
+            id=record["id"],
+            method=make_method(record["method"]["name"], record["method"]["settings"]),
+            model_settings=build(ModelSettings, record["model"], "model"),
+            training=build(Training, record["training"], "training"),
+            about=record["about"],
+            history=record["history"],
+            traffic=Traffic.from_json(names, record["traffic"]["rounds"]),
+            ledger=ledger,
+            result=record["result"],
+            state=state,
+            models=models,
+            encoders=encoders,
+            config=record["config"],
+            path=folder,
+        )
+        if run.fingerprint() != record["fingerprint"]:
+            raise RunError(f"{folder / MODEL} does not belong to its {RECORD}; restore both from one copy")
+        return run
+
+    def report(self, folder: str | Path) -> Path:
+        """Write report.html (one self-contained file) and return its path."""
+        from colonnade.report.html import write_report  # pictures are an optional extra: imported only here
+
+        return write_report([self.record()], Path(folder))
+
+
+def read_record(folder: Path) -> dict[str, Any]:
+    """The plain values of a saved run, or one sentence about what is wrong with the folder."""
+    if not folder.is_dir():
+        raise RunError(f"{str(folder)!r} is not a run folder; `colonnade train` makes one")
+    try:
+        record: dict[str, Any] = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        unfinished = (folder / STORE).exists()
+        hint = f"it was interrupted: run `colonnade resume {folder}`" if unfinished else "it is not a run folder"
+        raise RunError(f"{folder} has no {RECORD}; {hint}") from None
+    except ValueError as error:
+        raise RunError(f"{folder / RECORD} is damaged ({error}); restore it from a copy") from None
+    if not isinstance(record, dict) or record.get("format") != FORMAT:
+        raise RunError(f"{folder / RECORD} is not a run of format {FORMAT}")
+    return record
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write beside, flush to disk, rename: a reader sees the old file or the new one."""
+    beside = path.with_name(path.name + ".part")
+    with beside.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+
+
+def _check_shapes(federation: Federation, about: Mapping[str, Any]) -> None:
+    wanted = {p["name"]: tuple(p["shape"]) for p in about["parties"]}
+    for party in federation.parties:
+        got = tuple(party.columns.shape[1:])
+        if got != wanted[party.name]:
+            raise DataError(f"party {party.name!r} has columns of shape {got}; the model wants {wanted[party.name]}")

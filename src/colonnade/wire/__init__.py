@@ -1,0 +1,1 @@
+"""What travels: the message codec, message kinds and the byte counter."""

@@ -1,0 +1,72 @@
+"""Arrays and a small header to bytes and back. Never pickle.
+
+The container is safetensors: a length, a JSON header, raw little-endian buffers. Its
+Rust reader checks offsets and sizes; on top of that a message must carry our version,
+only allowed dtypes and only finite numbers, and stay below a size limit. Nothing of a
+message is used before all of that holds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from colonnade.errors import WireError
+
+VERSION = 1
+LIMIT = 32 * 2**20  # bytes per message; what a NATS server is asked to accept later
+HEADER_LIMIT = 2**20
+ALLOWED = (torch.float16, torch.float32, torch.float64, torch.uint8, torch.int32, torch.int64)
+
+
+def encode(header: Mapping[str, Any], arrays: Mapping[str, Tensor]) -> bytes:
+    """One message as bytes; refuses dtypes that may not travel and non-finite numbers."""
+    ready: dict[str, Tensor] = {}
+    for name, array in arrays.items():
+        _check(name, array)
+        ready[name] = array.detach().cpu().contiguous()
+    metadata = {"colonnade": json.dumps({"version": VERSION, **header}, separators=(",", ":"))}
+    return save(ready, metadata)
+
+
+def decode(payload: bytes, limit: int = LIMIT) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Header and arrays of a message, or `WireError` with the reason; nothing is executed."""
+    if len(payload) > limit:
+        raise WireError(f"a message of {len(payload):,} bytes is over the limit of {limit:,}")
+    header = _header(payload)
+    try:
+        arrays = load(payload)
+    except (SafetensorError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise WireError(f"the message is damaged: {error}") from None
+    for name, array in arrays.items():
+        _check(name, array)
+    return header, arrays
+
+
+def _header(payload: bytes) -> dict[str, Any]:
+    length = int.from_bytes(payload[:8], "little")
+    if len(payload) < 8 or length > min(HEADER_LIMIT, len(payload) - 8):
+        raise WireError("the message is truncated or not a message at all")
+    try:
+        metadata = json.loads(payload[8 : 8 + length])["__metadata__"]["colonnade"]
+        header = json.loads(metadata)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise WireError("the message has no readable header") from None
+    if not isinstance(header, dict):
+        raise WireError("the message header is not an object")
+    if header.get("version") != VERSION:
+        raise WireError(f"the message speaks protocol version {header.get('version')!r}; this is version {VERSION}")
+    return header
+
+
+def _check(name: str, array: Tensor) -> None:
+    if array.dtype not in ALLOWED:
+        raise WireError(f"array {name!r} has dtype {array.dtype}, which may not travel")
+    if array.is_floating_point() and not bool(torch.isfinite(array).all()):
+        raise WireError(f"array {name!r} holds NaN or infinite values")

@@ -1,0 +1,102 @@
+"""The three kinds of message of a round, and how they turn into arrays and back.
+
+    ALL    coordinator -> every party   what to do, whose rows, the common part of the reply
+    OWN    coordinator -> one party     the part of the reply only that party may read
+    TRAIN, EVALUATE, PREDICT, EXPLAIN
+           party -> coordinator         one release, named by its purpose
+
+A message is identified by (run, number, kind, sender), so repeating one changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from colonnade.errors import WireError
+
+COORDINATOR = "coordinator"
+
+
+class Purpose(str, Enum):
+    """Why something was released; evaluation and prediction are releases too."""
+
+    TRAIN = "TRAIN"
+    EVALUATE = "EVALUATE"
+    PREDICT = "PREDICT"
+    EXPLAIN = "EXPLAIN"
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Some parties are asked to speak about some rows."""
+
+    purpose: Purpose
+    speakers: tuple[str, ...]
+    rows: Tensor = field(repr=False)  # (B,) row numbers
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the coordinator asks for in exchange `number`; the reply to the one before rides along."""
+
+    number: int
+    asks: tuple[Ask, ...] = ()
+    learners: tuple[str, ...] = ()  # who learns from the reply to exchange number - 1
+    steps: tuple[tuple[str, int], ...] = ()  # local steps of a party where they differ from the method's
+    keep: bool = False  # the model that spoke in number - 1 is the best so far
+    stop: str | None = None  # the reason why this is the last message
+
+
+def order_header(order: Order, everyone: tuple[str, ...]) -> dict[str, Any]:
+    """The header of an ALL message; "*" stands for everyone, so it does not grow with the federation."""
+
+    def short(names: tuple[str, ...]) -> str | list[str]:
+        return "*" if names == everyone else list(names)
+
+    return {
+        "number": order.number,
+        "asks": [{"purpose": ask.purpose.value, "speakers": short(ask.speakers)} for ask in order.asks],
+        "learners": short(order.learners),
+        "steps": [list(pair) for pair in order.steps],
+        "keep": order.keep,
+        "stop": order.stop,
+    }
+
+
+def order_arrays(order: Order) -> dict[str, Tensor]:
+    """The row numbers of each ask; four bytes each, since a federation has fewer than 2^31 rows."""
+    return {f"rows.{i}": ask.rows.to(torch.int32) for i, ask in enumerate(order.asks)}
+
+
+def read_order(header: Mapping[str, Any], arrays: Mapping[str, Tensor], everyone: tuple[str, ...]) -> Order:
+    """The order inside a decoded ALL message."""
+
+    def full(names: Any) -> tuple[str, ...]:
+        return everyone if names == "*" else tuple(str(n) for n in names)
+
+    try:
+        asks = tuple(
+            Ask(Purpose(ask["purpose"]), full(ask["speakers"]), arrays[f"rows.{i}"].to(torch.int64))
+            for i, ask in enumerate(header["asks"])
+        )
+        steps = tuple((str(party), int(count)) for party, count in header["steps"])
+        return Order(int(header["number"]), asks, full(header["learners"]), steps, bool(header["keep"]), header["stop"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise WireError(f"the coordinator's message is malformed: {error!r}") from None
+
+
+def prefixed(prefix: str, arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Arrays renamed to `prefix.name`."""
+    return {f"{prefix}.{name}": array for name, array in arrays.items()}
+
+
+def unprefixed(prefix: str, arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The arrays called `prefix.name`, under `name`."""
+    start = prefix + "."
+    return {name[len(start) :]: array for name, array in arrays.items() if name.startswith(start)}

@@ -1,0 +1,86 @@
+"""Bytes per party, round and direction, counted on encoded messages.
+
+A message to everyone is counted once per recipient, as it would cross a network without
+multicast; `multicast_down` counts it once. Evaluation traffic is kept apart from training
+traffic, because the literature leaves it out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+
+@dataclass
+class RoundTraffic:
+    """One exchange: bytes per party, in federation order."""
+
+    number: int
+    up: np.ndarray  # (M,) training bytes sent by each party
+    down: np.ndarray  # (M,) training bytes received by each party
+    multicast_down: int = 0  # training bytes down if a common message is sent once
+    evaluation_up: int = 0
+    evaluation_down: int = 0
+
+    @property
+    def training(self) -> int:
+        """Training bytes of all parties, both directions."""
+        return int(self.up.sum() + self.down.sum())
+
+
+@dataclass
+class Traffic:
+    """The byte counter of a run."""
+
+    parties: tuple[str, ...]
+    rounds: list[RoundTraffic] = field(default_factory=list)
+
+    def open(self, number: int) -> RoundTraffic:
+        """The record of exchange `number`, made on first use."""
+        if not self.rounds or self.rounds[-1].number != number:
+            zeros = np.zeros(len(self.parties), dtype=np.int64)
+            self.rounds.append(RoundTraffic(number, zeros.copy(), zeros.copy()))
+        return self.rounds[-1]
+
+    def until(self, number: int) -> int:
+        """Training bytes of all parties, both directions, up to exchange `number`."""
+        return sum(r.training for r in self.rounds if r.number <= number)
+
+    @property
+    def up(self) -> int:
+        """Training bytes sent by all parties."""
+        return int(sum(r.up.sum() for r in self.rounds))
+
+    @property
+    def down(self) -> int:
+        """Training bytes received by all parties."""
+        return int(sum(r.down.sum() for r in self.rounds))
+
+    @property
+    def multicast(self) -> int:
+        """Training bytes, both directions, if common messages are sent once for all."""
+        return self.up + sum(r.multicast_down for r in self.rounds)
+
+    @property
+    def evaluation(self) -> int:
+        """Evaluation bytes of all parties, both directions."""
+        return sum(r.evaluation_up + r.evaluation_down for r in self.rounds)
+
+    def per_party(self) -> dict[str, dict[str, int]]:
+        """Training bytes of each party, by direction."""
+        zeros = np.zeros(len(self.parties), dtype=np.int64)
+        up = sum((r.up for r in self.rounds), zeros)
+        down = sum((r.down for r in self.rounds), zeros)
+        return {p: {"up": int(u), "down": int(d)} for p, u, d in zip(self.parties, up, down, strict=True)}
+
+    def to_json(self, start: int = 0) -> list[dict[str, Any]]:
+        """One object per exchange, from the `start`-th on."""
+        return [{**vars(r), "up": r.up.tolist(), "down": r.down.tolist()} for r in self.rounds[start:]]
+
+    @classmethod
+    def from_json(cls, parties: tuple[str, ...], rounds: list[dict[str, Any]]) -> Traffic:
+        """The inverse of `to_json`."""
+        read = [RoundTraffic(**{**r, "up": np.array(r["up"]), "down": np.array(r["down"])}) for r in rounds]
+        return cls(parties, read)

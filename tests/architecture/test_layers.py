@@ -1,0 +1,185 @@
+"""Who may import whom, and which outside libraries live in one place only."""
+
+import pytest
+
+from tests.architecture.source import Source, lines, package
+
+BASE = {"errors", "randomness", "config", "federation"}
+DOMAIN = {"admm", "board", "models", "privacy", "schedule", "wire"} | BASE
+TRAINING = {"engines", "evaluate", "methods"} | DOMAIN
+RUNNING = {"checkpoint", "data", "fit", "job", "run", "store"} | TRAINING
+EVERYTHING = {"__init__", "bench", "cli", "estimate", "report"} | RUNNING
+
+# Unit -> what it may import besides itself. A unit is a folder or a top-level module of the package.
+MAY_IMPORT: dict[str, set[str]] = {
+    "errors": set(),  # the exception tree stands on nothing
+    "randomness": {"errors"},  # streams know only how to refuse
+    "config": {"errors"},  # settings know no method and no data
+    "federation": {"errors", "randomness", "config"},  # parties, labels, rows: what everything else takes
+    "data": BASE,  # loaders and splits make Federations and know no training
+    "wire": BASE,  # messages and codec know nothing of what they carry
+    "privacy": {"wire"} | BASE,  # the gate seals what may travel, so it knows the messages
+    "models": BASE,  # networks know nothing of who trains them
+    "admm": {"models"} | BASE,  # the mathematics knows heads, but no party, no wire and no method
+    "board": {"models"} | BASE,  # remembers what was heard, in the shapes of the schema
+    "schedule": BASE,  # turns are a function of seed and number only
+    "methods": {"admm", "models", "privacy", "schedule", "board"} | BASE,  # equations; no transport, engine or data set
+    "evaluate": {"admm"} | BASE,  # metrics see outputs and labels, never a method
+    "engines": {"methods", "evaluate"} | DOMAIN,  # decide only where the methods run
+    "store": {"privacy", "wire"} | BASE,  # writes state and ledger, whatever trained them
+    "checkpoint": {"store"} | TRAINING,  # what a run is, written and put back
+    "fit": RUNNING,  # the loop uses all stations of the data flow
+    "run": RUNNING,  # a run is what the loop left behind
+    "job": RUNNING,  # a configuration file as objects
+    "estimate": RUNNING,  # the bytes of a job, before it runs
+    "report": RUNNING,  # reads runs; nothing below knows that it is reported on
+    "bench": EVERYTHING - {"cli"},  # measures anything, prints nothing
+    "cli": EVERYTHING,  # the outermost shell
+    "__main__": {"cli"},  # only a door to the command line
+    "__init__": RUNNING,  # the front door re-exports; it opens without any extra installed
+}
+
+# Allowed only inside a function (or for the type checker): importing the unit must not load these.
+MAY_IMPORT_LATE: dict[str, set[str]] = {
+    "federation": {"data.table"},  # `Federation.from_tables` reads tables only when it is given some
+    "checkpoint": {"fit"},  # the Trainer, for the type checker
+    "run": {"report"},  # `run.report()` draws only when asked, so that a run needs no report extra
+}
+
+# Outside library -> where it may be imported.
+HOMES: dict[str, tuple[str, ...]] = {
+    "matplotlib": ("report/",),  # and one file only, see below
+    "jinja2": ("report/",),  # pages are made in one place
+    "typer": ("cli/",),  # the library works without a command line
+    "rich": ("cli/", "report/"),  # tables and progress are for people
+    "pickle": (),  # loading one runs whatever is in it
+    "cloudpickle": (),
+    "dill": (),
+    "joblib": (),
+    "shelve": (),  # pickle inside
+    "marshal": (),  # as unsafe as pickle
+}
+ONE_FILE_ONLY = ("matplotlib",)
+
+
+def unit_of(target: str) -> str:
+    """`colonnade.methods.base.Method` -> `methods`; a name that is no unit comes from the front door."""
+    unit = target.split(".")[1] if "." in target else "__init__"
+    return unit if unit in MAY_IMPORT else "__init__"
+
+
+def layer_complaints(source: Source) -> list[str]:
+    if source.unit not in MAY_IMPORT:
+        return [source.at(1, f"{source.unit!r} has no line in MAY_IMPORT: say there what it may import, and why")]
+    complaints = []
+    for found in source.imports:
+        if found.target.split(".")[0] != "colonnade":
+            continue
+        wanted = unit_of(found.target)
+        allowed = {source.unit} | MAY_IMPORT[source.unit]
+        late = found.late and any(
+            f"{found.target}.".startswith(f"colonnade.{module}.") for module in MAY_IMPORT_LATE.get(source.unit, ())
+        )
+        if wanted not in allowed and not late:
+            complaints.append(source.at(found.line, f"{source.unit} must not import {wanted} ({found.target})"))
+    return complaints
+
+
+def home_complaints(source: Source) -> list[str]:
+    return [
+        source.at(found.line, f"{library} may be imported in {' and '.join(HOMES[library]) or 'no file'} only")
+        for found in source.imports
+        if (library := found.target.split(".")[0]) in HOMES and not source.path.startswith(HOMES[library] or ("-",))
+    ]
+
+
+def spread_complaints(sources: list[Source]) -> list[str]:
+    complaints = []
+    for library in ONE_FILE_ONLY:
+        files = [s.path for s in sources if any(i.target.split(".")[0] == library for i in s.imports)]
+        if len(files) > 1:
+            complaints.append(f"{library} is imported in {len(files)} files, not one: {', '.join(files)}")
+    return complaints
+
+
+def test_imports_follow_the_layers() -> None:
+    found = [complaint for source in package() for complaint in layer_complaints(source)]
+    assert not found, lines(found)
+
+
+def test_outside_libraries_stay_at_home() -> None:
+    found = [complaint for source in package() for complaint in home_complaints(source)]
+    assert not found, lines(found)
+
+
+def test_drawing_happens_in_one_file() -> None:
+    assert spread_complaints(package()) == []
+
+
+def test_the_table_has_no_circle_between_different_units() -> None:
+    """A unit never reaches itself through others, except that cli, bench and the front door see everything."""
+    inner = MAY_IMPORT.keys() - {"cli", "bench", "report", "__init__", "__main__", "fit", "run"}
+    for unit in inner:
+        seen: set[str] = set()
+        frontier = MAY_IMPORT[unit] - {unit}
+        while frontier:
+            seen |= frontier
+            frontier = {after for unit_seen in frontier for after in MAY_IMPORT[unit_seen]} - seen
+        assert unit not in seen, f"{unit} reaches itself"
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("methods/x.py", "from colonnade.engines.loop import Loop"),
+        ("methods/x.py", "import colonnade.engines"),
+        ("methods/x.py", "from colonnade import engines"),
+        ("methods/x.py", "from ..engines import loop"),
+        ("methods/x.py", "def f():\n    from colonnade.wire import codec"),
+        ("methods/x.py", "if TYPE_CHECKING:\n    from colonnade.engines import Loop"),
+        ("methods/x.py", "from colonnade import fit"),
+        ("admm/prox.py", "from colonnade import Federation"),  # the front door, from the inside
+        ("run.py", "from colonnade.report.html import page"),
+        ("federation.py", "def f():\n    from colonnade.data.split import strips"),
+        ("federation.py", "from colonnade.data.table import Table"),
+        ("bench/speed.py", "from colonnade.cli.main import main"),
+        ("somewhere/new.py", ""),
+    ],
+)
+def test_a_wrong_import_is_seen(path: str, text: str) -> None:
+    assert layer_complaints(Source(path, text))
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("methods/x.py", "from colonnade.methods import base\nfrom . import _steps\nfrom ..admm.prox import z_step"),
+        ("methods/x.py", "import torch\nfrom colonnade.federation import Task"),
+        ("run.py", "def report(self):\n    from colonnade.report.html import page"),
+        ("run.py", "if TYPE_CHECKING:\n    from colonnade.report.html import Page"),
+        ("federation.py", "def f():\n    from colonnade.data.table import Table"),
+        ("cli/train.py", "from colonnade import __version__, fit"),
+    ],
+)
+def test_a_right_import_is_left_alone(path: str, text: str) -> None:
+    assert layer_complaints(Source(path, text)) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("report/html.py", "import typer"),
+        ("fit.py", "from rich.progress import Progress"),
+        ("cli/report.py", "import jinja2"),
+        ("evaluate/metrics.py", "def draw():\n    import matplotlib.pyplot as plt"),
+        ("cli/train.py", "import pickle"),
+        ("data/cifar.py", "from pickle import loads"),
+        ("store.py", "import joblib"),
+    ],
+)
+def test_a_library_away_from_home_is_seen(path: str, text: str) -> None:
+    assert home_complaints(Source(path, text))
+
+
+def test_two_files_that_draw_are_seen() -> None:
+    assert spread_complaints([Source(f"report/{n}.py", "import matplotlib") for n in ("curves", "bars")])

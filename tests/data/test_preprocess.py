@@ -1,0 +1,86 @@
+"""Encoding a party's columns: statistics of the training rows only."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from colonnade.data.preprocess import MOST_CATEGORIES, encode
+from colonnade.errors import DataError
+
+TRAIN = torch.tensor([0, 1, 2, 3])
+
+
+def test_numbers_are_standardised_with_the_training_rows():
+    values = [1.0, 2.0, 3.0, 6.0, 100.0]
+    encoded = encode("p", pd.DataFrame({"x": values}), TRAIN)
+    mean, deviation = np.mean(values[:4]), np.std(values[:4])
+    expected = torch.tensor([(v - mean) / deviation for v in values]).float().unsqueeze(1)
+    torch.testing.assert_close(encoded, expected)
+    assert encoded.dtype == torch.float32
+
+
+def test_the_order_of_the_training_rows_does_not_matter():
+    frame = pd.DataFrame({"x": [3, 1, 2, 9, 5], "k": list("abcab")})
+    torch.testing.assert_close(encode("p", frame, TRAIN), encode("p", frame, TRAIN.flip(0)))
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        ["b", "a", "a", "b", "z"],
+        pd.Categorical(["b", "a", "a", "b", "z"]),
+        pd.array(["b", "a", "a", "b", "z"], dtype="string"),
+    ],
+)
+def test_text_is_one_hot_and_a_new_value_is_all_zero(column):
+    encoded = encode("p", pd.DataFrame({"k": column}), TRAIN)
+    assert encoded.tolist() == [[0, 1], [1, 0], [1, 0], [0, 1], [0, 0]]
+
+
+def test_booleans_and_mixed_values_are_categories():
+    frame = pd.DataFrame({"yes": [True, False, True, False, True]})
+    assert encode("p", frame, TRAIN).tolist() == [[0, 1], [1, 0], [0, 1], [1, 0], [0, 1]]
+    mixed = pd.DataFrame({"m": pd.Series([1, "a", 1, "a", 2], dtype=object)})
+    assert encode("p", mixed, TRAIN).tolist() == [[1, 0], [0, 1], [1, 0], [0, 1], [0, 0]]
+
+
+def test_numbers_in_object_columns_and_nullable_integers_are_numbers():
+    frame = pd.DataFrame({"o": pd.Series([1, 2, 3, 4, 5], dtype=object), "i": pd.array([1, 2, 3, 4, 5], dtype="Int64")})
+    assert encode("p", frame, TRAIN).shape == (5, 2)
+
+
+def test_numeric_columns_come_first():
+    frame = pd.DataFrame({"k": ["a", "b", "a", "b", "a"], "x": [1, 2, 3, 4, 5]})
+    assert encode("p", frame, TRAIN)[:, 1:].tolist() == [[1, 0], [0, 1], [1, 0], [0, 1], [1, 0]]
+
+
+def test_what_is_constant_in_training_is_zero_everywhere():
+    frame = pd.DataFrame({"x": [7.1, 7.1, 7.1, 7.1, 9e9], "k": ["a", "a", "a", "a", "b"], "z": [1, 2, 3, 4, 5]})
+    encoded = encode("p", frame, TRAIN)  # z, x, and the only category of k
+    assert not encoded[:, [0, 2]].any()
+    assert encoded[:, 1].all()
+
+
+@pytest.mark.parametrize(
+    ("column", "says"),
+    [
+        ([1.0, None, None, 2.0, 3.0], r"party 'bank', column 'age': 2 of 5 values are empty \(NaN\); fill them"),
+        (["a", None, "b", "c", "d"], "party 'bank', column 'age': 1 of 5 values are empty"),
+        ([1.0, np.inf, 2.0, -np.inf, 3.0], "party 'bank', column 'age': 2 of 5 values are infinite; replace"),
+        (pd.date_range("2020-01-01", periods=5), "party 'bank', column 'age' has type datetime64.*days since"),
+        (np.arange(5) * 1j, "party 'bank', column 'age' has type complex128"),
+    ],
+)
+def test_unusable_columns_are_named_with_the_remedy(column, says):
+    with pytest.raises(DataError, match=says):
+        encode("bank", pd.DataFrame({"age": column}), TRAIN)
+
+
+def test_a_column_of_identifiers_is_refused_before_it_fills_the_memory():
+    rows = MOST_CATEGORIES + 1
+    frame = pd.DataFrame({"name": [f"n{i}" for i in range(rows)]})
+    with pytest.raises(DataError, match=f"party 'bank', column 'name' has {rows} different values.*drop it, or group"):
+        encode("bank", frame, torch.arange(rows))

@@ -1,0 +1,108 @@
+"""Training one exchange at a time, so that a test can look at every message and every state on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from colonnade.config import build
+from colonnade.engines.base import Answers, Encoders
+from colonnade.federation import Federation
+from colonnade.fit import Trainer
+from colonnade.methods.base import Heard, Method, State
+from colonnade.models.encoders import ModelSettings
+from colonnade.privacy.gate import Down, Mechanism
+from colonnade.run import Run, Training
+from colonnade.wire.messages import Order
+
+ENGINES = ("loop", "stacked")
+TINY = ModelSettings(hidden=6, embedding=4)
+
+
+def open_trainer(
+    federation: Federation,
+    method: Method,
+    *,
+    model: ModelSettings = TINY,
+    encoders: Encoders = None,
+    mechanism: Mechanism | None = None,
+    ways: tuple[str, ...] = (),
+    **training: Any,
+) -> Trainer:
+    """A trainer whose run id is always the same, so that equal runs send equal bytes."""
+    settings = build(Training, {"dtype": "float64", **training}, "training")
+    about = {"id": "test", "ways": ways, "config": None}
+    return Trainer.open(federation, method, settings, model, encoders, mechanism, about)
+
+
+@dataclass
+class Exchange:
+    """One round trip, as an eavesdropper sees it."""
+
+    order: Order
+    down: Down
+    answers: Answers
+
+    @property
+    def payloads(self) -> list[bytes]:
+        """Every message of the exchange, in the order in which the gates released them."""
+        sealed = [self.down.everyone, *self.down.own.values(), *(r for ask in self.answers.releases for r in ask)]
+        return [released.payload for released in sealed]
+
+
+def exchanges(trainer: Trainer) -> Iterator[Exchange]:
+    """Train; yield after each exchange and before the coordinator hears the answers."""
+    while True:
+        order, down = trainer.coordinator.order()
+        answers = trainer.engine.exchange(order, down)
+        yield Exchange(order, down, answers)
+        if order.stop is not None:
+            return
+        trainer.coordinator.hear(order, answers)
+
+
+def party_tensors(trainer: Trainer) -> dict[str, dict[str, Tensor]]:
+    """A copy of everything each party holds: weights, buffers, heads, memory and optimiser state."""
+    held: dict[str, dict[str, Tensor]] = {}
+    for side in trainer.engine.parties():
+        for place, name in enumerate(side.cohort.names):
+            held[name] = {k: v[place].clone() for k, v in side.cohort.tensors().items()}
+    return held
+
+
+@dataclass
+class Recorded:
+    """A finished run and the logits of every evaluation on the way (validation rows, at last the test rows)."""
+
+    run: Run
+    trainer: Trainer
+    logits: list[Tensor] = field(default_factory=list)
+
+
+def record(monkeypatch: pytest.MonkeyPatch, federation: Federation, method: Method, **options: Any) -> Recorded:
+    """Train, and remember what `predict` gave each time it was asked."""
+    seen: list[Tensor] = []
+    kind = type(method)
+    original: Callable[[Method, State, Heard], Tensor] = kind.predict
+
+    def predict(self: Method, state: State, heard: Heard) -> Tensor:
+        logits = original(self, state, heard)
+        seen.append(logits.detach().clone())
+        return logits
+
+    trainer = open_trainer(federation, method, **options)
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, "predict", predict)
+        run = trainer.train()
+    return Recorded(run, trainer, seen)
+
+
+def assert_same_tensors(one: dict[str, Tensor], other: dict[str, Tensor], atol: float) -> None:
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        torch.testing.assert_close(value, other[name], rtol=0, atol=atol, msg=lambda m, name=name: f"{name}: {m}")

@@ -1,0 +1,62 @@
+"""Mechanisms for tests: the gate knows only the protocol, so noise and rounding can be tried before they exist."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from colonnade.privacy.events import Unit
+from colonnade.privacy.gate import Mechanism
+from colonnade.randomness import stream
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Gaussian noise from a named stream per party, drawn in float64: the same in every engine."""
+
+    sigma: float = 0.1
+    seed: int = 0
+    name: str = "noise for tests"
+    unit: Unit = Unit.PARTY
+
+    @property
+    def parameters(self) -> tuple[tuple[str, float], ...]:
+        return (("sigma", self.sigma),)
+
+    def __call__(self, values: Tensor, parties: Sequence[str], number: int, what: str) -> Tensor:
+        shape = values.shape[1:]
+        drawn = [stream(self.seed, f"noise {what}", party, number).normal(0, self.sigma, shape) for party in parties]
+        return values + torch.from_numpy(np.stack(drawn)).to(values)
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """Round to multiples of `grid`; 0 means to float16 and back."""
+
+    grid: float = 0.0
+    name: str = "rounding for tests"
+    unit: Unit = Unit.PARTY
+    parameters: tuple[tuple[str, float], ...] = ()
+
+    def __call__(self, values: Tensor, parties: Sequence[str], number: int, what: str) -> Tensor:
+        if self.grid:
+            return (values / self.grid).round() * self.grid
+        return values.to(torch.float16).to(values.dtype)
+
+
+@dataclass(frozen=True)
+class Chain:
+    """One mechanism after the other."""
+
+    parts: tuple[Mechanism, ...]
+    name: str = "chain for tests"
+    unit: Unit = Unit.PARTY
+    parameters: tuple[tuple[str, float], ...] = ()
+
+    def __call__(self, values: Tensor, parties: Sequence[str], number: int, what: str) -> Tensor:
+        return reduce(lambda v, part: part(v, parties, number, what), self.parts, values)
