@@ -102,6 +102,11 @@ def record(monkeypatch: pytest.MonkeyPatch, federation: Federation, method: Meth
     return Recorded(run, trainer, seen)
 
 
+def untimed(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A history without the one thing that differs between equal runs."""
+    return [{k: v for k, v in entry.items() if k != "seconds"} for entry in history]
+
+
 def assert_same_tensors(one: dict[str, Tensor], other: dict[str, Tensor], atol: float) -> None:
     assert one.keys() == other.keys()
     for name, value in one.items():

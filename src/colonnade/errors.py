@@ -49,10 +49,11 @@ class GateError(ColonnadeError):
 
 
 class Diverged(ColonnadeError):
-    """Training left the finite numbers; `party` says whose network did."""
+    """Training left the finite numbers; `party` says whose did: a party's name, or "coordinator"."""
 
     def __init__(self, party: str, what: str) -> None:
-        super().__init__(f"party {party!r} computed a non-finite {what}")
+        who = "the coordinator" if party == "coordinator" else f"party {party!r}"
+        super().__init__(f"{who} computed a non-finite {what}")
         self.party = party
 
 

@@ -22,7 +22,7 @@ from colonnade.errors import ConfigError, Diverged, RunError
 from colonnade.evaluate.metrics import class_report, score
 from colonnade.federation import Federation, Task
 from colonnade.methods import make_method
-from colonnade.methods.base import Heard, Method, Reply
+from colonnade.methods.base import Heard, Method
 from colonnade.models.encoders import ModelSettings
 from colonnade.privacy.gate import CoordinatorGate, Mechanism
 from colonnade.privacy.labels.plain import PlainLabels
@@ -72,9 +72,10 @@ def fit(  # noqa: PLR0913 - the front door: everything a user may want to say ab
         raise ConfigError("give either training=Training(...) or its settings as keywords, not both")
     training = training if training is not None else build(Training, settings, "training")
     model = model if model is not None else ModelSettings()
-    store = _new_store(Path(out)) if out is not None else None
+    folder = _free_folder(Path(out)) if out is not None else None
     trainer = Trainer.open(federation, method, training, model, encoders, mechanism)
     trainer.config = config
+    store = _new_store(folder) if folder is not None else None  # only now: a bad setting leaves no folder behind
     if store is not None:
         store.describe(describe(trainer))
     return trainer.train(store, watch)
@@ -96,7 +97,7 @@ def resume(
     about = store.about()
     method = make_method(about["method"]["name"], about["method"]["settings"])
     training = build(Training, about["training"], "training")
-    if about["data"] != fingerprint(federation):
+    if about["data"] != fingerprint(federation.pooled() if method.pools else federation):
         raise RunError(f"{folder} was trained on other data than this federation; give it the same rows and columns")
     if about["own_encoders"] and encoders is None:
         raise RunError(f"{folder} was trained with networks of your own; pass them again as encoders=")
@@ -190,16 +191,11 @@ class Trainer:
         return self._finish(order.stop, store)
 
     def _give_up(self, order: Order, error: Diverged) -> None:
-        """A network left the finite numbers: stop, keep the best round, and say what to change."""
+        """A party left the finite numbers, perhaps before others took the order: keep what it calls best, and stop."""
         for side in self.engine.parties():
             side.keep(order)
-        self.diverged, self.coordinator.keep = True, False
-        self.coordinator.number = order.number
-        self.coordinator.reply, self.coordinator.learners = Reply(), ()
-        self.coordinator.stop = (
-            f"diverged: {error} in round {order.number}; the best round is kept; "
-            "try a smaller learning rate, fewer local steps or damping = 1/M"
-        )
+        self.coordinator.keep = False  # delivered just now; the models have moved on since
+        self.coordinator.give_up(order.number, error)
 
     def _progress(self) -> Progress:
         c = self.coordinator
@@ -218,9 +214,9 @@ class Trainer:
         state = c.best_state or {k: v for k, v in c.state.items() if k != "dual"}
         self.diverged = self.diverged or reason.startswith("diverged")
         tested: dict[str, Any] = {"test_score": None}
-        if len(self.federation.split.test) and not (self.diverged and not c.best_state):
-            tested = self._test(state)
         scored = c.watch.best_round >= 0
+        if len(self.federation.split.test) and (scored or not self.diverged):
+            tested = self._test(state)
         result = {
             "rounds": min(c.number, self.training.rounds),
             "stop": reason,
@@ -255,9 +251,18 @@ class Trainer:
         return tested
 
 
-def _new_store(folder: Path) -> Store:
+def _free_folder(folder: Path) -> Path:
+    """Refuse a folder that holds a run; one that was killed before it began holds none."""
     if (folder / STORE).exists():
-        raise RunError(f"{folder} already holds a run; resume it, or choose another folder")
+        store = Store(folder / STORE)
+        taken = store.begun
+        store.close()
+        if taken:
+            raise RunError(f"{folder} already holds a run; resume it, or choose another folder")
+    return folder
+
+
+def _new_store(folder: Path) -> Store:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -151,6 +151,7 @@ class Run:
                 "rounds": t.to_json(),
             },
             "releases": [[owner, purpose.value, n] for (owner, purpose), n in self.ledger.counts().items()],
+            "mechanisms": sorted({release.mechanism for release in self.ledger}),
             "config": self.config,
         }
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
@@ -65,6 +66,11 @@ class Store:
         """Write once what the run is; it never changes afterwards."""
         self._db.execute("insert into about values (1, ?, ?)", (FORMAT, json.dumps(about)))
 
+    @property
+    def begun(self) -> bool:
+        """Whether there is a run in it at all."""
+        return self._read("select 1 from about") is not None
+
     def about(self) -> dict[str, Any]:
         """What the run is."""
         row = self._read("select format, body from about")
@@ -85,7 +91,9 @@ class Store:
         ledger: Iterable[Release],
     ) -> None:
         """One transaction: the new state, and what was added to history, traffic and ledger."""
-        blob = save({name: value.detach().cpu().contiguous() for name, value in tensors.items()})
+        # Copies, because safetensors refuses tensors that share memory, as a head in the state and in the reply does.
+        dense = torch.contiguous_format
+        blob = save({name: value.detach().cpu().clone(memory_format=dense) for name, value in tensors.items()})
         x = self._db.execute
         x("begin immediate")
         try:

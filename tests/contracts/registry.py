@@ -16,6 +16,6 @@ def make(name: str, **settings: Any) -> Method:
     return make_method(name, {k: v for k, v in settings.items() if k in METHODS[name].model_fields})
 
 
-def for_heads(name: str, head: HeadSettings) -> Method:
+def for_heads(name: str, head: HeadSettings, **settings: Any) -> Method:
     """A method that can train such heads: the joint solve is for linear ones only."""
-    return make(name, head_update="sgd") if head.layers > 1 else make(name)
+    return make(name, **({"head_update": "sgd"} if head.layers > 1 else {}), **settings)

@@ -43,7 +43,7 @@ SCENARIOS: dict[str, dict[str, Any]] = {
 def opened(name: str, scenario: dict[str, Any], **training: Any) -> tuple[Federation, Method, dict[str, Any]]:
     options = {"schedule": {"batch": 20}, "model": TINY, **scenario, **training}
     federation = options.pop("federation", None) or small()
-    return federation, for_heads(name, options["model"].head), options
+    return federation, for_heads(name, options["model"].head, local_steps=3), options
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

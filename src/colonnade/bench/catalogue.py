@@ -58,7 +58,7 @@ class _Head(Settings):
     title: str
     kind: Literal["accuracy", "speed"]
     reach: float | None = Field(None, gt=0, le=100, description="accuracy in %: rounds and bytes to get there")
-    targets: dict[str, Any] = {}
+    targets: dict[str, Any] = Field(default_factory=dict, description="by result, or by device and result")
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Bench:
 
     def limits(self, device: str) -> dict[str, Limit]:
         """The targets that hold on a device such as "cuda:0"."""
-        return dict(self.targets.get(device.split(":")[0], {}))
+        return dict(self.targets.get(device.partition(":")[0], {}))
 
 
 def folder() -> Path:

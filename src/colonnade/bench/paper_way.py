@@ -17,6 +17,7 @@ import multiprocessing
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from multiprocessing.pool import Pool
 from typing import Any
 
@@ -41,15 +42,22 @@ TOLERANCE, MAX_ITERATIONS = 1e-8, 50  # of L-BFGS-B, as published
 @contextlib.contextmanager
 def open_pool(processes: int) -> Iterator[Pool | None]:
     """A pool of forked processes; None for one process, which needs no pool."""
+    import_module("scipy.optimize")  # before the fork: else every process of every pool would import it again
     if processes == 1:
         yield None
         return
     with warnings.catch_warnings():
         # Python warns of a fork beside threads; the children run SciPy on ten numbers and touch no thread.
         warnings.simplefilter("ignore", DeprecationWarning)
-        pool = multiprocessing.get_context("fork").Pool(processes)
+        pool = multiprocessing.get_context("fork").Pool(processes, _one_thread)
     with pool:
         yield pool
+
+
+def _one_thread() -> None:
+    """Keep the linear algebra below SciPy from starting threads in every process: they would fight for the cores."""
+    with contextlib.suppress(ModuleNotFoundError):  # comes with scikit-learn
+        import_module("threadpoolctl").threadpool_limits(1)
 
 
 def solve_rows(problems: Sequence[Problem], pool: Pool | None) -> Array:
@@ -71,7 +79,8 @@ def solve_row(problem: Problem) -> Array:
 
     def slope(z: Array) -> Array:
         e = np.exp(z - z.max())
-        return e / e.sum() - label - dual + rho * (z - total)
+        gradient: Array = e / e.sum() - label - dual + rho * (z - total)
+        return gradient
 
     options = {"maxiter": MAX_ITERATIONS}
     found = minimize(value, start, jac=slope, method="L-BFGS-B", tol=TOLERANCE, options=options)
@@ -80,7 +89,7 @@ def solve_row(problem: Problem) -> Array:
 
 
 class PaperParty:
-    """One party: loader, network, head and their optimisers. (The program keeps heads here, too.)"""
+    """One party: loader, network, head (which the program keeps here, too) and their optimisers."""
 
     def __init__(
         self, columns: Tensor, labels: Tensor, encoder: nn.Module, head: Tensor, method: VIMADMM, loader: dict[str, Any]
@@ -89,7 +98,7 @@ class PaperParty:
         assert isinstance(local, SGD)  # the only one the paper has
         self.loader: DataLoader[tuple[Tensor, ...]] = DataLoader(TensorDataset(columns, labels), **loader)
         self.encoder = encoder.to(head.device)
-        self.head = nn.Linear(*head.shape, bias=False, device=head.device)
+        self.head = nn.Linear(len(head), head.shape[1], bias=False, device=head.device)
         with torch.no_grad():
             self.head.weight.copy_(head.mT)
         self.optimiser = torch.optim.SGD(
@@ -100,7 +109,7 @@ class PaperParty:
 
     def open_epoch(self) -> None:
         """Begin again with the first rows."""
-        self.batches = iter(self.loader)
+        self.batches: Iterator[Any] = iter(self.loader)
 
     def speak(self) -> tuple[Array, Tensor]:
         """Logits (b, K) of the next rows, and their labels."""
@@ -176,6 +185,11 @@ class PaperWay:
         for party, own in zip(self.parties, logits, strict=True):
             party.learn(z, dual, torch.from_numpy(total - own).to(device, torch.float32))
         self.place = rows.stop if rows.stop < len(self.z) else 0
+
+    def close(self) -> None:
+        """End the loaders' workers."""
+        for party in self.parties:
+            party.batches = iter(())
 
     def _update_z(self, rows: slice, total: Array, targets: Array, pool: Pool | None) -> None:
         start, dual = self.z[rows].copy(), self.dual[rows].copy()

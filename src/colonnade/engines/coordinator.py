@@ -18,13 +18,14 @@ from torch import Tensor
 from colonnade.admm.stopping import Stopping, Watch
 from colonnade.board import Board
 from colonnade.engines.base import Answers, Said
+from colonnade.errors import Diverged
 from colonnade.evaluate.metrics import score
 from colonnade.methods.base import Heard, Method, Reply, State
 from colonnade.models.schema import Schema
 from colonnade.privacy.gate import CoordinatorGate, Down
 from colonnade.privacy.labels import Labels
 from colonnade.schedule import Schedule, Turn, chunked
-from colonnade.wire.messages import Ask, Order, Purpose
+from colonnade.wire.messages import COORDINATOR, Ask, Order, Purpose
 from colonnade.wire.traffic import Traffic
 
 EVALUATION_CHUNK = 65536  # rows per evaluation message
@@ -119,7 +120,10 @@ class CoordinatorSide:
         self.reply, self.learners, self.steps = Reply(), (), ()
         for ask, said in zip(order.asks, answers.said, strict=True):
             if ask.purpose is Purpose.TRAIN and self.stop is None:
-                self._coordinate(order.number, self._heard(ask, said))
+                try:
+                    self._coordinate(order.number, self._heard(ask, said))
+                except Diverged as error:
+                    self.give_up(order.number, error)
                 record |= {k: float(v) for k, v in self.reply.notes.items()}
         self.number = order.number
         if len(record) > 1:
@@ -159,9 +163,23 @@ class CoordinatorSide:
     def _coordinate(self, number: int, heard: Heard) -> None:
         turn = self.schedule.turn(number)
         turn = Turn(number, turn.rows.to(self.schema.device), turn.speakers, turn.learners, turn.steps)
-        with torch.no_grad():
-            self.reply = self.method.coordinate(self.state, turn, heard, self.labels)
-        self.learners, self.steps = turn.learners, turn.steps
+        try:
+            with torch.no_grad():
+                reply = self.method.coordinate(self.state, turn, heard, self.labels)
+        except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # embeddings too large to be squared
+            raise Diverged(COORDINATOR, "set of heads") from None
+        if not all(bool(torch.isfinite(v).all()) for part in (reply.common, *reply.own) for v in part.values()):
+            raise Diverged(COORDINATOR, "reply")
+        self.reply, self.learners, self.steps = reply, turn.learners, turn.steps
+
+    def give_up(self, number: int, error: Diverged) -> None:
+        """Somebody left the finite numbers in exchange `number`: stop next, say what is kept and what to change."""
+        self.number, self.reply, self.learners, self.steps = number, Reply(), (), ()
+        kept = "the best round is kept" if self.watch.best_round >= 0 else "no round was evaluated, so none is kept"
+        self.stop = (
+            f"diverged: {error} in round {number}; {kept}; "
+            "try a smaller learning rate, fewer local steps or damping = 1/M"
+        )
 
     # -- restart ------------------------------------------------------------------------------
 

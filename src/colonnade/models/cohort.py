@@ -57,11 +57,11 @@ class Cohort:
         return torch.cat([self.encoder.forward(part, mode) for part in x.split(PREDICT_CHUNK, dim=1)], dim=1)
 
     def trained(self, parts: Sequence[str]) -> list[Tensor]:
-        """The parameters of the named parts ("encoder", "head"), in a fixed order."""
+        """The parameters of the named parts ("encoder", "head") that learn, in a fixed order."""
         tensors: list[Tensor] = []
         for part in parts:
             tensors += (self.encoder.parameters if part == "encoder" else self.head).values()
-        return tensors
+        return [t for t in tensors if t.requires_grad]
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything that must survive a restart, by name."""

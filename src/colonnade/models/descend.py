@@ -18,6 +18,7 @@ from colonnade.models.optimise import Optimiser
 
 Objective = Callable[[Cohort, Mapping[str, Tensor]], Tensor]
 Parts = tuple[tuple[str, ...], ...]  # what each sub-step trains: (("head",), ("encoder",)) alternates
+Plan = tuple[tuple[tuple[str, ...], Optimiser], ...]  # the same, each with its optimiser
 
 
 def descend(  # one signature for every method's local work
@@ -26,26 +27,33 @@ def descend(  # one signature for every method's local work
     inputs: Mapping[str, Tensor],
     *,
     steps: int | Sequence[int],
-    optimiser: Optimiser,
+    optimiser: Optimiser | Mapping[str, Optimiser],
     parts: Parts = (("encoder",),),
 ) -> None:
     """Take `steps` gradient steps (one number, or one per party) on `objective(cohort, inputs)`.
 
     `inputs` must hold every tensor that changes from round to round, because a captured step
-    sees nothing else. `inputs["draw"]` counts the steps, for keyed dropout.
+    sees nothing else. `inputs["draw"]` counts the steps, for keyed dropout. One optimiser serves all
+    parts, or each part has its own, by name.
     """
     counts = [steps] * len(cohort.names) if isinstance(steps, int) else list(steps)
-    for names in parts:
+    parts = tuple(names for names in parts if cohort.trained(names))
+    if not parts:
+        return  # an encoder without parameters, or with frozen ones only, has nothing to learn
+    plan = tuple(
+        (names, optimiser["+".join(names)] if isinstance(optimiser, Mapping) else optimiser) for names in parts
+    )
+    for names, rule in plan:
         if "+".join(names) not in cohort.optimiser:
-            cohort.optimiser["+".join(names)] = optimiser.open([p.detach() for p in cohort.trained(names)])
+            cohort.optimiser["+".join(names)] = rule.open([p.detach() for p in cohort.trained(names)])
     everyone = min(counts) == max(counts)
     inputs = {**inputs, "draw": torch.zeros((), dtype=torch.int64, device=cohort.device)}
 
     def step(values: Mapping[str, Tensor], active: Tensor | None) -> None:
-        one_step(cohort, objective, values, optimiser, parts, active)
+        one_step(cohort, objective, values, plan, active)
 
     if everyone and worth_capturing(cohort, counts[0]):
-        key = (objective, optimiser, parts, tuple((k, v.shape, v.dtype) for k, v in inputs.items()))
+        key = (objective, plan, tuple((k, v.shape, v.dtype) for k, v in inputs.items()))
         replay(cohort, key, lambda values: step(values, None), inputs, counts[0])
         return
     limits = torch.tensor(counts, device=cohort.device)
@@ -57,13 +65,12 @@ def one_step(
     cohort: Cohort,
     objective: Objective,
     inputs: Mapping[str, Tensor],
-    optimiser: Optimiser,
-    parts: Parts,
+    plan: Plan,
     active: Tensor | None,
 ) -> None:
-    """One gradient step on each of `parts` in turn; parties that are not `active` stay as they are."""
+    """One gradient step on each part of the plan in turn; parties that are not `active` stay as they are."""
     buffers = cohort.encoder.buffers
-    for names in parts:
+    for names, optimiser in plan:
         before = None if active is None else {k: v.clone() for k, v in buffers.items()}
         parameters = cohort.trained(names)
         gradients = list(torch.autograd.grad(objective(cohort, inputs), parameters))

@@ -16,7 +16,7 @@ from colonnade.errors import ModelError
 
 # Multipliers of a 64-bit mixer (splitmix64's, made to fit signed integers).
 _GOLDEN, _MIX_1, _MIX_2, _STRIDE = 0x1E3779B97F4A7C15, 0x3F58476D1CE4E5B9, 0x14D049BB133111EB, 0x632BE59BD9B4E019
-_REFUSED = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
+_REFUSED = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout, nn.RReLU)
 
 
 def keyed_uniform(like: Tensor, key: Tensor, draw: Tensor | int) -> Tensor:
@@ -60,11 +60,16 @@ class KeyedDropout(nn.Module):
         return f"p={self.p}"
 
 
+def _draws_by_itself(layer: nn.Module) -> bool:
+    inside = isinstance(layer, (nn.RNNBase, nn.MultiheadAttention)) and layer.dropout > 0
+    return inside or isinstance(layer, _REFUSED)
+
+
 def with_keyed_dropout(module: nn.Module, key: int) -> nn.Module:
     """A copy of `module` whose `nn.Dropout` layers are keyed; other kinds are refused by name."""
     module = copy.deepcopy(module)
     for number, (name, layer) in enumerate(list(module.named_modules())):
-        if isinstance(layer, _REFUSED):
+        if _draws_by_itself(layer):
             raise ModelError(
                 f"layer {name!r} is {type(layer).__name__}, which draws from a global generator; "
                 "use nn.Dropout or colonnade.models.dropout.KeyedDropout"

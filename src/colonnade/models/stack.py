@@ -37,13 +37,25 @@ def architecture_key(module: nn.Module) -> str:
     """What two networks must share to be stacked.
 
     Shapes alone are not enough: a ReLU and a Tanh party of equal shapes would silently run
-    the same code.
+    the same code. Nor is the printed form, where a network keeps a choice in a plain attribute.
     """
     tensors = [
         f"{name}:{tuple(t.shape)}:{t.dtype}:{t.requires_grad}"
         for name, t in [*module.named_parameters(), *module.named_buffers()]
     ]
-    return f"{type(module).__module__}.{module!r}|{'|'.join(tensors)}"
+    layers = [f"{name}:{_code_and_choices(layer)}" for name, layer in module.named_modules()]
+    return f"{type(module).__module__}.{module!r}|{'|'.join(tensors + layers)}"
+
+
+def _code_and_choices(layer: nn.Module) -> str:
+    """What a forward pass may depend on besides tensors and inner layers; in doubt, two layers differ."""
+    kind = type(layer)
+    choices = {
+        name: id(value) if isinstance(value, Tensor) else repr(value)
+        for name, value in vars(layer).items()
+        if not name.startswith("_") and name != "training"
+    }
+    return f"{kind.__module__}.{kind.__qualname__}:{id(kind.forward)}:{sorted(choices.items())}"
 
 
 class Stack:
@@ -51,7 +63,10 @@ class Stack:
 
     def __init__(self, modules: Sequence[nn.Module], way: Way | None = None) -> None:
         parameters, buffers = stack_module_state(list(modules))  # type: ignore[arg-type]
-        self.parameters: dict[str, Tensor] = {k: v.detach().requires_grad_() for k, v in parameters.items()}
+        self.parameters: dict[str, Tensor] = {
+            k: v.detach().requires_grad_(v.requires_grad)
+            for k, v in parameters.items()  # frozen ones stay frozen
+        }
         self.buffers: dict[str, Tensor] = {k: v.detach().clone() for k, v in buffers.items()}
         self.size = len(modules)
         self._skeletons = {mode: _skeleton(modules[0], mode) for mode in Mode}
@@ -100,7 +115,7 @@ class Stack:
         def move(t: Tensor) -> Tensor:
             return t.detach().to(device, dtype if t.is_floating_point() else t.dtype)
 
-        self.parameters = {k: move(v).requires_grad_() for k, v in self.parameters.items()}
+        self.parameters = {k: move(v).requires_grad_(v.requires_grad) for k, v in self.parameters.items()}
         self.buffers = {k: move(v) for k, v in self.buffers.items()}
         return self
 
@@ -108,7 +123,9 @@ class Stack:
         """A copy with some of the parties; give it back with `put`."""
         part = copy.copy(self)
         chosen = list(index)
-        part.parameters = {k: v.detach()[chosen].clone().requires_grad_() for k, v in self.parameters.items()}
+        part.parameters = {
+            k: v.detach()[chosen].clone().requires_grad_(v.requires_grad) for k, v in self.parameters.items()
+        }
         part.buffers = {k: v[chosen].clone() for k, v in self.buffers.items()}
         part.size = len(chosen)
         if part.size == 1 and self.way in ("vmap", "each"):

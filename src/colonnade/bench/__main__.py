@@ -1,0 +1,75 @@
+"""`python -m colonnade.bench NAME`: benchmarks on a machine without the `cli` extra (no typer, no rich)."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from colonnade.bench.catalogue import find, names
+from colonnade.bench.outcome import Outcome, check_out, write
+from colonnade.bench.perform import perform
+from colonnade.bench.settings import Options
+from colonnade.errors import ColonnadeError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0: every target is met; 1: one is not; 2: it could not be run, and standard error says why."""
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    try:
+        if given.list:
+            sys.stdout.writelines(f"{name:20} {find(name).title}\n" for name in names())
+            return 0
+        if given.name is None:
+            parser.error("which benchmark? --list names them")
+        if given.out is not None:
+            check_out(given.out)
+        options = Options(given.data_dir, given.device, given.seeds)
+        outcome = perform(given.name, options, _to_stderr)
+        if given.out is not None:
+            write(outcome, given.out)
+    except ColonnadeError as error:
+        _to_stderr(str(error))
+        return 2
+    sys.stdout.write(json.dumps(outcome.to_json()) + "\n" if given.json else _plain_table(outcome))
+    return 0 if outcome.passed else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m colonnade.bench", description="measure a published figure")
+    parser.add_argument("name", nargs="?", help="which one; --list names them")
+    parser.add_argument("--list", action="store_true", help="name the benchmarks and stop")
+    parser.add_argument("--data-dir", type=Path, help="folder of the data files")
+    parser.add_argument("--device", help="cpu, cuda or cuda:N")
+    parser.add_argument("--seeds", type=_positive, default=3, help="how many seeds (accuracy)")
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
+    parser.add_argument("--out", type=Path, help="also write the JSON object to this file")
+    return parser
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"wanted at least 1; got {text}")
+    return number
+
+
+def _plain_table(outcome: Outcome) -> str:
+    rows = [("key", "result", "target", "ok")]
+    for line in outcome.lines():
+        result = "-" if line.result is None else f"{line.result:.4g}"
+        ok = "" if line.ok is None else ("yes" if line.ok else "NO")
+        rows.append((line.key, result, str(line.target or ""), ok))
+    return "".join(f"{key:28} {result:>12} {target:>10}  {ok}\n" for key, result, target, ok in rows)
+
+
+def _to_stderr(line: str) -> None:
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

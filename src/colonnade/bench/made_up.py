@@ -1,0 +1,63 @@
+"""Federations and trainings that exist only to be timed: random columns around class means, published settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from colonnade.bench.settings import Shape
+from colonnade.federation import Federation, RowSplit, Task
+from colonnade.fit import Trainer
+from colonnade.methods import VIMADMM
+from colonnade.models.encoders import ModelSettings
+from colonnade.models.optimise import SGD
+from colonnade.randomness import stream
+from colonnade.run import Training
+from colonnade.schedule import ScheduleSettings
+
+FOREVER = 10**9  # rounds: the clock decides when to stop
+
+
+def make_federation(shape: Shape) -> Federation:
+    """Columns in [0, 1) that tell something about the labels, so that training does what it does on real data."""
+    labels = stream(0, "bench labels").integers(0, shape.classes, shape.rows)
+    labels[: shape.classes] = range(shape.classes)  # every class occurs
+    columns = {}
+    for number in range(shape.parties):
+        name = f"party{number:04d}"
+        rng = stream(0, "bench columns", name)
+        means = rng.random((shape.classes, *shape.columns))
+        columns[name] = ((means[labels] + rng.random((shape.rows, *shape.columns))) / 2).astype("float32")
+    nothing = torch.empty(0, dtype=torch.int64)
+    split = RowSplit(torch.arange(shape.rows), nothing, nothing)
+    return Federation.from_arrays(columns, labels, task=Task.MULTICLASS, split=split, name="made-up")
+
+
+def make_method(shape: Shape) -> VIMADMM:
+    """VIMADMM with the published settings and this shape's steps."""
+    sgd = SGD(lr=shape.lr, momentum=0.9, weight_decay=1e-3)
+    return VIMADMM.paper().model_copy(update={"local_steps": shape.local_steps, "optimiser": sgd, "head_lr": shape.lr})
+
+
+def make_model(shape: Shape) -> ModelSettings:
+    """The paper's local network in this shape."""
+    return ModelSettings(encoder="mlp", hidden=shape.hidden, embedding=shape.embedding)
+
+
+def open_trainer(shape: Shape, federation: Federation, device: torch.device) -> Trainer:
+    """Colonnade's own training of it: stacked engine, messages encoded, counted and recorded, no evaluation."""
+    training = Training(
+        rounds=FOREVER, evaluate_every=0, device=str(device), schedule=ScheduleSettings(batch=shape.batch)
+    )
+    return Trainer.open(federation, make_method(shape), training, make_model(shape), None, None)
+
+
+def one_round(trainer: Trainer) -> Callable[[], None]:
+    """What `Trainer.train` does once per round: order, exchange, hear."""
+
+    def step() -> None:
+        order, down = trainer.coordinator.order()
+        trainer.coordinator.hear(order, trainer.engine.exchange(order, down))
+
+    return step

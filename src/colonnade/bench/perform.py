@@ -1,0 +1,39 @@
+"""Run one benchmark by name, on one machine, and hold its results against its targets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from colonnade.bench.accuracy import run_accuracy
+from colonnade.bench.catalogue import Bench, find
+from colonnade.bench.clock import available_cores, torch_threads
+from colonnade.bench.outcome import Outcome, commit, machine, tidy
+from colonnade.bench.settings import Options, Say
+from colonnade.bench.speed import run_speed
+from colonnade.errors import ConfigError
+
+RUNNERS: dict[str, Callable[[Bench, Options, Say], dict[str, float | None]]] = {
+    "accuracy": run_accuracy,
+    "speed": run_speed,
+}
+
+
+def perform(name: str, options: Options, say: Say) -> Outcome:
+    """The outcome of the benchmark called `name`; progress goes to `say`."""
+    bench = find(name)
+    device = options.device or str(bench.tables.get("training", {}).get("device", "cpu"))
+    _check_device(device)
+    with torch_threads(options.threads or available_cores()):
+        results = tidy(RUNNERS[bench.kind](bench, options, say))
+        return Outcome(bench.name, results, bench.limits(device), machine(device), commit())
+
+
+def _check_device(device: str) -> None:
+    try:
+        kind = torch.device(device).type
+    except RuntimeError:
+        raise ConfigError(f"--device {device!r} is not a device; use cpu, cuda or cuda:0") from None
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(f"--device {device}: no GPU is available here; leave it out, or use cpu")

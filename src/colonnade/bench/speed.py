@@ -1,0 +1,191 @@
+"""The speed benchmark: rounds, z-steps and local steps against the paper's way and against bare products.
+
+All figures come from one run on one machine. What is compared is measured in turn, after a warm-up, and
+medians are taken; how many is in `SpeedSettings`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from colonnade.admm.step import update_z
+from colonnade.bench.catalogue import Bench
+from colonnade.bench.clock import medians, seconds
+from colonnade.bench.growth import cost_growth, memory_growth
+from colonnade.bench.made_up import make_federation, make_method, make_model, one_round, open_trainer
+from colonnade.bench.paper_way import PaperWay, Problem, open_pool, solve_rows
+from colonnade.bench.settings import Options, Say, Shape, SpeedSettings
+from colonnade.config import build
+from colonnade.federation import Federation, Task
+from colonnade.fit import Trainer
+from colonnade.models.descend import descend
+from colonnade.models.heads import dropout_keys, open_heads
+
+Results = dict[str, float | None]
+T = TypeVar("T")
+
+
+def run_speed(bench: Bench, options: Options, say: Say) -> Results:
+    """Every figure of the speed benchmark."""
+    settings = build(SpeedSettings, bench.tables.get("speed", {}), "speed")
+    device = torch.device(options.device or "cpu")
+    # Memory comes first: what other measurements leave behind would be counted in or out.
+    results = memory_growth(settings, device, say)
+    federation = make_federation(settings.mnist)
+    trainer = open_trainer(settings.mnist, federation, device)
+    rounds, problems = compare_rounds(settings, federation, trainer, device, say)
+    results |= rounds
+    results |= compare_zsteps(settings, problems, device, say)
+    results |= gate_shares(settings, trainer, device, say)
+    if device.type == "cpu":
+        results |= bmm_fraction(settings, trainer, say)
+    return results | cost_growth(settings, device, say)
+
+
+def compare_rounds(
+    settings: SpeedSettings, federation: Federation, trainer: Trainer, device: torch.device, say: Say
+) -> tuple[Results, list[Problem]]:
+    """A whole round, ours and the paper's way; of the latter the fastest kind. And the z-problems it met."""
+    shape, ours = settings.mnist, one_round(trainer)
+    processes = torch.get_num_threads()
+
+    def paper_way(workers: int) -> PaperWay:
+        return PaperWay.open(federation, make_method(shape), make_model(shape), shape.batch, device, workers)
+
+    with open_pool(processes) as pool:
+        say("rounds: ours, and the paper's way with one pool and loaders without workers")
+        way = paper_way(0)
+        plain = medians({"ours": ours, "plain": lambda: way.round(pool)}, settings.rounds, device)
+        problems = way.problems
+        say("rounds: the paper's way with a worker in each loader")
+        way = paper_way(settings.loader_workers)
+        workers = medians({"workers": lambda: way.round(pool)}, settings.rounds, device)["workers"]
+
+    def published() -> None:
+        with open_pool(processes) as fresh:
+            way.round(fresh)
+
+    say("rounds: the paper's way as published, with a new pool each round")
+    as_published = medians({"published": published}, settings.rounds, device)["published"]
+    way.close()
+    baseline = min(plain["plain"], workers, as_published)
+    return {
+        "ms_per_round": 1e3 * plain["ours"],
+        "baseline_ms_per_round": 1e3 * baseline,
+        "round_ratio": baseline / plain["ours"],
+        "published_ms_per_round": 1e3 * as_published,
+        "published_round_ratio": as_published / plain["ours"],
+    }, problems
+
+
+def compare_zsteps(settings: SpeedSettings, problems: list[Problem], device: torch.device, say: Say) -> Results:
+    """The same z-problems, one per row of a batch: batched Newton, and L-BFGS-B in a pool that is already there."""
+    say("z-steps")
+    rho = problems[0][4]
+    dual, total, targets = (_stacked(problems, at, device) for at in (2, 3, 1))
+
+    def ours() -> Tensor:
+        return update_z(total, dual, targets, rho, Task.MULTICLASS)
+
+    with open_pool(torch.get_num_threads()) as pool:
+        taken = medians({"ours": ours, "theirs": lambda: solve_rows(problems, pool)}, settings.zsteps, device)
+        gap = np.abs(ours().double().cpu().numpy() - solve_rows(problems, pool)).max()
+    return {
+        "zstep_ratio": taken["theirs"] / taken["ours"],
+        "zstep_ms": 1e3 * taken["ours"],
+        "baseline_zstep_ms": 1e3 * taken["theirs"],
+        "zstep_gap": float(gap),
+    }
+
+
+def _stacked(problems: list[Problem], at: int, device: torch.device) -> Tensor:
+    return torch.from_numpy(np.stack([np.asarray(problem[at]) for problem in problems])).to(device, torch.float32)
+
+
+def gate_shares(settings: SpeedSettings, trainer: Trainer, device: torch.device, say: Say) -> Results:
+    """The share of a round from an upload to its sealed messages (encode, hash, record); the same for replies."""
+    say("the gate")
+    inside = {"gate_share": 0.0, "reply_gate_share": 0.0}
+
+    def timed(gate: Any, key: str) -> None:
+        release = gate.release
+
+        def watched(*args: Any) -> Any:
+            out, taken = _result_and_seconds(lambda: release(*args), device)
+            inside[key] += taken
+            return out
+
+        gate.release = watched
+
+    for side in trainer.engine.parties():
+        timed(side.gate, "gate_share")
+    timed(trainer.coordinator.gate, "reply_gate_share")
+    step = one_round(trainer)
+    step()
+    inside = dict.fromkeys(inside, 0.0)
+    total = sum(seconds(step, device) for _ in range(settings.steps))
+    return {key: value / total for key, value in inside.items()}
+
+
+def _result_and_seconds(work: Callable[[], T], device: torch.device) -> tuple[T, float]:
+    kept: list[T] = []
+    taken = seconds(lambda: kept.append(work()), device)
+    return kept[0], taken
+
+
+def bmm_fraction(settings: SpeedSettings, trainer: Trainer, say: Say) -> Results:
+    """Bare `torch.bmm` time of the products in one local step, divided by the time that the step takes."""
+    say("local steps")
+    shape, device = settings.mnist, torch.device("cpu")
+    method, cohort = make_method(shape), trainer.engine.parties()[0].cohort
+    rows = torch.arange(shape.batch)
+    head = open_heads(cohort.schema.head, cohort.names, shape.embedding, shape.classes, 0)
+    inputs = {
+        "x": cohort.x(rows),
+        "target": torch.zeros(shape.parties, shape.batch, shape.classes),
+        "key": dropout_keys([0] * shape.parties, device),
+        **{f"head.{name}": value.to(torch.float32) for name, value in head.items()},
+    }
+    products = _products(shape)
+
+    def bare() -> None:
+        for _ in range(shape.local_steps):
+            for left, right, out in products:
+                torch.bmm(left, right, out=out)
+
+    def steps() -> None:
+        descend(cohort, method.objective, inputs, steps=shape.local_steps, optimiser=method.optimiser)
+
+    taken = medians({"bare": bare, "steps": steps}, settings.steps, device)
+    return {
+        "bmm_fraction": taken["bare"] / taken["steps"],
+        "bmm_ms": 1e3 * taken["bare"] / shape.local_steps,
+        "step_ms": 1e3 * taken["steps"] / shape.local_steps,
+    }
+
+
+def _products(shape: Shape) -> list[tuple[Tensor, Tensor, Tensor]]:
+    """(left, right, output) of every matrix product in one local step."""
+    width = int(torch.Size(shape.columns).numel())
+    P, B, H, D, K = shape.parties, shape.batch, shape.hidden, shape.embedding, shape.classes
+
+    def filled(*sizes: int) -> Tensor:
+        return torch.full(sizes, 0.5)
+
+    x, h, e, g = filled(P, B, width), filled(P, B, H), filled(P, B, D), filled(P, B, K)  # activations, gradient
+    w1, w2, w = filled(P, H, width), filled(P, D, H), filled(P, D, K)  # as nn.Linear keeps them; heads (in, out)
+    pairs = [
+        (x, w1.mT),  # forward
+        (h, w2.mT),
+        (e, w),
+        (g, w.mT),  # backward: embedding
+        (h.mT, e),  # second layer
+        (e, w2),  # hidden
+        (x.mT, h),  # first layer
+    ]
+    return [(left, right, torch.bmm(left, right)) for left, right in pairs]

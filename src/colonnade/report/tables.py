@@ -1,0 +1,191 @@
+"""The tables of a report as plain rows; the HTML page and the command line draw the same ones."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+from colonnade.config import build
+from colonnade.methods import make_method
+from colonnade.models.encoders import ModelSettings
+from colonnade.report import words
+from colonnade.report.record import MB, Group, Record
+from colonnade.run import Training
+
+MOST_CLASSES = 20  # a larger confusion matrix is no longer read cell by cell
+MOST_PAIRS = 5
+
+
+@dataclass(frozen=True)
+class Table:
+    """A caption, headings and rows of text; the first column names its row."""
+
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    words: frozenset[int] = frozenset({0})  # columns of words; the others are numbers, aligned right
+
+
+def comparison_table(groups: Sequence[Group]) -> Table:
+    """One row per method (and settings), mean and standard deviation over seeds."""
+    several = any(len(group.records) > 1 for group in groups)
+    name = words.score_name(groups[0].first)
+    columns = ("method", *(("seeds",) if several else ()), f"test {name}", f"validation {name}",
+               "best round", "rounds", "MB up", "MB down", "seconds", "label exposure")  # fmt: skip
+    spread = " (mean ± standard deviation over seeds)" if several else ""
+    rows = tuple(_compared(group, several) for group in groups)
+    return Table(f"Methods side by side{spread}", columns, rows, frozenset({0, len(columns) - 1}))
+
+
+def _compared(group: Group, several: bool) -> tuple[str, ...]:
+    results = [r["result"] for r in group.records]
+    traffic = [r["traffic"] for r in group.records]
+    label = group.label + (" (diverged)" if any(r["diverged"] for r in results) else "")
+    return (
+        label,
+        *((str(len(results)),) if several else ()),
+        _score(group, [r["test_score"] for r in results]),
+        _score(group, [r["validation_score"] for r in results]),
+        _mean([r["best_round"] for r in results], "{:.0f}"),
+        _mean([r["rounds"] for r in results], "{:.0f}"),
+        _mean([t["up"] / MB for t in traffic], "{:,.2f}"),
+        _mean([t["down"] / MB for t in traffic], "{:,.2f}"),
+        _mean([r["seconds"] for r in results], "{:,.1f}"),
+        words.exposure_short(group.first),
+    )
+
+
+def spread(values: Sequence[float | None]) -> tuple[float | None, float | None]:
+    """Mean and sample standard deviation; None where one run has no value, or there is only one."""
+    known = [v for v in values if v is not None and math.isfinite(v)]
+    if not known or len(known) < len(values):
+        return None, None
+    return statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else None
+
+
+def _score(group: Group, values: Sequence[float | None]) -> str:
+    mean, deviation = spread(values)
+    text = words.score(group.first, mean)
+    if deviation is None:
+        return text
+    scale = 100 if words.is_share(group.first) else 1
+    return f"{text.removesuffix(' %')} ± {scale * deviation:.2f}{' %' if text.endswith('%') else ''}"
+
+
+def _mean(values: Sequence[float | None], form: str) -> str:
+    mean, _ = spread(values)
+    return "–" if mean is None else form.format(mean)
+
+
+def settings_table(record: Record) -> Table:
+    """Every setting with its value and its meaning; those that differ from the default are marked."""
+    method = make_method(record["method"]["name"], record["method"]["settings"])
+    model = build(ModelSettings, record["model"], "model")
+    training = build(Training, record["training"], "training")
+    rows: list[tuple[str, ...]] = []
+    for section, settings in (("method", method), ("model", model), ("training", training)):
+        for name, value, meaning, changed in _walk(settings, type(settings)()):
+            rows.append((f"{section}.{name}", words.value(value) + ("*" if changed else ""), meaning))
+    caption = "Settings (* differs from the default)"
+    return Table(caption, ("setting", "value", "meaning"), tuple(rows), frozenset({0, 1, 2}))
+
+
+def _walk(settings: BaseModel, default: Any, prefix: str = "") -> Iterator[tuple[str, Any, str, bool]]:
+    """Dotted name, value, meaning, and whether it differs from the default (of the same kind of settings)."""
+    for name, field in type(settings).model_fields.items():
+        value = getattr(settings, name)
+        usual = getattr(default, name, None) if type(default) is type(settings) else None
+        if isinstance(value, BaseModel):
+            yield from _walk(value, usual, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value, field.description or "", value != usual
+
+
+def parties_table(record: Record) -> Table:
+    """What each party holds, sent, received and released."""
+    released: dict[str, dict[str, int]] = {}
+    for owner, purpose, number in record["releases"]:
+        released.setdefault(owner, {})[purpose] = number
+    rows = []
+    for party in record["about"]["parties"]:
+        name = party["name"]
+        traffic, mine = record["traffic"]["per_party"][name], released.get(name, {})
+        told = [f"{n:,} {purpose.lower()}" for purpose, n in mine.items()]
+        held = words.shape(party["shape"])
+        rows.append((name, held, words.size(traffic["up"]), words.size(traffic["down"]), ", ".join(told) or "none"))
+    columns = ("party", "columns held", "training bytes up", "training bytes down", "releases")
+    return Table("Parties", columns, tuple(rows), frozenset({0, 1, 4}))
+
+
+def traffic_table(record: Record) -> Table:
+    """Bytes per round and in total; multicast and evaluation apart."""
+    traffic, rounds = record["traffic"], max(1, record["result"]["rounds"])
+    kinds = (
+        ("up: parties to coordinator", traffic["up"]),
+        ("down: coordinator to parties", traffic["down"]),
+        ("both directions", traffic["up"] + traffic["down"]),
+        ("both, common messages sent once (multicast)", traffic["multicast"]),
+        ("evaluation on validation rows, not in the above", traffic["evaluation"]),
+    )
+    rows = tuple((name, words.size(total / rounds), words.size(total)) for name, total in kinds)
+    return Table("Traffic, counted on encoded messages", ("bytes", "mean per round", "total"), rows)
+
+
+def classes_table(record: Record) -> Table | None:
+    """Accuracy of each class and what it is most often mistaken for."""
+    confusion = record["result"].get("confusion")
+    if not confusion:
+        return None
+    rows = []
+    for true, counts in enumerate(confusion):
+        wrong = [(n, predicted) for predicted, n in enumerate(counts) if predicted != true and n]
+        often = max(wrong, default=None)
+        mistaken = f"{often[1]} ({words.count(often[0], 'time')})" if often else "never wrong"
+        accuracy = f"{100 * counts[true] / sum(counts):.1f} %" if sum(counts) else "no rows"
+        rows.append((str(true), f"{sum(counts):,}", accuracy, mistaken))
+    columns = ("class", "test rows", "decided right", "most often mistaken for")
+    return Table("Accuracy per class", columns, tuple(rows), frozenset({0, 3}))
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of the confusion matrix."""
+
+    count: int
+    share: float  # of the true class's rows
+    right: bool
+
+
+def confusion_cells(record: Record) -> list[list[Cell]]:
+    """The confusion matrix, true classes down, predicted across; empty if absent or too large to read."""
+    confusion = record["result"].get("confusion")
+    if not confusion or len(confusion) > MOST_CLASSES:
+        return []
+    return [
+        [Cell(n, n / max(1, sum(counts)), true == predicted) for predicted, n in enumerate(counts)]
+        for true, counts in enumerate(confusion)
+    ]
+
+
+def confused_pairs(record: Record) -> list[str]:
+    """The most frequent mistakes, in words."""
+    confusion = record["result"].get("confusion") or []
+    pairs = [(n, -t, -p) for t, row in enumerate(confusion) for p, n in enumerate(row) if t != p and n]
+    return [f"{-t} taken for {-p} ({words.count(n, 'time')})" for n, t, p in sorted(pairs, reverse=True)[:MOST_PAIRS]]
+
+
+def machine_table(record: Record) -> Table:
+    """Where it ran, and the fingerprint by which a repetition can be checked."""
+    about = record["about"]
+    rows = (
+        *((key, str(value)) for key, value in about["machine"].items()),
+        ("engine", about["engine"]),
+        ("run", record["id"]),
+        ("fingerprint of the model", record["fingerprint"]),
+    )
+    return Table("Machine and identity", ("what", "value"), rows, frozenset({0, 1}))

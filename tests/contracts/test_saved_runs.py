@@ -1,0 +1,158 @@
+"""A run that was saved, loaded or resumed is the run that was trained; for every method and engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from colonnade.errors import DataError, RunError
+from colonnade.evaluate.metrics import score
+from colonnade.federation import Federation
+from colonnade.fit import fit, resume
+from colonnade.run import Run
+from colonnade.store import Store
+from tests.contracts.registry import NAMES, for_heads, make
+from tests.contracts.test_engines_agree import SCENARIOS
+from tests.exchanges import ENGINES, TINY, record, untimed
+from tests.federations import normed_encoder, small
+from tests.mechanisms import Noise
+
+OPTIONS: dict[str, Any] = {"rounds": 7, "evaluate_every": 2, "model": TINY, "checkpoint_every": 3}
+
+
+def columns(federation: Federation, method: Any, rows: torch.Tensor) -> dict[str, torch.Tensor]:
+    held = federation.pooled() if method.pools else federation
+    return {party.name: party.columns[rows] for party in held.parties}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", NAMES)
+class TestPrediction:
+    def test_a_run_predicts_what_the_coordinator_saw(
+        self, name: str, engine: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        federation, method = small(), make(name, local_steps=2)
+        recorded = record(monkeypatch, federation, method, engine=engine, rounds=6, evaluate_every=1, encoders=normed_encoder)
+        run = recorded.run
+        test = run.logits(columns(federation, method, federation.split.test))
+        torch.testing.assert_close(test, recorded.logits[-1], rtol=0, atol=1e-12)
+        rows = federation.split.validation
+        validation = run.logits(columns(federation, method, rows))
+        torch.testing.assert_close(validation, recorded.logits[run.result["best_round"] - 1], rtol=0, atol=1e-12)
+        assert score(federation.task, validation, federation.labels[rows]) == run.result["validation_score"]
+
+    def test_a_loaded_run_predicts_the_same(self, name: str, engine: str, tmp_path: Path) -> None:
+        federation, method = small(), make(name, local_steps=2)
+        run = fit(federation, method, engine=engine, encoders=normed_encoder, **OPTIONS)
+        new = columns(federation, method, torch.arange(federation.rows))
+        logits, releases = run.logits(new), len(run.ledger)
+        run.save(tmp_path / "run")
+        loaded = Run.load(tmp_path / "run", encoders=normed_encoder)
+        assert torch.equal(loaded.logits(new), logits)
+        assert loaded.fingerprint() == run.fingerprint()
+        assert len(loaded.ledger) == releases + len(new)  # prediction is a release, before and after
+        assert loaded.record()["history"] == run.record()["history"]
+        assert loaded.traffic.to_json() == run.traffic.to_json()
+        assert loaded.method == method
+
+
+@pytest.mark.parametrize("scenario", ["plain", "participation and noise", "head dropout", "batch norm and dropout"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_resumed_run_is_the_uninterrupted_one(name: str, scenario: str, tmp_path: Path) -> None:
+    """Interrupted before, at and after a checkpoint by an exception, which loses what was not committed."""
+    options = {**OPTIONS, "schedule": {"batch": 20}, **SCENARIOS[scenario]}
+    extra = {k: options[k] for k in ("mechanism", "encoders") if k in options}
+    method = for_heads(name, options["model"].head, local_steps=2)
+    federation = small()
+    whole = fit(federation, method, out=tmp_path / "whole", **options)
+    for stop in (2, 3, 6, 7):
+        folder = tmp_path / str(stop)
+        with pytest.raises(KeyboardInterrupt):
+            fit(federation, method, out=folder, watch=interrupt(stop), **options)
+        again = resume(folder, federation, **extra)
+        assert again.fingerprint() == whole.fingerprint()
+        assert untimed(again.history) == untimed(whole.history)
+        assert again.traffic.to_json() == whole.traffic.to_json()
+        assert [unsigned(r) for r in again.ledger] == [unsigned(r) for r in whole.ledger]
+        assert untimed([again.result]) == untimed([whole.result])
+        assert Run.load(folder, encoders=extra.get("encoders")).fingerprint() == whole.fingerprint()
+
+
+def unsigned(release: Any) -> dict[str, Any]:
+    """A release without its digest, which depends on the run's id."""
+    return {k: v for k, v in release.to_json().items() if k != "digest"}
+
+
+def interrupt(after: int) -> Any:
+    left = [after]
+
+    def watch(progress: Any) -> None:
+        left[0] -= 1
+        if left[0] == 0:
+            raise KeyboardInterrupt
+
+    return watch
+
+
+class TestRefusals:
+    def test_resuming_on_other_data(self, tmp_path: Path) -> None:
+        fit(small(), make("vimadmm"), out=tmp_path / "run", **OPTIONS)
+        with pytest.raises(RunError, match="other data"):
+            resume(tmp_path / "run", small(seed=1))
+
+    def test_resuming_without_the_networks(self, tmp_path: Path) -> None:
+        fit(small(), make("vimadmm_j"), out=tmp_path / "run", encoders=normed_encoder, **OPTIONS)
+        with pytest.raises(RunError, match="networks of your own"):
+            resume(tmp_path / "run", small())
+        with pytest.raises(RunError, match="networks of your own"):
+            Run.load(tmp_path / "run")
+
+    def test_a_folder_that_is_taken(self, tmp_path: Path) -> None:
+        fit(small(), make("local_only"), out=tmp_path / "run", **OPTIONS)
+        with pytest.raises(RunError, match="already holds a run"):
+            fit(small(), make("local_only"), out=tmp_path / "run", **OPTIONS)
+
+    def test_a_bad_setting_leaves_no_folder(self, tmp_path: Path) -> None:
+        with pytest.raises(Exception, match="below 1/M"):
+            fit(small(), make("vimadmm", damping=0.01), out=tmp_path / "run", **OPTIONS)
+        assert not (tmp_path / "run").exists()
+
+    def test_a_run_that_never_began_can_be_started_again(self, tmp_path: Path) -> None:
+        (tmp_path / "run").mkdir()
+        Store(tmp_path / "run" / "run.db").close()  # killed before the first word
+        with pytest.raises(RunError, match="start it again"):
+            resume(tmp_path / "run", small())
+        assert fit(small(), make("local_only"), out=tmp_path / "run", **OPTIONS).path == tmp_path / "run"
+
+    @pytest.mark.parametrize("file", ["model.safetensors", "ledger.jsonl", "run.json"])
+    @pytest.mark.parametrize("damage", ["cut", "gone", "changed"])
+    def test_damaged_files(self, file: str, damage: str, tmp_path: Path) -> None:
+        fit(small(), make("vimadmm"), **OPTIONS).save(tmp_path)
+        path = tmp_path / file
+        content = path.read_bytes()
+        if damage == "gone":
+            path.unlink()
+        elif damage == "cut":
+            path.write_bytes(content[: len(content) // 2])
+        else:
+            path.write_bytes(content[:-40] + bytes(40))
+        with pytest.raises(RunError):
+            Run.load(tmp_path)
+
+    def test_another_mechanism_at_resume_is_the_callers_word(self, tmp_path: Path) -> None:
+        """A mechanism is an object, not a setting: whoever resumes must pass it again, and the ledger tells."""
+        with pytest.raises(KeyboardInterrupt):
+            fit(small(), make("vimadmm"), out=tmp_path / "run", mechanism=Noise(), watch=interrupt(4), **OPTIONS)
+        run = resume(tmp_path / "run", small())
+        used = {r.mechanism for r in run.ledger if r.owner != "coordinator"}
+        assert used == {"none", Noise().name}
+
+    def test_prediction_wants_every_party(self) -> None:
+        run = fit(small(), make("vimadmm"), **OPTIONS)
+        with pytest.raises(DataError, match="party_3"):
+            run.logits({f"party_{k}": torch.zeros(2, 5) for k in range(3)})
+        with pytest.raises(DataError, match="shape"):
+            run.logits({f"party_{k}": torch.zeros(2, 4) for k in range(4)})

@@ -1,0 +1,83 @@
+"""A party that sits out stays untouched: weights, buffers, optimiser state, dropout counters, memory."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from colonnade.methods.base import Method
+from colonnade.models.optimise import SGD, AdamW
+from colonnade.schedule import Schedule, Turn
+from tests.contracts.registry import NAMES, make
+from tests.exchanges import ENGINES, assert_same_tensors, exchanges, open_trainer, party_tensors
+from tests.federations import normed_encoder, small
+
+SILENT = {"batch": 20, "participation": 0.5, "silent_learn": False}
+OPTIMISERS = {"sgd": SGD(lr=0.05), "adamw": AdamW(lr=0.01)}
+
+
+@pytest.mark.parametrize("optimiser", OPTIMISERS)
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", [n for n in NAMES if make(n).hears != "nothing"])
+def test_who_does_not_learn_is_untouched(name: str, engine: str, optimiser: str) -> None:
+    method = make(name, local_steps=2, optimiser=OPTIMISERS[optimiser])
+    trainer = open_trainer(small(), method, engine=engine, encoders=normed_encoder, schedule=SILENT, rounds=8)
+    before, sat_out, learnt = party_tensors(trainer), 0, 0
+    for exchange in exchanges(trainer):
+        after = party_tensors(trainer)
+        for party, held in before.items():
+            if party in exchange.order.learners:
+                learnt += 1
+                assert after[party].keys() >= held.keys()
+                assert any(not torch.equal(held[k], after[party][k]) for k in held if k.startswith("buffer."))
+                assert any(not torch.equal(held[k], after[party][k]) for k in held if k.startswith("parameter."))
+            else:
+                sat_out += 1
+                new = set(after[party]) - set(held)  # optimiser state, where a stack opens it for all its parties
+                assert all(not after[party][k].any() for k in new)
+                assert_same_tensors(held, {k: after[party][k] for k in held}, atol=0)
+        before = after
+    assert learnt == 8 * 2
+    assert sat_out == 8 * 2 + 2 * 4  # and everybody in the first and the last exchange
+
+
+class StepsPerParty(Schedule):
+    """Party 1 takes one local step, party 2 none, the others what the method says."""
+
+    def turn(self, number: int) -> Turn:
+        t = super().turn(number)
+        return Turn(t.number, t.rows, t.speakers, t.learners, (("party_1", 1), ("party_2", 0)))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", [n for n in NAMES if not make(n).pools])
+def test_steps_differ_by_party(name: str, engine: str) -> None:
+    trained = dict(steps_of(make(name, local_steps=3), engine))
+    assert trained == {"party_0": 3, "party_1": 1, "party_2": 0, "party_3": 3}
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if not make(n).pools])
+def test_steps_per_party_are_the_same_in_every_engine(name: str) -> None:
+    held = []
+    for engine in ENGINES:
+        trainer = open_trainer(small(), make(name, local_steps=3), engine=engine, encoders=normed_encoder, rounds=4)
+        trainer.coordinator.schedule = slowed(trainer.coordinator.schedule)
+        for _ in exchanges(trainer):
+            pass
+        held.append(party_tensors(trainer))
+    for party, tensors in held[0].items():
+        common = held[1][party].keys() & tensors.keys()
+        assert_same_tensors({k: tensors[k] for k in common}, {k: held[1][party][k] for k in common}, atol=1e-9)
+
+
+def slowed(schedule: Schedule) -> StepsPerParty:
+    return StepsPerParty(schedule.settings, schedule.train, schedule.parties, schedule.seed, schedule.speaks)
+
+
+def steps_of(method: Method, engine: str) -> list[tuple[str, int]]:
+    """Local steps each party took in its first round, read off BatchNorm's counter."""
+    trainer = open_trainer(small(), method, engine=engine, encoders=normed_encoder, rounds=1)
+    trainer.coordinator.schedule = slowed(trainer.coordinator.schedule)
+    for _ in exchanges(trainer):
+        pass
+    return [(p, int(t["buffer.1.num_batches_tracked"])) for p, t in party_tensors(trainer).items()]
