@@ -27,6 +27,7 @@ def describe(trainer: Trainer) -> dict[str, Any]:
         "groups": [list(g.parties) for g in trainer.coordinator.schema.groups],
         "task": f.task.value,
         "outputs": f.outputs,
+        "class_names": list(f.class_names),
         "rows": {"train": len(s.train), "validation": len(s.validation), "test": len(s.test)},
         "engine": trainer.engine.name,
         "ways": list(trainer.engine.ways),

@@ -65,6 +65,8 @@ class Federation:
     name: str = "federation"
     whole: Tensor | None = field(default=None, repr=False)  # columns before splitting, if known
     ids: tuple[str, ...] = field(default=(), repr=False)  # the owners' ids of rows 0..N-1, if any
+    class_names: tuple[str, ...] = ()  # of classes 0..K-1, where the labels were text
+    scaled: bool = False  # the columns are on a common scale already; otherwise parties see to it themselves
 
     @property
     def rows(self) -> int:
@@ -87,6 +89,7 @@ class Federation:
         name: str = "federation",
         whole: Tensor | None = None,
         ids: Sequence[str] = (),
+        scaled: bool = False,
     ) -> Federation:
         """From one array of shape (N, ...) per party, rows already in one common order."""
         if not columns:
@@ -101,7 +104,7 @@ class Federation:
                 )
         split = split if split is not None else RowSplit.random(len(y))
         _check_split(split, len(y))
-        return cls(parties, y, outputs, task, split, name, whole, tuple(ids))
+        return cls(parties, y, outputs, task, split, name, whole, tuple(ids), scaled=scaled)
 
     @classmethod
     def from_tables(

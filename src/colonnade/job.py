@@ -113,9 +113,9 @@ def _load_tables(options: dict[str, Any]) -> Federation:
         raise ConfigError("[data] tables wants party names and files, e.g. tables = { bank = 'bank.csv' }")
     if "labels" not in options:
         raise ConfigError("[data] tables also needs `labels = COLUMN`, a column of one of the tables")
-    key = options.get("id")
-    frames = {str(party): read_table(path, id=key) for party, path in files.items()}
-    return Federation.from_tables(frames, labels=options["labels"], id=key, task=options.get("task"))
+    column = options.get("id")
+    frames = {str(party): read_table(path, id=column) for party, path in files.items()}
+    return Federation.from_tables(frames, labels=options["labels"], id=column, task=options.get("task"))
 
 
 def new_run_folder(method: str) -> Path:

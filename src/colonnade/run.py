@@ -100,13 +100,16 @@ class Run:
         federation = self._new_rows({name: columns[name] for name in self.models})
         device = torch.device(self.training.device if torch.cuda.is_available() else "cpu")
         dtype = DTYPES[self.training.dtype]
-        workshop = open_workshop(federation, self.model_settings, self.encoders, self.training.seed, dtype, device)
+        # The model brings the scaling it was trained with: new rows have no statistics of their own.
+        model = self.model_settings.model_copy(update={"scale_columns": "never"})
+        workshop = open_workshop(federation, model, self.encoders, self.training.seed, dtype, device)
         ways: list[Way] = ["each"] * len(workshop.schema.groups)  # prediction is one pass: nothing to time
         engine = Stacked.open(workshop, self.method, self.ledger, self.id, False, None, ways)
         groups = []
         for side in engine.sides:
             side.load_models(self.models)
-            groups.append(side.predict(side.cohort.columns, self.result["rounds"] + 1).values)
+            scaled = side.cohort.scale_columns(side.cohort.columns)
+            groups.append(side.predict(scaled, self.result["rounds"] + 1).values)
         with torch.no_grad():
             state = {k: v.to(device) for k, v in self.state.items()}
             return self.method.predict(state, Heard(tuple(groups))).cpu()

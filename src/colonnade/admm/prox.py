@@ -60,9 +60,9 @@ def _objective(z: Tensor, q: Tensor, lam: Tensor, y: Tensor, rho: float) -> tupl
 def _backtrack(  # the line search needs the whole problem
     z: Tensor, step: Tensor, slope: Tensor, value: Tensor, q: Tensor, lam: Tensor, y: Tensor, rho: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Halve the step of each row until Armijo's condition holds; slack for rounding of the value."""
+    """Halve the step of each row until Armijo's condition holds; slack for rounding of the value and its terms."""
     size = torch.ones_like(slope)
-    slack = 1e-13 * (1 + value.abs())
+    slack = 1e-13 * (1 + value.abs() + (lam * z).abs().sum(1))  # the terms may cancel, their rounding does not
     for _ in range(MAX_HALVINGS):
         trial = z - size.unsqueeze(1) * step
         new, p = _objective(trial, q, lam, y, rho)

@@ -55,7 +55,7 @@ def encode(party: str, frame: Any, train: Tensor) -> Tensor:
     return torch.from_numpy(values.astype(np.float32))
 
 
-def encode_labels(target: Any, task: Task | None) -> np.ndarray[Any, Any]:
+def encode_labels(target: Any, task: Task | None) -> tuple[np.ndarray[Any, Any], tuple[str, ...]]:
     """Labels as numbers; text classes are numbered in sorted order.
 
     Args:
@@ -63,7 +63,7 @@ def encode_labels(target: Any, task: Task | None) -> np.ndarray[Any, Any]:
         task: what the labels are, None if it is to be guessed.
 
     Returns:
-        (N,) numbers, or (N, K) for several label columns.
+        (N,) numbers, or (N, K) for several label columns; and the names of text classes in their order.
 
     Raises:
         DataError: a label is empty, or the columns do not fit the task.
@@ -84,14 +84,15 @@ def encode_labels(target: Any, task: Task | None) -> np.ndarray[Any, Any]:
         values = values.astype(values.cat.categories.dtype)  # categories 2 and 10 sort as numbers, not as text
     kinds = list(values.dtypes) if several else [values.dtype]
     if all(types.is_integer_dtype(kind) or types.is_bool_dtype(kind) for kind in kinds):
-        return np.array(values.to_numpy(dtype=np.int64))
+        return np.array(values.to_numpy(dtype=np.int64)), ()
     if all(types.is_numeric_dtype(kind) for kind in kinds):
-        return np.array(values.to_numpy(dtype=np.float64))
+        return np.array(values.to_numpy(dtype=np.float64)), ()
     if several or task is Task.REGRESSION:
         raise DataError(
             f"a {task.value if task else ''} task wants numbers as labels; column {listed(target)} has text"
         )
-    return np.unique(values.map(str).to_numpy(dtype=str), return_inverse=True)[1].reshape(-1)
+    names, numbers = np.unique(values.map(str).to_numpy(dtype=str), return_inverse=True)
+    return numbers.reshape(-1), tuple(str(name) for name in names)
 
 
 def listed(frame: Any) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,13 +66,14 @@ def join_tables(
         _check_lengths({**_named(frames), "the labels": target})
     else:
         frames, target, ids = _match(frames, target, id)
-    y = encode_labels(target, Task(task) if task is not None else None)
+    y, names = encode_labels(target, Task(task) if task is not None else None)
     # Checks labels and split before any statistic is taken from training rows.
     agreed = Federation.from_arrays({"rows": torch.zeros(len(y), 1)}, y, task=task, split=split)
     columns = {party: encode(party, f, agreed.split.train) for party, f in frames.items() if len(f.columns)}
     if not columns:
         raise DataError("no party has columns left besides the labels; a federation needs at least one")
-    return Federation.from_arrays(columns, y, task=agreed.task, split=agreed.split, name=name, ids=ids)
+    joined = Federation.from_arrays(columns, y, task=agreed.task, split=agreed.split, name=name, ids=ids, scaled=True)
+    return replace(joined, class_names=names)
 
 
 def read_table(path: str | Path, *, id: str | None = None) -> Any:

@@ -15,6 +15,7 @@ from colonnade.federation import Federation
 from colonnade.models.cohort import Cohort
 from colonnade.models.dropout import with_keyed_dropout
 from colonnade.models.encoders import ModelSettings, build_encoder
+from colonnade.models.scaling import statistics
 from colonnade.models.schema import Group, Schema
 from colonnade.models.stack import Mode, Stack, Way, architecture_key
 from colonnade.privacy.gate import Down
@@ -75,6 +76,7 @@ class Workshop:
     federation: Federation
     schema: Schema
     modules: Mapping[str, nn.Module]
+    scale: bool  # whether parties scale their columns
 
     def cohort(self, parties: Sequence[str], way: Way | None = None) -> Cohort:
         """A cohort of parties of one group, on the schema's device."""
@@ -83,7 +85,15 @@ class Workshop:
         held = {p.name: p.columns for p in self.federation.parties}
         columns = [held[p] for p in parties]
         stacked = columns[0].unsqueeze(0) if len(columns) == 1 else torch.stack(columns)
-        return Cohort(tuple(parties), stacked.to(s.device, s.dtype), stack, s)
+        cohort = Cohort(tuple(parties), stacked.to(s.device, s.dtype), stack, s)
+        if self.scale:
+            both = [statistics(c, self.federation.split.train) for c in columns]
+            cohort.scaling = {
+                "shift": torch.stack([shift for shift, _ in both]).to(s.device, s.dtype),
+                "scale": torch.stack([scale for _, scale in both]).to(s.device, s.dtype),
+            }
+            cohort.columns = cohort.scale_columns(cohort.columns)
+        return cohort
 
 
 def open_workshop(
@@ -116,7 +126,8 @@ def open_workshop(
         dtype=dtype,
         device=device,
     )
-    return Workshop(federation, schema, modules)
+    scale = not federation.scaled if model.scale_columns == "auto" else model.scale_columns == "always"
+    return Workshop(federation, schema, modules, scale)
 
 
 def _module(encoders: Encoders, model: ModelSettings, party: str, shape: tuple[int, ...], seed: int) -> nn.Module:

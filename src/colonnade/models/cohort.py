@@ -15,6 +15,7 @@ from torch import Tensor
 
 from colonnade.models.heads import open_heads
 from colonnade.models.optimise import State
+from colonnade.models.scaling import apply_scaling
 from colonnade.models.schema import Schema
 from colonnade.models.stack import Mode, Stack
 
@@ -29,6 +30,7 @@ class Cohort:
     columns: Tensor = field(repr=False)  # (P, N, ...)
     encoder: Stack = field(repr=False)
     schema: Schema = field(repr=False)
+    scaling: dict[str, Tensor] = field(default_factory=dict, repr=False)  # shift and scale of the columns, if any
     head: dict[str, Tensor] = field(default_factory=dict, repr=False)  # where parties own their heads
     memory: dict[str, Tensor] = field(default_factory=dict, repr=False)  # a method's own tensors, (P, ...)
     optimiser: dict[str, State] = field(default_factory=dict, repr=False)  # per set of trained tensors
@@ -45,6 +47,10 @@ class Cohort:
         width = next(g.width for g in s.groups if self.names[0] in g.parties)
         drawn = open_heads(s.head, self.names, width, s.outputs, s.seed)
         self.head = {k: v.to(self.device, s.dtype).requires_grad_() for k, v in drawn.items()}
+
+    def scale_columns(self, columns: Tensor) -> Tensor:
+        """New columns (P, B, ...) on the scale the networks were trained on."""
+        return apply_scaling(columns, self.scaling["shift"], self.scaling["scale"]) if self.scaling else columns
 
     def x(self, rows: Tensor) -> Tensor:
         """The parties' columns of some rows, (P, B, ...)."""
@@ -67,6 +73,7 @@ class Cohort:
         """Everything that must survive a restart, by name."""
         out = {f"parameter.{k}": v for k, v in self.encoder.parameters.items()}
         out |= {f"buffer.{k}": v for k, v in self.encoder.buffers.items()}
+        out |= {f"scaling.{k}": v for k, v in self.scaling.items()}
         out |= {f"head.{k}": v for k, v in self.head.items()}
         out |= {f"memory.{k}": v for k, v in self.memory.items()}
         for parts, state in self.optimiser.items():
@@ -92,13 +99,14 @@ class Cohort:
         return {
             "parameter": self.encoder.parameters,
             "buffer": self.encoder.buffers,
+            "scaling": self.scaling,
             "head": self.head,
             "memory": self.memory,
         }[kind]
 
     def model(self) -> dict[str, Tensor]:
-        """A copy of what predicts: parameters, buffers and own heads, without optimiser and memory."""
-        kept = ("parameter.", "buffer.", "head.")
+        """A copy of what predicts: networks, column scaling and own heads, without optimiser and memory."""
+        kept = ("parameter.", "buffer.", "scaling.", "head.")
         return {k: v.clone() for k, v in self.tensors().items() if k.startswith(kept)}
 
     def pick(self, index: Sequence[int]) -> Cohort:
@@ -108,6 +116,7 @@ class Cohort:
         part.columns = self.columns[chosen]
         part.encoder = self.encoder.pick(chosen)
         part.head = {k: v.detach()[chosen].clone().requires_grad_() for k, v in self.head.items()}
+        part.scaling = {k: v[chosen].clone() for k, v in self.scaling.items()}
         part.memory = {k: v[chosen].clone() for k, v in self.memory.items()}
         part.optimiser = {p: {k: v[chosen].clone() for k, v in s.items()} for p, s in self.optimiser.items()}
         part.graphs = {}

@@ -24,6 +24,8 @@ def keyed_uniform(like: Tensor, key: Tensor, draw: Tensor | int) -> Tensor:
     count = like.numel() if key.dim() == 0 else like[0].numel()
     shape = like.shape if key.dim() == 0 else like.shape[1:]
     x = torch.arange(count, device=like.device, dtype=torch.int64).view(shape) * _GOLDEN
+    if isinstance(draw, int):
+        draw = torch.tensor(draw, device=like.device)  # integers of a tensor wrap around, Python's grow
     x = x + (key + draw * _STRIDE)
     for multiplier in (_MIX_1, _MIX_2):
         x = (x ^ ((x >> 31) & 0x1FFFFFFFF)) * multiplier

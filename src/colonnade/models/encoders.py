@@ -24,6 +24,9 @@ class ModelSettings(Settings):
     hidden: int = Field(120, ge=1, description="hidden width of the mlp")
     embedding: int = Field(60, ge=1, description="width of the embedding a party sends")
     dropout: float = Field(0.0, ge=0, lt=1, description="dropout after the hidden layer of the mlp")
+    scale_columns: Literal["auto", "always", "never"] = Field(
+        "auto", description="standardise each party's columns; auto: unless the data set already is"
+    )
     head: HeadSettings = Field(HeadSettings(), description="heads: layers and dropout")
 
 

@@ -62,7 +62,7 @@ class Stack:
     """P networks of one architecture. Tensors are updated in place, never replaced."""
 
     def __init__(self, modules: Sequence[nn.Module], way: Way | None = None) -> None:
-        parameters, buffers = stack_module_state(list(modules))  # type: ignore[arg-type]
+        parameters, buffers = stack_module_state(list(modules))
         self.parameters: dict[str, Tensor] = {
             k: v.detach().requires_grad_(v.requires_grad)
             for k, v in parameters.items()  # frozen ones stay frozen
@@ -100,9 +100,9 @@ class Stack:
         if self.way == "vmap":
 
             def one(p: dict[str, Tensor], b: dict[str, Tensor], xi: Tensor) -> Tensor:
-                return functional_call(skeleton, (p, b), (xi,))  # type: ignore[no-any-return]
+                return functional_call(skeleton, (p, b), (xi,))
 
-            return vmap(one)(self.parameters, buffers, x)  # type: ignore[no-any-return]
+            return vmap(one)(self.parameters, buffers, x)
         outputs = []
         for k in range(self.size):
             state = ({n: v[k] for n, v in self.parameters.items()}, {n: v[k] for n, v in buffers.items()})

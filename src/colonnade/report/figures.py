@@ -11,6 +11,7 @@ import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -23,7 +24,7 @@ INK, GRID = "#c0ffe1", "#c0ffe2"  # placeholders; no real colour of a figure
 SERIES = tuple(f"#c0ff{n:02x}" for n in range(8))
 DASHES = ((0, None), (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))  # curves differ without colour too
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-STYLE = {
+STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "font.size": 9,
     "font.family": "sans-serif",
@@ -67,7 +68,7 @@ class Axis:
 
 def chart(name: str, lines: Sequence[Line], axis: Axis) -> str:
     """A line chart as an `<svg>` element; `name` makes its inner ids unique on the page."""
-    with mpl.rc_context({**STYLE, "svg.hashsalt": name}):  # type: ignore[arg-type]
+    with mpl.rc_context({**STYLE, "svg.hashsalt": name}):
         figure = Figure(figsize=SIZE, layout="constrained")
         FigureCanvasSVG(figure)
         axes = figure.subplots()
@@ -110,7 +111,7 @@ def _finish(axes: Axes, axis: Axis) -> None:
 
 
 def _inline(svg: str, name: str) -> str:
-    """A figure that can stand in a page: no prolog or style of its own, ids that are unique, CSS for colour and font."""
+    """A figure that can stand in a page: no prolog or style of its own, unique ids, CSS for colour and font."""
     body = svg[svg.index(">", svg.index("<svg")) + 1 :]
     body = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", body, flags=re.DOTALL)
     body = re.sub(r'<g id="[^"]+"', "<g", body)  # nothing refers to these

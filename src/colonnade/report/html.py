@@ -42,14 +42,23 @@ def write_report(records: list[Record], folder_or_file: str | Path) -> Path:
     return path
 
 
+def require_extra() -> Any:
+    """The template engine, if all that a report needs is installed; for checks before a long training.
+
+    Raises:
+        DataError: it is not; the message has the command that installs it.
+    """
+    need("matplotlib", extra="report", purpose="a report")
+    return need("jinja2", extra="report", purpose="a report")
+
+
 def render(records: list[Record]) -> str:
     """The page as text."""
     if not records:
         raise RunError("a report needs at least one run; name its folder")
     for record in records:
         check_record(record, f"run {record.get('id', 'without an id')}")
-    jinja = need("jinja2", extra="report", purpose="a report")
-    need("matplotlib", extra="report", purpose="a report")
+    jinja = require_extra()
     from colonnade.report.curves import pictures  # draws, so it needs the extra
 
     groups = grouped(records)
@@ -68,7 +77,7 @@ def render(records: list[Record]) -> str:
 
 def _one(record: Record) -> dict[str, Any]:
     about, result, traffic = record["about"], record["result"], record["traffic"]
-    best = "–" if result["best_round"] is None else f"{result['best_round']:,}"
+    best = "-" if result["best_round"] is None else f"{result['best_round']:,}"
     tiles = [
         (f"test {words.score_name(record)}", words.score(record, result["test_score"])),
         ("best round", f"{best} of {result['rounds']:,}"),

@@ -35,26 +35,26 @@ def comparison_table(groups: Sequence[Group]) -> Table:
     """One row per method (and settings), mean and standard deviation over seeds."""
     several = any(len(group.records) > 1 for group in groups)
     name = words.score_name(groups[0].first)
-    columns = ("method", *(("seeds",) if several else ()), f"test {name}", f"validation {name}",
-               "best round", "rounds", "MB up", "MB down", "seconds", "label exposure")  # fmt: skip
-    spread = " (mean ± standard deviation over seeds)" if several else ""
+    seeds = ("seeds",) if several else ()
+    costs = ("best round", "MB up / down", "seconds", "label exposure")
+    columns = ("method", *seeds, f"test {name}", f"validation {name}", *costs)
+    how = " (mean ± standard deviation over seeds)" if several else ""
     rows = tuple(_compared(group, several) for group in groups)
-    return Table(f"Methods side by side{spread}", columns, rows, frozenset({0, len(columns) - 1}))
+    return Table(f"Methods side by side{how}", columns, rows, frozenset({0, len(columns) - 1}))
 
 
 def _compared(group: Group, several: bool) -> tuple[str, ...]:
     results = [r["result"] for r in group.records]
     traffic = [r["traffic"] for r in group.records]
-    label = group.label + (" (diverged)" if any(r["diverged"] for r in results) else "")
+    up, down = (_mean([t[way] / MB for t in traffic], "{:,.2f}") for way in ("up", "down"))
+    best, rounds = (_mean([r[key] for r in results], "{:.0f}") for key in ("best_round", "rounds"))
     return (
-        label,
+        group.label + (" (diverged)" if any(r["diverged"] for r in results) else ""),
         *((str(len(results)),) if several else ()),
         _score(group, [r["test_score"] for r in results]),
         _score(group, [r["validation_score"] for r in results]),
-        _mean([r["best_round"] for r in results], "{:.0f}"),
-        _mean([r["rounds"] for r in results], "{:.0f}"),
-        _mean([t["up"] / MB for t in traffic], "{:,.2f}"),
-        _mean([t["down"] / MB for t in traffic], "{:,.2f}"),
+        f"{best} of {rounds}",
+        f"{up} / {down}",
         _mean([r["seconds"] for r in results], "{:,.1f}"),
         words.exposure_short(group.first),
     )
@@ -79,7 +79,7 @@ def _score(group: Group, values: Sequence[float | None]) -> str:
 
 def _mean(values: Sequence[float | None], form: str) -> str:
     mean, _ = spread(values)
-    return "–" if mean is None else form.format(mean)
+    return "-" if mean is None else form.format(mean)
 
 
 def settings_table(record: Record) -> Table:

@@ -72,7 +72,7 @@ def shape(dimensions: Sequence[int]) -> str:
     """`4 x 28`, or `14 columns`."""
     if len(dimensions) == 1:
         return count(dimensions[0], "column")
-    return " × ".join(str(d) for d in dimensions)
+    return " x ".join(str(d) for d in dimensions)
 
 
 def pools(record: Record) -> bool:

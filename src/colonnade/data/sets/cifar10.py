@@ -59,6 +59,7 @@ def cifar10(
         task=Task.MULTICLASS,
         split=file_split(labels, train, seed=seed, long_tail_factor=long_tail),
         name=f"cifar10-{parties}",
+        scaled=True,
         whole=images,
     )
 

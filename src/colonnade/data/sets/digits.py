@@ -28,5 +28,6 @@ def digits(parties: int = 8, seed: int = 0) -> Federation:
         task=Task.MULTICLASS,
         split=RowSplit.random(len(images), validation=0.1, test=0.2, seed=seed),
         name=f"digits-{parties}",
+        scaled=True,
         whole=images,
     )

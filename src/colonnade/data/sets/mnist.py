@@ -101,6 +101,7 @@ def mnist(
         task=Task.MULTICLASS,
         split=cut.file_split(labels, train, seed=seed, long_tail_factor=long_tail),
         name=f"mnist-{parties}" if split == "strips" else f"mnist-subsets-{parties}",
+        scaled=True,
         whole=images,
     )
 

@@ -67,6 +67,7 @@ def modelnet40(parties: int = 4, data_dir: str | Path | None = None, seed: int =
         task=Task.MULTICLASS,
         split=_split(things, seed),
         name=f"modelnet40-{parties}",
+        scaled=True,
     )
 
 

@@ -68,6 +68,7 @@ def nus_wide(
         task=Task.MULTICLASS,
         split=holdout(len(parts["Train"][2]), len(parts["Test"][2]), seed=seed),
         name=f"nus_wide-{parties}",
+        scaled=True,
         whole=whole,
     )
 

@@ -1,0 +1,69 @@
+"""`colonnade`: the commands, and what happens when something is wrong.
+
+What Colonnade refuses is one sentence on stderr and exit status 2; a run that diverged is status 1, an
+interruption 130. Everything else is a bug and shows its traceback. Commands import what they need when they
+are called, so that `--help` does not load what it does not show.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Annotated
+
+import typer
+
+from colonnade.cli.compare import compare
+from colonnade.cli.demo import demo
+from colonnade.cli.doctor import doctor
+from colonnade.cli.estimate import estimate
+from colonnade.cli.predict import predict
+from colonnade.cli.report import report
+from colonnade.cli.resume import resume
+from colonnade.cli.train import train
+from colonnade.errors import ColonnadeError
+
+app = typer.Typer(
+    name="colonnade",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",  # in the default mode [compare] would be a colour
+    pretty_exceptions_enable=False,  # a bug shows a plain traceback
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Start with `colonnade demo`: real data, a few seconds, no network.",
+)
+for command in (demo, train, compare, resume, predict, report, estimate, doctor):
+    app.command()(command)
+if find_spec("colonnade.cli.bench") is not None:  # a wheel without benchmarks has no such command
+    app.command()(import_module("colonnade.cli.bench").bench)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from colonnade import __version__
+
+        print(f"colonnade {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def colonnade(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and stop.")
+    ] = False,
+) -> None:
+    """Train one model over columns that never leave their owners."""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line; `arguments` replace those of the process."""
+    try:
+        app(arguments)
+    except ColonnadeError as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+"""`colonnade report`: one self-contained HTML page about one run, or several side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from colonnade.cli.options import AsJson
+from colonnade.cli.screen import Screen
+
+
+def report(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Run folders, or folders of runs.", show_default=False)
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="An .html file, or a folder for report.html.", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a page with tables and curves; several runs are compared. It loads nothing from the network.
+
+    Without --out the page goes into the folder that was named, or, of several, into the current one.
+
+    Example: colonnade report runs/first
+    """
+    from colonnade.report.html import write_report
+    from colonnade.report.record import read_records
+
+    screen = Screen(as_json)
+    records = read_records(runs)
+    target = out if out is not None else (runs[0] if len(runs) == 1 else Path())
+    path = write_report(records, target)
+    screen.emit({"report": str(path), "runs": len(records), "bytes": path.stat().st_size})
+    screen.say(str(path))

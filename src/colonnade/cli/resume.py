@@ -1,0 +1,68 @@
+"""`colonnade resume`: go on with a run that was interrupted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from colonnade.cli.options import AsJson, DataDir, Quiet, RunFolder, with_data_dir
+from colonnade.cli.screen import Screen
+from colonnade.cli.training import facts, finish, resumable, tell
+from colonnade.errors import RunError
+
+
+def resume(run: RunFolder, data_dir: DataDir = None, as_json: AsJson = False, quiet: Quiet = False) -> None:
+    """Continue an interrupted run; the result is the same as if it had never stopped.
+
+    Example: colonnade resume runs/first
+    """
+    from colonnade.fit import resume as go_on
+    from colonnade.job import load_data
+    from colonnade.run import RECORD
+
+    screen = Screen(as_json, quiet)
+    if (run / RECORD).exists():
+        _already_finished(screen, run)
+        return
+    about = read_about(run)
+    federation = load_data(data_of(run, about["config"], data_dir))
+    with screen.progress() as bars, resumable(run):
+        done = go_on(run, federation, watch=bars.watch(about["method"]["name"], about["training"]["rounds"]))
+    finish(screen, done, run)
+
+
+def read_about(run: Path) -> dict[str, Any]:
+    """What the store of a run says it is."""
+    from colonnade.run import STORE
+    from colonnade.store import Store
+
+    if not (run / STORE).is_file():
+        raise RunError(
+            f"{str(run)!r} has no {STORE}: it is not a run that can be resumed; `colonnade train` starts one"
+        )
+    store = Store(run / STORE)
+    try:
+        return store.about()
+    finally:
+        store.close()
+
+
+def data_of(run: Path, config: dict[str, Any] | None, data_dir: Path | None) -> dict[str, Any]:
+    """The [data] section a run was started with."""
+    if config is None:
+        raise RunError(
+            f"{run} was started from Python, so its data are not known here; go on there: "
+            f"colonnade.resume({str(run)!r}, federation), or Run.load({str(run)!r}).predict(columns)"
+        )
+    section: dict[str, Any] = with_data_dir(config.get("data", {"set": "digits"}), data_dir)
+    return section
+
+
+def _already_finished(screen: Screen, run: Path) -> None:
+    from colonnade.report.record import check_record
+    from colonnade.run import read_record
+
+    record = check_record(read_record(run), str(run))
+    screen.emit({**facts(record, run), "resumed": False})
+    screen.say(f"{run} is already finished ({record['result']['stop']}); there is nothing to resume")
+    tell(screen, record, run)

@@ -1,0 +1,101 @@
+"""What people see: text and tables on stdout, progress on stderr; or one JSON object and nothing else."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table as RichTable
+
+if TYPE_CHECKING:
+    from colonnade.fit import Progress as Exchange
+    from colonnade.report.tables import Table
+
+WIDE = 140  # columns where there is no terminal: a table in a file is not cut
+
+
+@dataclass(frozen=True)
+class Screen:
+    """Where a command writes, given --json and --quiet."""
+
+    as_json: bool = False
+    quiet: bool = False
+
+    @property
+    def talks(self) -> bool:
+        """Whether text for people is wanted on stdout."""
+        return not (self.as_json or self.quiet)
+
+    def say(self, text: str = "") -> None:
+        """A line for people."""
+        if self.talks:
+            print(text)
+
+    def aside(self, text: str) -> None:
+        """A line for people who may be piping stdout somewhere."""
+        if not self.quiet:
+            print(text, file=sys.stderr)
+
+    def table(self, table: Table) -> None:
+        """A table for people; numbers and the first column are never cut, words wrap."""
+        if not self.talks:
+            return
+        drawn = RichTable(title=table.caption, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+        for place, name in enumerate(table.columns):
+            number = place not in table.words
+            heading = name.replace(" ", "\n", 1) if number else name
+            drawn.add_column(heading, justify="right" if number else "left", no_wrap=number or place == 0)
+        for row in table.rows:
+            drawn.add_row(*row)
+        terminal = sys.stdout.isatty()
+        Console(highlight=False, markup=False, width=None if terminal else WIDE).print(drawn)
+
+    def emit(self, facts: Mapping[str, Any]) -> None:
+        """The one JSON object, if it is wanted; what is not a number is null, as JSON has it."""
+        if self.as_json:
+            print(json.dumps(_plain(facts)))
+
+    @contextmanager
+    def progress(self) -> Iterator[Bars]:
+        """Progress bars on stderr, only where somebody can watch them."""
+        console = Console(stderr=True)
+        columns = (
+            SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=30), MofNCompleteColumn(),
+            TextColumn("{task.fields[told]}"), TimeElapsedColumn(),
+        )  # fmt: skip
+        hidden = self.quiet or not console.is_terminal
+        with Progress(*columns, console=console, disable=hidden) as bars:
+            yield Bars(bars)
+
+
+@dataclass(frozen=True)
+class Bars:
+    """One bar per training."""
+
+    bars: Progress
+
+    def watch(self, name: str, rounds: int) -> Callable[[Exchange], None]:
+        """A new bar; the returned function moves it."""
+        task = self.bars.add_task(name, total=rounds, told="")
+
+        def move(now: Exchange) -> None:
+            score = "" if now.score is None else f"validation {now.score:.4f} (best {now.best:.4f}) "
+            self.bars.update(task, completed=now.round, told=f"{score}{now.bytes / 1e6:.1f} MB")
+
+        return move
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,38 @@
+"""`colonnade train`: one run from a configuration file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from colonnade.cli.options import AsJson, Config, DataDir, Device, Overrides, Quiet, read_config
+from colonnade.cli.screen import Screen
+from colonnade.cli.training import finish, free_folder, resumable
+
+
+def train(
+    config: Config,
+    overrides: Overrides = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Run folder; default: a new one in runs/.", show_default=False)
+    ] = None,
+    data_dir: DataDir = None,
+    device: Device = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train one method and keep its best round. Exit status 1: the run diverged.
+
+    Example: colonnade train examples/digits.toml --set training.rounds=20 --out runs/first
+    """
+    from colonnade.job import read_job
+
+    screen = Screen(as_json, quiet)
+    job = read_job(read_config(config, overrides, data_dir, device))
+    folder = free_folder(out, job.method.name)
+    federation = job.federation()
+    with screen.progress() as bars, resumable(folder):
+        run = job.fit(federation, folder, bars.watch(job.method.name, job.training.rounds))
+    finish(screen, run, folder)

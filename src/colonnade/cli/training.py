@@ -1,0 +1,95 @@
+"""What all commands that train do before and after: a free folder, interruptions, the facts, the last words."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from colonnade.cli.screen import Screen
+from colonnade.errors import RunError
+
+if TYPE_CHECKING:
+    from colonnade.federation import Federation
+    from colonnade.job import Job
+    from colonnade.run import Run
+
+
+def free_folder(out: Path | None, kind: str) -> Path:
+    """The folder to write to: the wanted one if nothing is there, else a new one named for time and method."""
+    from colonnade.job import new_run_folder
+
+    if out is not None:
+        if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+            raise RunError(f"{out} already exists; choose another place with --out, or remove it")
+        return out
+    first = new_run_folder(kind)
+    later = (first.with_name(f"{first.name}-{n}") for n in range(2, 1000))
+    return next((folder for folder in (first, *later) if not folder.exists()), first)
+
+
+def check(job: Job, federation: Federation) -> None:
+    """Open the job without training it, so that whatever it refuses is refused before anything is written."""
+    from colonnade.fit import Trainer
+
+    training = job.training.model_copy(update={"engine": "loop"})  # opens faster, refuses the same
+    Trainer.open(federation, job.method, training, job.model, None, None)
+
+
+@contextmanager
+def resumable(folder: Path, afterwards: str = "") -> Iterator[None]:
+    """Exit with status 130 when the user interrupts, and say how to go on."""
+    from colonnade.run import STORE
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        begun = (folder / STORE).exists()
+        hint = f"continue with: colonnade resume {folder}" if begun else "nothing of this run was written"
+        print(f"interrupted; {hint}{afterwards if begun else ''}", file=sys.stderr)
+        raise typer.Exit(130) from None
+
+
+def facts(record: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """A run for machines: what every command that trains or continues prints with --json."""
+    from colonnade.report.words import score_name
+
+    result, traffic = record["result"], record["traffic"]
+    keys = ("rounds", "stop", "diverged", "best_round", "validation_score", "test_score", "seconds")
+    return {
+        "run": str(folder),
+        "method": record["method"]["name"],
+        "federation": record["about"]["federation"],
+        "seed": record["training"]["seed"],
+        "score": score_name(record),
+        **{key: result[key] for key in keys},
+        "bytes": {key: traffic[key] for key in ("up", "down", "multicast", "evaluation")},
+        "label_exposure": record["label_exposure"],
+        "fingerprint": record["fingerprint"],
+    }
+
+
+def finish(screen: Screen, run: Run, folder: Path) -> None:
+    """The last words of a training; status 1 if it diverged, with its folder complete all the same."""
+    record = run.record()
+    screen.emit(facts(record, folder))
+    tell(screen, record, folder)
+    if screen.quiet and not screen.as_json:
+        print(folder)
+    if record["result"]["diverged"]:
+        print(record["result"]["stop"], file=sys.stderr)
+        raise typer.Exit(1)
+
+
+def tell(screen: Screen, record: dict[str, Any], folder: Path) -> None:
+    """A run in words, and what to do with it."""
+    from colonnade.report import words
+
+    for sentence in (*words.summary(record), words.exposure(record), words.noise(record)):
+        screen.say(sentence)
+    screen.say(f"run folder: {folder}")
+    screen.say(f"next: colonnade report {folder}")

@@ -1,0 +1,153 @@
+"""What a job will send, before it is trained: bytes per party, round and direction.
+
+The run is rehearsed: the real coordinator writes its orders and counts the bytes, the real gates encode
+messages of the right shape, but nobody computes: parties say noise, and the method is asked for one reply
+per batch size. So the estimate cannot drift away from the messages. It differs from a full run by a few bytes
+of header (whether a round was the best so far is one word), and is too high if the run stops early.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from colonnade.admm.stopping import Stopping
+from colonnade.engines.base import Answers, Said
+from colonnade.federation import Federation
+from colonnade.fit import Trainer
+from colonnade.job import Job
+from colonnade.methods.base import Heard, Method, Reply, State
+from colonnade.models.schema import Schema
+from colonnade.privacy.gate import Gate
+from colonnade.privacy.labels import Labels
+from colonnade.privacy.ledger import Ledger
+from colonnade.privacy.sealed import Released, Upload
+from colonnade.randomness import stream
+from colonnade.schedule import Turn
+from colonnade.wire.messages import Ask, Order, Purpose
+from colonnade.wire.traffic import Traffic
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The traffic of a full run."""
+
+    method: str
+    federation: str
+    rounds: int
+    batch: int
+    traffic: Traffic = field(repr=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; bytes are of training unless they say evaluation."""
+        t = self.traffic
+        totals = {"up": t.up, "down": t.down, "both": t.up + t.down, "multicast": t.multicast}
+        per_party = {
+            party: {**both, **{f"{way}_per_round": both[way] / self.rounds for way in ("up", "down")}}
+            for party, both in t.per_party().items()
+        }
+        return {
+            "method": self.method,
+            "federation": self.federation,
+            "parties": len(t.parties),
+            "rounds": self.rounds,
+            "batch": self.batch,
+            "per_round": {name: total / self.rounds for name, total in totals.items()},
+            "total": {**totals, "evaluation": t.evaluation},
+            "per_party": per_party,
+        }
+
+
+def estimate(job: Job, federation: Federation) -> Estimate:
+    """Rehearse the job on its own data; nothing is trained and nothing is written.
+
+    Args:
+        job: what would be trained.
+        federation: its data, from `job.federation()`.
+    """
+    # On the CPU, whatever the job says: sizes are the same. No stopping: the estimate is of all rounds.
+    training = job.training.model_copy(update={"device": "cpu", "engine": "loop", "stopping": Stopping()})
+    trainer = Trainer.open(federation, job.method, training, job.model, None, None)
+    coordinator = trainer.coordinator
+    coordinator.method = cast(Method, _Rehearsed(job.method, coordinator.schema))
+    parties = _Speaking(job.method, coordinator.schema, trainer.id)
+    while True:
+        order, _ = coordinator.order()
+        if order.stop is not None:
+            break
+        coordinator.hear(order, parties.answer(order))
+    name, batch = trainer.federation.name, coordinator.schedule.batch
+    return Estimate(job.method.name, name, training.rounds, batch, coordinator.traffic)
+
+
+class _Rehearsed:
+    """The method as the coordinator sees it, asked once per batch size: no reply depends on anything else."""
+
+    def __init__(self, method: Method, schema: Schema) -> None:
+        self._method, self._schema = method, schema
+        self._replies: dict[int, Reply] = {}
+
+    def coordinate(self, state: State, turn: Turn, heard: Heard, labels: Labels) -> Reply:
+        rows = len(turn.rows)
+        if rows not in self._replies:
+            self._replies[rows] = self._method.coordinate(dict(state), turn, heard, labels)
+        return self._replies[rows]
+
+    def predict(self, state: State, heard: Heard) -> Tensor:
+        said = next(iter(heard.groups[0].values()))  # (P, B, ...)
+        return self._schema.zeros(said.shape[1], self._schema.outputs)
+
+
+class _Speaking:
+    """Parties that say noise of the agreed shapes, through gates whose ledger nobody keeps."""
+
+    def __init__(self, method: Method, schema: Schema, run: str) -> None:
+        self._schema = schema
+        self._agreed = [method.says(schema, group) for group in schema.groups]
+        self._gates = [Gate(run, Ledger(), agreed) for agreed in self._agreed]
+        self._noise: dict[tuple[int, ...], Tensor] = {}
+        self._sealed: dict[tuple[str, Purpose, int, int], Released] = {}
+
+    def answer(self, order: Order) -> Answers:
+        """One answer per ask, as an engine gives them."""
+        said: list[list[Said]] = []
+        releases: list[list[Released]] = []
+        for ask in order.asks:
+            said.append([self._said(ask, g) for g in range(len(self._schema.groups))])
+            releases.append(
+                [released for g in range(len(self._schema.groups)) for released in self._send(ask, g, order)]
+            )
+        return Answers(said, releases)
+
+    def _said(self, ask: Ask, group: int) -> Said:
+        names = self._schema.groups[group].parties
+        places = tuple(i for i, name in enumerate(names) if name in set(ask.speakers))
+        return Said(places, self._values(group, len(places), len(ask.rows)) if places else {})
+
+    def _send(self, ask: Ask, group: int, order: Order) -> list[Released]:
+        """A message per speaker; sizes depend on the rows and on the digits of the number, so few are encoded."""
+        sent, rows = [], len(ask.rows)
+        for party in self._schema.groups[group].parties:
+            if party not in ask.speakers:
+                continue
+            key = (party, ask.purpose, rows, len(str(order.number)))
+            if key not in self._sealed:
+                upload = Upload(self._values(group, 1, rows))
+                spoken = self._gates[group].release(upload, [party], order.number, ask.purpose, rows)
+                self._sealed[key] = spoken.releases[0]
+            sent.append(self._sealed[key])
+        return sent
+
+    def _values(self, group: int, parties: int, rows: int) -> Mapping[str, Tensor]:
+        return {name: self._draw(parties, rows, width) for name, width in self._agreed[group].items()}
+
+    def _draw(self, *shape: int) -> Tensor:
+        """Noise rather than zeros, so that a joint solve of the heads has a solution."""
+        if shape not in self._noise:
+            drawn = stream(0, "estimate").standard_normal(shape)
+            self._noise[shape] = torch.from_numpy(drawn).to(self._schema.dtype)
+        return self._noise[shape]

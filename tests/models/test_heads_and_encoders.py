@@ -1,0 +1,76 @@
+"""Heads and built-in encoders: shapes, first values, and which columns they accept."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from colonnade.errors import ModelError
+from colonnade.models.encoders import ConvNet, ModelSettings, ResNet18, build_encoder
+from colonnade.models.heads import HeadSettings, apply_heads, open_heads
+
+PARTIES = ("bank", "telco")
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_heads_are_what_their_formula_says(layers: int) -> None:
+    head = open_heads(HeadSettings(layers=layers), PARTIES, width=4, outputs=3, seed=0)
+    h = torch.randn(2, 5, 4, dtype=torch.float64)
+    for k in range(2):
+        out = h[k]
+        for i in range(layers):
+            out = out @ head[f"weight.{i}"][k]
+            out = out + head[f"bias.{i}"][k] if layers > 1 else out  # linear heads have no bias, as in the paper
+            out = out.clamp(min=0) if i < layers - 1 else out
+        torch.testing.assert_close(apply_heads(head, h)[k], out)
+
+
+def test_a_party_draws_its_head_from_its_own_stream() -> None:
+    both = open_heads(HeadSettings(), PARTIES, 4, 3, seed=0)["weight.0"]
+    alone = open_heads(HeadSettings(), ("telco",), 4, 3, seed=0)["weight.0"]
+    assert torch.equal(both[1:], alone)
+    assert not torch.equal(both[0], both[1])
+    assert both.abs().max() <= 0.5  # 1 / sqrt(width)
+    assert not torch.equal(both, open_heads(HeadSettings(), PARTIES, 4, 3, seed=1)["weight.0"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "expected"),
+    [
+        ("auto", (7,), nn.Sequential),
+        ("auto", (2, 28), nn.Sequential),
+        ("auto", (3, 8, 8), ConvNet),
+        ("cnn", (3, 8, 8), ConvNet),
+        ("resnet18", (1, 12, 12), ResNet18),
+        ("linear", (2, 3), nn.Sequential),
+        ("mlp", (3, 8, 8), nn.Sequential),
+    ],
+)
+def test_every_encoder_gives_embeddings(kind: str, shape: tuple[int, ...], expected: type) -> None:
+    net = build_encoder(ModelSettings(encoder=kind, embedding=6), shape, seed=0, party="bank")
+    assert isinstance(net, expected)
+    assert net(torch.randn(4, *shape)).shape == (4, 6)
+
+
+def test_weights_come_from_the_partys_stream() -> None:
+    def weights(seed: int, party: str) -> torch.Tensor:
+        net = build_encoder(ModelSettings(), (5,), seed, party)
+        return torch.cat([p.detach().flatten() for p in net.parameters()])
+
+    assert torch.equal(weights(0, "bank"), weights(0, "bank"))
+    assert not torch.equal(weights(0, "bank"), weights(0, "telco"))
+    assert not torch.equal(weights(0, "bank"), weights(1, "bank"))
+
+
+@pytest.mark.parametrize("kind", ["cnn", "resnet18"])
+def test_images_are_wanted_by_name(kind: str) -> None:
+    with pytest.raises(ModelError, match=f"'{kind}' wants columns of shape"):
+        build_encoder(ModelSettings(encoder=kind), (5,), 0, "bank")
+
+
+def test_the_paper_s_mlp_has_the_published_size() -> None:
+    net = build_encoder(ModelSettings(), (2, 28), 0, "bank")
+    assert [tuple(p.shape) for p in net.parameters()] == [(120, 56), (120,), (60, 120), (60,)]
+    assert np.sum([p.numel() for p in net.parameters()]) == 56 * 120 + 120 + 120 * 60 + 60
