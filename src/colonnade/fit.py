@@ -22,7 +22,7 @@ from colonnade.errors import ConfigError, Diverged, RunError
 from colonnade.evaluate.metrics import class_report, score
 from colonnade.federation import Federation, Task
 from colonnade.methods import make_method
-from colonnade.methods.base import Heard, Method
+from colonnade.methods.base import Heard, Method, outputs
 from colonnade.models.encoders import ModelSettings
 from colonnade.privacy.gate import CoordinatorGate, Mechanism
 from colonnade.privacy.labels.plain import PlainLabels
@@ -154,7 +154,7 @@ class Trainer:
         coordinator = CoordinatorSide(
             method=method,
             schema=schema,
-            labels=PlainLabels(truth, federation.task, federation.outputs),
+            labels=PlainLabels.of(truth, federation.task, federation.outputs, federation.split.train),
             truth=truth,
             validation=federation.split.validation,
             schedule=schedule,
@@ -243,7 +243,7 @@ class Trainer:
         order = Order(c.number + 1, (Ask(Purpose.EVALUATE, c.schema.parties, rows),))
         answers = self.engine.exchange(order, c.gate.release(order, {}, ()))
         with torch.no_grad():
-            logits = c.method.predict(state, Heard(tuple(said.values for said in answers.said[0])))
+            logits = outputs(c.method, state, Heard(tuple(said.values for said in answers.said[0])))
         truth = c.truth[rows.to(c.truth.device)]
         tested: dict[str, Any] = {"test_score": score(c.schema.task, logits, truth)}
         if c.schema.task is Task.MULTICLASS:

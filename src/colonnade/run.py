@@ -24,7 +24,7 @@ from colonnade.errors import DataError, RunError
 from colonnade.evaluate.metrics import SCORE_NAME, decide, probabilities
 from colonnade.federation import Federation, RowSplit, Task
 from colonnade.methods import make_method
-from colonnade.methods.base import Heard, Method
+from colonnade.methods.base import Heard, Method, outputs
 from colonnade.models.encoders import ModelSettings
 from colonnade.models.stack import Way
 from colonnade.privacy.events import Release
@@ -112,7 +112,7 @@ class Run:
             groups.append(side.predict(scaled, self.result["rounds"] + 1).values)
         with torch.no_grad():
             state = {k: v.to(device) for k, v in self.state.items()}
-            return self.method.predict(state, Heard(tuple(groups))).cpu()
+            return outputs(self.method, state, Heard(tuple(groups))).cpu()
 
     def _new_rows(self, columns: Mapping[str, Any]) -> Federation:
         """New rows as a federation without labels, in the shapes and the task of the training."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any, get_args
 
@@ -86,9 +87,13 @@ class TestSettings:
         assert set(METHODS[name].model_fields) <= read
 
     def test_every_one_changes_the_training(self, name: str) -> None:
-        """Perhaps only beside another choice: a step size of the heads means nothing to a joint solve."""
+        """Perhaps only beside other choices: a step size of the heads means nothing to a joint solve."""
         fields = METHODS[name].model_fields
-        bases = [make(name), *(v for f in fields for v in changed(name, f) if is_choice(fields[f]))]
+        choices = {f: [make(name), *changed(name, f)] for f in fields if is_choice(fields[f], getattr(make(name), f))}
+        bases = [
+            make(name, **{f: getattr(m, f) for f, m in zip(choices, combination, strict=True)})
+            for combination in product(*choices.values())
+        ]
         for field in fields:
             matters = any(
                 weights(base) != weights(base.model_copy(update={field: getattr(variant, field)}))
@@ -102,8 +107,9 @@ def is_self(node: ast.AST) -> bool:
     return isinstance(node, ast.Name) and node.id == "self"
 
 
-def is_choice(field: FieldInfo) -> bool:
-    return field.annotation is bool or all(isinstance(c, str) for c in get_args(field.annotation) or [None])
+def is_choice(field: FieldInfo, value: Any) -> bool:
+    """Whether a field selects what others mean: a switch, one of some words, an optimiser."""
+    return isinstance(value, (bool, BaseModel)) or (bool(words := get_args(field.annotation)) and isinstance(words[0], str))
 
 
 def changed(name: str, field: str) -> list[Any]:
@@ -115,7 +121,7 @@ def changed(name: str, field: str) -> list[Any]:
         others = [not value]
     elif isinstance(value, int):
         others = [value + 1]
-    elif isinstance(value, float):
+    elif isinstance(value, float) or float in get_args(info.annotation):
         others = [value * 0.75 if value else 0.1]
     elif isinstance(value, BaseModel):
         others = [AdamW(lr=0.02), SGD(lr=0.02)]
@@ -136,7 +142,7 @@ def weights(method: Any) -> str:
 class TestLearning:
     def test_the_trivial_federation_is_solved(self, name: str, engine: str) -> None:
         """With default settings, in seconds: what each party knows is half of the label."""
-        run = fit(trivial(), make(name), engine=engine)
+        run = fit(trivial(), make(name), engine=engine, rounds=40)
         assert run.accuracy == 1.0
         assert run.result["validation_score"] == 1.0
 

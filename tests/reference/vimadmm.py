@@ -80,6 +80,7 @@ class Settings:
     residual: Literal["before", "after"] = "before"
     damping: float = 1.0
     alternate: bool = False
+    head_momentum: float | None = None
     wrong: Literal["clean", "mixed"] | None = None
 
 
@@ -104,6 +105,8 @@ class Reference:
         self.logits_board = [np.zeros((rows, outputs)) for _ in self.names]
         self.local = [self.optimiser() for _ in self.names]
         self.local_head = [self.optimiser() for _ in self.names]
+        for steps in self.local_head if self.settings.head_momentum is not None else ():
+            steps.momentum = self.settings.head_momentum
 
     def release(self, value: Array, k: int, number: int, what: str) -> Array:
         if self.mechanism is None:

@@ -5,9 +5,11 @@ other), organised as published: one party after the other, each with its own Dat
 torch.optim.SGD; the z-step row by row with SciPy's L-BFGS-B in a pool of processes; NumPy arrays between
 the two sides. Where the program wastes time for no reason, this does not: rows are ready-made float
 tensors (the program turns each into an image, back, and normalises it, every round), one-hot labels are
-made at once, and the graph of the first forward pass is not kept. Pool and loaders can be had in two
-kinds, and the benchmark takes the faster: a pool per round, as published, or one for all rounds; loaders
-with workers, as published, or without.
+made at once, and the graph of the first forward pass is not kept. Some choices are open, and the benchmark
+takes the fastest: a pool per round, as published, or one for all rounds; loaders with workers, as published,
+or without; and the linear algebra that newer versions of SciPy call inside L-BFGS-B (older ones, as the
+program had, do not) with threads of its own in every process, as it comes, or without, which is several
+times faster.
 """
 
 from __future__ import annotations
@@ -40,8 +42,13 @@ TOLERANCE, MAX_ITERATIONS = 1e-8, 50  # of L-BFGS-B, as published
 
 
 @contextlib.contextmanager
-def open_pool(processes: int) -> Iterator[Pool | None]:
-    """A pool of forked processes; None for one process, which needs no pool."""
+def open_pool(processes: int, *, more_threads: bool = False) -> Iterator[Pool | None]:
+    """A pool of forked processes; None for one process, which needs no pool.
+
+    Args:
+        processes: how many.
+        more_threads: let the linear algebra below SciPy start threads in every process, as it would by itself.
+    """
     import_module("scipy.optimize")  # before the fork: else every process of every pool would import it again
     if processes == 1:
         yield None
@@ -49,13 +56,13 @@ def open_pool(processes: int) -> Iterator[Pool | None]:
     with warnings.catch_warnings():
         # Python warns of a fork beside threads; the children run SciPy on ten numbers and touch no thread.
         warnings.simplefilter("ignore", DeprecationWarning)
-        pool = multiprocessing.get_context("fork").Pool(processes, _one_thread)
+        pool = multiprocessing.get_context("fork").Pool(processes, None if more_threads else _one_thread)
     with pool:
         yield pool
 
 
 def _one_thread() -> None:
-    """Keep the linear algebra below SciPy from starting threads in every process: they would fight for the cores."""
+    """Keep the processes of a pool from fighting for the cores."""
     with contextlib.suppress(ModuleNotFoundError):  # comes with scikit-learn
         import_module("threadpoolctl").threadpool_limits(1)
 

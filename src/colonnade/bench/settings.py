@@ -42,6 +42,7 @@ class SpeedSettings(Settings):
 
     mnist: Shape = Field(Shape(), description="the round that is timed")
     rounds: int = Field(10, ge=1, description="timed rounds of ours, and of each kind of baseline")
+    published_rounds: int = Field(3, ge=1, description="timed rounds of the slowest kind of baseline")
     loader_workers: int = Field(1, ge=1, description="workers per DataLoader in the baseline's second kind")
     zsteps: int = Field(5, ge=1, description="timed z-steps")
     steps: int = Field(10, ge=1, description="timed rounds of local steps, for bmm_fraction and gate_share")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -40,8 +42,24 @@ def demo(
     screen.say(f"{federation.name}: {federation.rows:,} handwritten digits, one strip of pixels per party")
     out.mkdir(parents=True, exist_ok=True)
     (out / MARKER).write_text("Written by `colonnade demo`, which may replace this folder.\n", encoding="utf-8")
-    records = train_all(screen, entries, federation, out)
+    with _one_thread():
+        records = train_all(screen, entries, federation, out)
     show(screen, records, [out / entry.folder for entry in entries], out)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """The same sums in the same order on every machine; and threads that wait for each other on a busy one
+    would make seconds into minutes.
+    """
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _tables(rounds: int) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from colonnade.board import Board
 from colonnade.engines.base import Answers, Said
 from colonnade.errors import Diverged
 from colonnade.evaluate.metrics import score
-from colonnade.methods.base import Heard, Method, Reply, State
+from colonnade.methods.base import Heard, Method, Reply, State, outputs
 from colonnade.models.schema import Schema
 from colonnade.privacy.gate import CoordinatorGate, Down
 from colonnade.privacy.labels import Labels
@@ -62,6 +62,7 @@ class CoordinatorSide:
         self.watch = Watch(self.plan.stopping)
         self.state: State
         self.state, opening = self.method.open_coordinator(self.schema, self.labels)
+        self.state |= self.labels.state(self.schema.dtype)
         self.reply: Reply = opening or Reply()
         self.learners: tuple[str, ...] = self.schema.parties if opening else ()
         self.steps: tuple[tuple[str, int], ...] = ()
@@ -152,7 +153,7 @@ class CoordinatorSide:
                     record.evaluation_up += len(released.payload)
 
     def _evaluate(self, order: Order, heard: list[Heard]) -> dict[str, Any]:
-        logits = torch.cat([self.method.predict(self.state, h) for h in heard])
+        logits = torch.cat([outputs(self.method, self.state, h) for h in heard])
         value = score(self.schema.task, logits, self.truth[self.validation.to(self.truth.device)])
         better, self.stop = self.watch.see(value, order.number - 1)
         if better:

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from colonnade.errors import ConfigError
 from colonnade.federation import Task
 from colonnade.models.cohort import Cohort
 from colonnade.models.heads import Head, open_heads
@@ -53,6 +54,12 @@ def get_heads(state: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
             _, g, rest = name.split(".", 2)
             heads.setdefault(int(g), {})[rest] = value
     return [heads[g] for g in sorted(heads)]
+
+
+def check_damping(damping: float | None, parties: int) -> None:
+    """Damping below 1/M would leave part of the residual to nobody."""
+    if damping is not None and damping * parties < 1 - 1e-9:
+        raise ConfigError(f"damping = {damping} is below 1/M; with {parties} parties use {1 / parties:.4g} to 1")
 
 
 def local_steps(cohort: Cohort, turn: Turn, default: int) -> int | list[int]:

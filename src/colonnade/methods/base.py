@@ -83,3 +83,11 @@ class Method(Protocol):
 
     def predict(self, state: State, heard: Heard) -> Tensor:
         """Logits (B, K) from what was heard."""
+
+
+def outputs(method: Method, state: State, heard: Heard) -> Tensor:
+    """A method's prediction on the scale of the labels."""
+    logits = method.predict(state, heard)
+    if "target.scale" in state:
+        logits = logits * state["target.scale"] + state["target.shift"]
+    return logits

@@ -34,6 +34,7 @@ from colonnade.config import Settings
 from colonnade.errors import ConfigError
 from colonnade.methods._steps import (
     agreement,
+    check_damping,
     first_heads,
     get_heads,
     local_steps,
@@ -83,8 +84,11 @@ class VIMADMM(Settings):
     residual: Literal["before", "after"] = Field(
         "after", description="heads the residual uses: before (the paper's program) or after their step (as printed)"
     )
-    damping: float = Field(
-        1.0, gt=0, le=1, description="share of the residual each party removes; 1: paper, 1/M: sharing ADMM"
+    damping: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="share of the residual a party removes; 1: paper; unset: 1, or 1/sqrt(M) with sgd heads",
     )
 
     @classmethod
@@ -92,7 +96,8 @@ class VIMADMM(Settings):
         """The published settings, as the paper's program runs them."""
         lr, tau, rho = PUBLISHED.get(dataset, PUBLISHED["mnist"])
         sgd = SGD(lr=lr, momentum=0.9, weight_decay=1e-3)
-        return cls(rho=rho, local_steps=tau, optimiser=sgd, head_update="sgd", head_lr=lr, beta=5e-4, residual="before")
+        heads = {"head_update": "sgd", "head_lr": lr, "beta": 5e-4, "residual": "before"}
+        return cls(rho=rho, local_steps=tau, optimiser=sgd, damping=1.0, **heads)
 
     def open_party(self, cohort: Cohort) -> None:
         """Heads live at the coordinator: nothing to prepare."""
@@ -101,8 +106,7 @@ class VIMADMM(Settings):
         """First heads, and a zero dual for every row."""
         if self.head_update == "joint" and schema.head.layers > 1:
             raise ConfigError("head_update = 'joint' solves linear heads only; use 'sgd' with model.head.layers > 1")
-        if self.damping * len(schema.parties) < 1:
-            raise ConfigError(f"damping = {self.damping} is below 1/M; with {len(schema.parties)} parties use 1/M to 1")
+        check_damping(self.damping, len(schema.parties))
         state: State = {"dual": schema.zeros(schema.rows, schema.outputs)}
         put_heads(state, first_heads(schema))
         return state, None
@@ -144,7 +148,7 @@ class VIMADMM(Settings):
         """Step (6): tau steps towards u_k = own part + d v."""
         head = {k[5:]: w for k, w in reply.own.items() if k.startswith("head.")}
         before = {k[7:]: w for k, w in reply.own.items() if k.startswith("before.")} or head
-        target = apply_heads(before, said["h"]) + self.damping * reply.common["v"]
+        target = apply_heads(before, said["h"]) + self.share(cohort.schema) * reply.common["v"]
         keys = [dropout_key(cohort.schema.seed, party, turn.number) for party in cohort.names]
         inputs = {"x": cohort.x(turn.rows), "target": target, "key": dropout_keys(keys, cohort.device)}
         inputs |= {f"head.{k}": w for k, w in head.items()}
@@ -156,7 +160,12 @@ class VIMADMM(Settings):
         head = {k[5:]: w for k, w in inputs.items() if k.startswith("head.")}
         h = cohort.encode(inputs["x"], Mode.LEARN)
         logits = apply_heads(head, h, cohort.schema.head.dropout, inputs["key"], inputs["draw"])
-        return squared_gap(logits, inputs["target"], self.rho / self.damping)
+        return squared_gap(logits, inputs["target"], self.rho / self.share(cohort.schema))
+
+    def share(self, schema: Schema) -> float:
+        """The damping in force. The joint solve has removed what alike parties would remove twice."""
+        default = 1.0 if self.head_update == "joint" else len(schema.parties) ** -0.5
+        return default if self.damping is None else self.damping
 
     def predict(self, state: State, heard: Heard) -> Tensor:
         """yhat = sum_k h_k W_k."""

@@ -23,8 +23,7 @@ from torch import Tensor
 
 from colonnade.admm.step import residuals, update_dual, update_z
 from colonnade.config import Settings
-from colonnade.errors import ConfigError
-from colonnade.methods._steps import agreement, local_steps, squared_gap
+from colonnade.methods._steps import agreement, check_damping, local_steps, squared_gap
 from colonnade.methods.base import Heard, Received, Reply, State
 from colonnade.models.cohort import Cohort
 from colonnade.models.descend import descend
@@ -62,8 +61,8 @@ class VIMADMMJ(Settings):
     head_momentum: float | None = Field(
         None, ge=0, lt=1, description="momentum of the head's own steps, with alternate; unset: the optimiser's"
     )
-    damping: float = Field(
-        1.0, gt=0, le=1, description="share of the residual each party removes; 1: paper, 1/M: sharing ADMM"
+    damping: float | None = Field(
+        None, gt=0, le=1, description="share of the residual each party removes; 1: paper; unset: 1/sqrt(M)"
     )
 
     @classmethod
@@ -71,7 +70,7 @@ class VIMADMMJ(Settings):
         """The published settings."""
         lr, tau, rho = PUBLISHED.get(dataset, PUBLISHED["mnist"])
         sgd = SGD(lr=lr, momentum=0.9, weight_decay=1e-3)
-        return cls(rho=rho, local_steps=tau, optimiser=sgd, alternate=True, head_momentum=0.0)
+        return cls(rho=rho, local_steps=tau, optimiser=sgd, alternate=True, head_momentum=0.0, damping=1.0)
 
     def open_party(self, cohort: Cohort) -> None:
         """Each party draws its own head."""
@@ -79,8 +78,7 @@ class VIMADMMJ(Settings):
 
     def open_coordinator(self, schema: Schema, labels: Labels) -> tuple[State, Reply | None]:
         """A zero dual for every row."""
-        if self.damping * len(schema.parties) < 1:
-            raise ConfigError(f"damping = {self.damping} is below 1/M; with {len(schema.parties)} parties use 1/M to 1")
+        check_damping(self.damping, len(schema.parties))
         return {"dual": schema.zeros(schema.rows, schema.outputs)}, None
 
     def says(self, schema: Schema, group: Group) -> Mapping[str, int]:
@@ -107,7 +105,7 @@ class VIMADMMJ(Settings):
         keys = [dropout_key(cohort.schema.seed, party, turn.number) for party in cohort.names]
         inputs = {
             "x": cohort.x(turn.rows),
-            "target": said["o"] + self.damping * reply.common["v"],
+            "target": said["o"] + self.share(cohort.schema) * reply.common["v"],
             "key": dropout_keys(keys, cohort.device),
         }
         parts = (("head",), ("encoder",)) if self.alternate else (("head", "encoder"),)
@@ -125,7 +123,11 @@ class VIMADMMJ(Settings):
         """(update_W_wosplit) and (update_theta_wosplit), folded: rho/(2 d b) |f(x) W - u|^2."""
         h = cohort.encode(inputs["x"], Mode.LEARN)
         logits = apply_heads(cohort.head, h, cohort.schema.head.dropout, inputs["key"], inputs["draw"])
-        return squared_gap(logits, inputs["target"], self.rho / self.damping)
+        return squared_gap(logits, inputs["target"], self.rho / self.share(cohort.schema))
+
+    def share(self, schema: Schema) -> float:
+        """The damping in force: between the paper's 1, which swings with many alike parties, and 1/M, which is slow."""
+        return len(schema.parties) ** -0.5 if self.damping is None else self.damping
 
     def predict(self, state: State, heard: Heard) -> Tensor:
         """yhat = sum_k o_k."""

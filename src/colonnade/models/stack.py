@@ -100,7 +100,7 @@ class Stack:
         if self.way == "vmap":
 
             def one(p: dict[str, Tensor], b: dict[str, Tensor], xi: Tensor) -> Tensor:
-                return functional_call(skeleton, (p, b), (xi,))
+                return functional_call(skeleton, (p, b), (xi,))  # type: ignore[no-any-return]
 
             return vmap(one)(self.parameters, buffers, x)
         outputs = []

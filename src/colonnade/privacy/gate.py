@@ -87,17 +87,23 @@ class Gate:
     mechanism: Mechanism = field(default_factory=Unchanged)
 
     def release(self, upload: Upload, parties: Sequence[str], number: int, purpose: Purpose, rows: int) -> Spoken:
-        """Release an upload of a cohort: protect, encode, record and seal, one message per party."""
-        values: dict[str, Tensor] = {}
-        for name, clean in unwrap(upload).items():
-            self._check_shape(name, clean, len(parties), rows)
-            _check_finite(clean, parties)
-            values[name] = self.mechanism(clean, parties, number, f"{purpose.value}.{name}")
+        """Release an upload of a cohort: protect, encode, record and seal, one message per party.
+
+        Whatever may be refused is refused before the first event is written.
+        """
+        clean = unwrap(upload)
+        self._check(clean, parties, rows)
+        values = {n: self.mechanism(v, parties, number, f"{purpose.value}.{n}") for n, v in clean.items()}
+        for name, value in values.items():
+            if value is not clean[name]:  # rounding may overflow
+                _check_finite(value, parties)
         host = {name: value.detach().cpu() for name, value in values.items()}
-        sealed = []
+        payloads = []
         for index, party in enumerate(parties):
             header = {"run": self.run, "number": number, "kind": purpose.value, "sender": party}
-            payload = encode(header, {name: value[index] for name, value in host.items()})
+            payloads.append(encode(header, {name: value[index] for name, value in host.items()}))
+        sealed = []
+        for party, payload in zip(parties, payloads, strict=True):
             released = seal(party, purpose.value, number, payload)
             self.ledger.record(self._event(released, purpose, rows))
             sealed.append(released)
@@ -109,12 +115,18 @@ class Gate:
             released.sender, COORDINATOR, m.unit, m.name, purpose, released.number, rows, released.digest, m.parameters
         )
 
-    def _check_shape(self, name: str, values: Tensor, parties: int, rows: int) -> None:
-        wanted = (parties, rows, self.agreed.get(name))
-        if tuple(values.shape) != wanted:
+    def _check(self, clean: Mapping[str, Tensor], parties: Sequence[str], rows: int) -> None:
+        if clean.keys() != self.agreed.keys():
             raise GateError(
-                f"upload {name!r} has shape {tuple(values.shape)}; the run agreed on {wanted}; nothing was released"
+                f"an upload holds {sorted(clean)}; the run agreed on {sorted(self.agreed)}; nothing was released"
             )
+        for name, value in clean.items():
+            wanted = (len(parties), rows, self.agreed[name])
+            if tuple(value.shape) != wanted:
+                raise GateError(
+                    f"upload {name!r} has shape {tuple(value.shape)}; the run agreed on {wanted}; nothing was released"
+                )
+            _check_finite(value, parties)
 
 
 @dataclass

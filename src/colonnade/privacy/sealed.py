@@ -65,6 +65,9 @@ class Released:
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise GateError("a Released is frozen")
 
+    def __delattr__(self, name: str) -> NoReturn:
+        raise GateError("a Released is frozen")
+
     def __repr__(self) -> str:
         return f"Released({self.sender}, {self.kind}, {self.number}, {len(self.payload)} bytes)"
 

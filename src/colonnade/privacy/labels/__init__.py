@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from colonnade.federation import Task
@@ -24,6 +25,10 @@ class Labels(Protocol):
 
     def targets(self, rows: Tensor, logits: Tensor) -> Tensor:
         """Targets (B, K) for some rows; a mechanism may use the current logits as a prior."""
+        ...
+
+    def state(self, dtype: torch.dtype) -> dict[str, Tensor]:
+        """What prediction needs of the labels' scale; empty for classes."""
         ...
 
     def compact(self, rows: Tensor) -> Tensor:

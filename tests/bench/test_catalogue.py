@@ -1,0 +1,79 @@
+"""Benchmarks are found by name, read with their targets, and refused with a sentence."""
+
+from pathlib import Path
+
+import pytest
+
+from colonnade.bench import catalogue
+from colonnade.bench.catalogue import CHECKOUT, Limit, find, names, read_bench
+from colonnade.bench.settings import SpeedSettings
+from colonnade.config import build
+from colonnade.errors import ConfigError
+from colonnade.job import read_job
+
+HEAD = {"title": "a title", "kind": "accuracy"}
+
+
+def test_a_limit_holds_on_its_side_and_never_without_a_result() -> None:
+    assert Limit(at_least=5).holds(5) and not Limit(at_least=5).holds(4.9)
+    assert Limit(at_most=0).holds(0) and not Limit(at_most=0).holds(0.1)
+    assert not Limit(at_least=5).holds(None)
+    assert (str(Limit(at_least=97.8)), str(Limit(at_most=40))) == (">= 97.8", "<= 40")
+    assert Limit(at_most=40).to_json() == {"at_most": 40}
+
+
+@pytest.mark.parametrize("target", [{}, {"at_least": 1, "at_most": 2}, {"at_leest": 1}, 3])
+def test_a_target_that_says_no_limit_is_refused(target: object) -> None:
+    with pytest.raises(ConfigError, match="speedy"):
+        read_bench("x", {**HEAD, "targets": {"speedy": target}})
+
+
+def test_targets_hold_on_every_device_unless_the_file_tells_them_apart() -> None:
+    same = read_bench("x", {**HEAD, "targets": {"a": {"at_least": 1}}})
+    assert same.limits("cpu") == same.limits("cuda:1") == {"a": Limit(at_least=1)}
+    apart = read_bench("x", {**HEAD, "targets": {"cpu": {"a": {"at_least": 1}}, "cuda": {"b": {"at_most": 2}}}})
+    assert apart.limits("cpu") == {"a": Limit(at_least=1)}
+    assert apart.limits("cuda:0") == {"b": Limit(at_most=2)}
+
+
+def test_what_is_not_about_the_benchmark_is_what_to_run() -> None:
+    bench = read_bench("x", {**HEAD, "reach": 50.0, "data": {"set": "digits"}, "training": {"rounds": 3}})
+    assert bench.reach == 50.0
+    assert bench.tables == {"data": {"set": "digits"}, "training": {"rounds": 3}}
+
+
+def test_the_folder_here_comes_before_that_of_the_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks" / "mine.toml").write_text('title = "t"\nkind = "speed"\n')
+    assert names() == ["mine"]
+    assert find("mine").title == "t"
+    with pytest.raises(ConfigError, match=r"no benchmark called 'min'; did you mean 'mine'\?"):
+        find("min")
+
+
+def test_without_a_folder_the_sentence_says_where_to_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(catalogue, "CHECKOUT", tmp_path)
+    with pytest.raises(ConfigError, match="run this in a checkout"):
+        names()
+
+
+def shipped() -> list[str]:
+    return sorted(path.stem for path in (CHECKOUT / "benchmarks").glob("*.toml"))
+
+
+def test_the_promised_benchmarks_are_there() -> None:
+    assert {"mnist-vimadmm", "mnist-vimadmm-j", "speed"} <= set(shipped())
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_every_shipped_benchmark_can_be_read(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(CHECKOUT)
+    bench = find(name)
+    assert "\n" not in bench.title
+    assert bench.limits("cpu") and bench.limits("cuda")
+    if bench.kind == "accuracy":
+        assert read_job(bench.tables).training.evaluate_every == 1 or bench.reach is None
+    else:
+        build(SpeedSettings, bench.tables["speed"], "speed")

@@ -1,0 +1,224 @@
+"""The gate: refuses before it releases, records what it releases, and lets nothing clean slip by."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from colonnade.errors import Diverged, GateError, WireError
+from colonnade.methods.base import Method
+from colonnade.models.cohort import Cohort
+from colonnade.privacy.events import LabelExposure, Release, Unit
+from colonnade.privacy.gate import CoordinatorGate, Gate, Unchanged
+from colonnade.privacy.ledger import Ledger
+from colonnade.privacy.sealed import Upload, unwrap
+from colonnade.wire.codec import decode
+from colonnade.wire.messages import COORDINATOR, Ask, Order, Purpose
+from tests.contracts.registry import NAMES, make
+from tests.exchanges import ENGINES, exchanges, open_trainer
+from tests.federations import small
+from tests.mechanisms import Noise, Rounding
+
+PARTIES = ("bank", "telco")
+
+
+def gate(**options: Any) -> Gate:
+    return Gate("run", Ledger(), {"h": 3}, **options)
+
+
+def good() -> Tensor:
+    return torch.arange(12.0).view(2, 2, 3)
+
+
+class TestRelease:
+    def test_one_message_per_party(self) -> None:
+        g = gate()
+        spoken = g.release(Upload({"h": good()}), PARTIES, 7, Purpose.TRAIN, 2)
+        assert spoken.parties == PARTIES
+        for k, (party, released) in enumerate(zip(PARTIES, spoken.releases, strict=True)):
+            header, arrays = decode(released.payload)
+            assert header == {"version": 1, "run": "run", "number": 7, "kind": "TRAIN", "sender": party}
+            assert torch.equal(arrays["h"], good()[k])
+            assert released.digest == hashlib.sha256(released.payload).hexdigest()
+
+    def test_the_ledger_says_what_left(self) -> None:
+        g = gate(mechanism=Noise(0.5))
+        spoken = g.release(Upload({"h": good()}), PARTIES, 7, Purpose.EVALUATE, 2)
+        assert list(g.ledger) == [
+            Release(p, COORDINATOR, Unit.PARTY, "noise for tests", Purpose.EVALUATE, 7, 2, r.digest, (("sigma", 0.5),))
+            for p, r in zip(PARTIES, spoken.releases, strict=True)
+        ]
+
+    def test_unchanged_says_so(self) -> None:
+        g = gate()
+        g.release(Upload({"h": good()}), PARTIES, 1, Purpose.TRAIN, 2)
+        assert {r.mechanism for r in g.ledger} == {Unchanged().name} == {"none"}
+
+    def test_what_is_spoken_is_what_a_reader_decodes(self) -> None:
+        spoken = gate(mechanism=Noise()).release(Upload({"h": good()}), PARTIES, 1, Purpose.TRAIN, 2)
+        decoded = torch.stack([decode(r.payload)[1]["h"] for r in spoken.releases])
+        assert torch.equal(spoken.values["h"], decoded)
+        assert not torch.equal(decoded, good())
+
+    def test_noise_belongs_to_the_party_not_to_its_company(self) -> None:
+        both = gate(mechanism=Noise()).release(Upload({"h": good()}), PARTIES, 1, Purpose.TRAIN, 2).values["h"]
+        alone = gate(mechanism=Noise()).release(Upload({"h": good()[1:]}), PARTIES[1:], 1, Purpose.TRAIN, 2).values["h"]
+        assert torch.equal(both[1:], alone)
+
+
+class Overflow:
+    """Turns one party's values into infinities."""
+
+    name, unit, parameters = "overflow", Unit.PARTY, ()
+
+    def __call__(self, values: Tensor, parties: Sequence[str], number: int, what: str) -> Tensor:
+        out = values.clone()
+        out[1] = float("inf")
+        return out
+
+
+class TestRefusal:
+    @pytest.mark.parametrize(
+        "values",
+        [
+            {},
+            {"x": good()},
+            {"h": good(), "x": good()},
+            {"h": good().double()[:, :1]},
+            {"h": good()[:1]},
+            {"h": good()[..., :2]},
+            {"h": good().unsqueeze(0)},
+            {"h": torch.tensor(1.0)},
+        ],
+        ids=["nothing", "name", "extra", "rows", "parties", "width", "axes", "scalar"],
+    )
+    def test_wrong_names_and_shapes(self, values: dict[str, Tensor]) -> None:
+        g = gate(mechanism=Untouched())
+        with pytest.raises(GateError, match="nothing was released"):
+            g.release(Upload(values), PARTIES, 1, Purpose.TRAIN, 2)
+        assert len(g.ledger) == 0
+
+    @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+    def test_non_finite_numbers_name_the_party(self, bad: float) -> None:
+        g, values = gate(mechanism=Untouched()), good()
+        values[1, 0, 2] = bad
+        with pytest.raises(Diverged, match="party 'telco' computed a non-finite upload") as refusal:
+            g.release(Upload({"h": values}), PARTIES, 1, Purpose.TRAIN, 2)
+        assert refusal.value.party == "telco"
+        assert len(g.ledger) == 0
+
+    def test_a_mechanism_that_overflows_names_the_party(self) -> None:
+        g = gate(mechanism=Overflow())
+        with pytest.raises(Diverged) as refusal:
+            g.release(Upload({"h": good()}), PARTIES, 1, Purpose.TRAIN, 2)
+        assert refusal.value.party == "telco"
+        assert len(g.ledger) == 0
+
+    def test_a_dtype_that_may_not_travel(self) -> None:
+        g = gate()
+        with pytest.raises(WireError, match="bfloat16"):
+            g.release(Upload({"h": good().bfloat16()}), PARTIES, 1, Purpose.TRAIN, 2)
+        assert len(g.ledger) == 0
+
+
+class Untouched(Unchanged):
+    """Must not be asked about an upload that is going to be refused."""
+
+    def __call__(self, values: Tensor, parties: Sequence[str], number: int, what: str) -> Tensor:
+        raise AssertionError("the mechanism saw a refused upload")
+
+
+class TestCoordinator:
+    def make(self) -> CoordinatorGate:
+        return CoordinatorGate("run", Ledger(), PARTIES, (PARTIES[:1], PARTIES[1:]))
+
+    def test_own_parts_go_to_their_owner_only(self) -> None:
+        order = Order(3, (Ask(Purpose.TRAIN, PARTIES, torch.tensor([4, 2])),), PARTIES)
+        own = ({"w": torch.ones(1, 2)}, {"w": 2 * torch.ones(1, 2)})
+        down = self.make().release(order, {"v": torch.zeros(5, 3)}, own)
+        for k, party in enumerate(PARTIES):
+            header, arrays = decode(down.own[party].payload)
+            assert header["to"] == party
+            assert torch.equal(arrays["w"], own[k]["w"][0])
+        assert set(decode(down.everyone.payload)[1]) == {"rows.0", "common.v"}
+
+    def test_replies_are_label_events(self) -> None:
+        g = self.make()
+        g.release(Order(3), {"v": torch.zeros(5, 3)}, ({"w": torch.ones(1, 2)}, {}))
+        seen = [(r.owner, r.audience, r.unit, r.mechanism, r.rows) for r in g.ledger]
+        assert seen == [
+            (COORDINATOR, "*", Unit.LABEL, "none", 5),
+            (COORDINATOR, "bank", Unit.LABEL, "none", 0),
+            (COORDINATOR, "telco", Unit.LABEL, "empty", 0),
+        ]
+
+    def test_row_numbers_alone_carry_no_label(self) -> None:
+        g = self.make()
+        g.release(Order(3, (Ask(Purpose.TRAIN, PARTIES, torch.tensor([4, 2])),)), {}, ())
+        assert [r.mechanism for r in g.ledger] == ["empty"]
+
+    def test_a_broken_reply_is_not_released(self) -> None:
+        g = self.make()
+        with pytest.raises(WireError, match="NaN"):
+            g.release(Order(3), {"v": torch.tensor([float("nan")])}, ())
+        assert len(g.ledger) == 0
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", NAMES)
+class TestWholeRuns:
+    def test_every_payload_is_in_the_ledger(self, name: str, engine: str) -> None:
+        trainer = open_trainer(small(), make(name, local_steps=1), engine=engine, rounds=5, evaluate_every=2)
+        travelled = [payload for exchange in exchanges(trainer) for payload in exchange.payloads]
+        digests = [hashlib.sha256(payload).hexdigest() for payload in travelled]
+        assert sorted(digests) == sorted(r.digest for r in trainer.ledger)
+        assert all(trainer.ledger.holds(digest) for digest in digests)
+
+    def test_no_clean_row_travels_under_noise(self, name: str, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        clean = listen(monkeypatch, make(name))
+        options = {"engine": engine, "rounds": 4, "evaluate_every": 2}
+        trainer = open_trainer(small(), make(name, local_steps=1), mechanism=Noise(1e-3), **options)
+        payloads = b"".join(p for exchange in exchanges(trainer) for p in exchange.payloads)
+        rows = {row.numpy().tobytes() for upload in clean for row in upload.flatten(0, 1) if row.any()}
+        assert rows
+        assert not any(row in payloads for row in rows)
+
+    def test_the_search_for_clean_rows_finds_them(self, name: str, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        clean = listen(monkeypatch, make(name))
+        trainer = open_trainer(small(), make(name, local_steps=1), engine=engine, rounds=4, evaluate_every=2)
+        payloads = b"".join(p for exchange in exchanges(trainer) for p in exchange.payloads)
+        rows = {row.numpy().tobytes() for upload in clean for row in upload.flatten(0, 1) if row.any()}
+        assert all(row in payloads for row in rows)
+
+    def test_every_upload_passes_the_mechanism(self, name: str, engine: str) -> None:
+        trainer = open_trainer(small(), make(name), mechanism=Rounding(), engine=engine, rounds=2, evaluate_every=1)
+        run = trainer.train()  # with the look at the test rows
+        mechanisms = {r.mechanism for r in run.ledger if r.owner != COORDINATOR}
+        assert mechanisms == {"rounding for tests"}
+
+    def test_label_exposure_is_in_the_ledger(self, name: str, engine: str) -> None:
+        trainer = open_trainer(small(), make(name), engine=engine, rounds=2)
+        for _ in exchanges(trainer):
+            pass
+        told = [r for r in trainer.ledger if r.owner == COORDINATOR and r.mechanism == "none"]
+        assert bool(told) == (make(name).exposes is LabelExposure.FULL)
+        assert all(r.unit is Unit.LABEL for r in told)
+
+
+def listen(monkeypatch: pytest.MonkeyPatch, method: Any) -> list[Tensor]:
+    """Collect what the method would like to say, before the gate sees it."""
+    heard: list[Tensor] = []
+    speak = type(method).speak
+
+    def loud(self: Method, cohort: Cohort, x: Tensor, training: bool) -> Upload:
+        upload = speak(self, cohort, x, training)
+        heard.extend(value.clone() for value in unwrap(upload).values())
+        return upload
+
+    monkeypatch.setattr(type(method), "speak", loud)
+    return heard
