@@ -10,7 +10,7 @@ import difflib
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -43,10 +43,27 @@ def _sentence(error: ValidationError, kind: type[BaseModel], section: str) -> st
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"]) or section
     if first["type"] == "extra_forbidden":
-        return unknown_key(where, list(kind.model_fields), section)
+        return unknown_key(where, _known_keys(kind, first["loc"]), section)
     got = first.get("input")
     wanted = first["msg"][0].lower() + first["msg"][1:]
     return f"[{section}] {where} = {got!r} is not valid: {wanted}"
+
+
+def _known_keys(kind: type[BaseModel], where: tuple[int | str, ...]) -> list[str]:
+    """The keys that could stand at the end of `where`: those of the inner settings, of the chosen one in a union."""
+    options = [kind]
+    for part in where[:-1]:
+        fields = [option.model_fields[part] for option in options if part in option.model_fields]
+        inner = [model for field in fields for model in _models(field.annotation)]
+        tagged = [o for o in options if "kind" in o.model_fields and o.model_fields["kind"].default == part]
+        options = inner or tagged or options
+    return [key for option in options for key in option.model_fields]
+
+
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for part in get_args(annotation) for model in _models(part)]
 
 
 def unknown_key(key: str, known: list[str], section: str) -> str:
@@ -61,7 +78,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ConfigError(f"configuration file {str(path)!r} does not exist") from None
+        raise ConfigError(f"configuration file {str(path)!r} does not exist; check the path") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"configuration file {str(path)!r} cannot be read: {error}") from None
     except tomllib.TOMLDecodeError as error:

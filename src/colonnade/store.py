@@ -33,6 +33,9 @@ create trigger if not exists ledger_no_change before update on ledger
   begin select raise(abort, 'the ledger is append-only'); end;
 create trigger if not exists ledger_no_delete before delete on ledger
   begin select raise(abort, 'the ledger is append-only'); end;
+create trigger if not exists ledger_no_replace before insert on ledger
+  when exists (select 1 from ledger where id = new.id)
+  begin select raise(abort, 'the ledger is append-only'); end;
 """
 
 
@@ -54,10 +57,14 @@ class Store:
         self.path = path
         try:
             self._db = sqlite3.connect(path, isolation_level=None)
+        except sqlite3.Error as error:
+            raise RunError(f"the run store {path} cannot be opened ({error}); check the folder and its rights") from None
+        try:
             self._db.execute("pragma journal_mode = wal")
             self._db.execute("pragma synchronous = full")
             self._db.executescript(_SCHEMA)
         except sqlite3.Error as error:
+            self.close()  # or SQLite's own files would stay beside it
             raise RunError(
                 f"{path} is not a readable run store ({error}); restore it from a copy or start anew"
             ) from None

@@ -42,7 +42,7 @@ def make_method(shape: Shape) -> VIMADMM:
 
 def make_model(shape: Shape) -> ModelSettings:
     """The paper's local network in this shape."""
-    return ModelSettings(encoder="mlp", hidden=shape.hidden, embedding=shape.embedding)
+    return ModelSettings(encoder="mlp", hidden=shape.hidden, embedding=shape.embedding, scale_columns="never")
 
 
 def open_trainer(shape: Shape, federation: Federation, device: torch.device) -> Trainer:

@@ -56,6 +56,13 @@ def get_heads(state: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
     return [heads[g] for g in sorted(heads)]
 
 
+def published(table: Mapping[str, tuple[float, int, float]], dataset: str) -> tuple[float, int, float]:
+    """lr, tau and rho of a published experiment."""
+    if dataset not in table:
+        raise ConfigError(f"no published settings for {dataset!r}; there are some for {', '.join(table)}")
+    return table[dataset]
+
+
 def check_damping(damping: float | None, parties: int) -> None:
     """Damping below 1/M would leave part of the residual to nobody."""
     if damping is not None and damping * parties < 1 - 1e-9:

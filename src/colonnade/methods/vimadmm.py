@@ -38,6 +38,7 @@ from colonnade.methods._steps import (
     first_heads,
     get_heads,
     local_steps,
+    published,
     put_heads,
     squared_gap,
     sum_logits,
@@ -45,7 +46,7 @@ from colonnade.methods._steps import (
 from colonnade.methods.base import Heard, Received, Reply, State
 from colonnade.models.cohort import Cohort
 from colonnade.models.descend import descend
-from colonnade.models.heads import apply_heads, dropout_keys
+from colonnade.models.heads import Head, apply_heads, dropout_keys
 from colonnade.models.optimise import SGD, AdamW, Optimiser
 from colonnade.models.schema import Group, Schema
 from colonnade.models.stack import Mode
@@ -75,14 +76,14 @@ class VIMADMM(Settings):
     rho: float = Field(1.0, gt=0, description="weight of the agreement penalty")
     local_steps: int = Field(20, ge=1, description="gradient steps a party takes per round (tau)")
     optimiser: Optimiser = Field(AdamW(lr=1e-3, weight_decay=1e-3), description="local optimiser")
-    head_update: Literal["joint", "sgd"] = Field(
-        "joint", description="joint: ridge solve (ours); sgd: one step (paper)"
+    head_update: Literal["auto", "joint", "sgd"] = Field(
+        "auto", description="joint: ridge solve (ours); sgd: one step (paper); auto: joint for linear heads"
     )
     head_lr: float = Field(0.1, gt=0, description="step size of the heads, with head_update = sgd")
     beta: float = Field(5e-4, ge=0, description="weight of |W|^2 on the heads")
     kappa: float = Field(0.1, ge=0, description="pull towards the last heads, with head_update = joint")
-    residual: Literal["before", "after"] = Field(
-        "after", description="heads the residual uses: before (the paper's program) or after their step (as printed)"
+    residual: Literal["auto", "before", "after"] = Field(
+        "auto", description="heads in the residual: before their step (program), after it (print); auto: after if joint"
     )
     damping: float | None = Field(
         None,
@@ -94,7 +95,7 @@ class VIMADMM(Settings):
     @classmethod
     def paper(cls, dataset: str = "mnist") -> VIMADMM:
         """The published settings, as the paper's program runs them."""
-        lr, tau, rho = PUBLISHED.get(dataset, PUBLISHED["mnist"])
+        lr, tau, rho = published(PUBLISHED, dataset)
         sgd = SGD(lr=lr, momentum=0.9, weight_decay=1e-3)
         heads = {"head_update": "sgd", "head_lr": lr, "beta": 5e-4, "residual": "before"}
         return cls(rho=rho, local_steps=tau, optimiser=sgd, damping=1.0, **heads)
@@ -128,7 +129,8 @@ class VIMADMM(Settings):
         last = state["dual"][turn.rows]
         z = update_z(total, last, y, self.rho, labels.task)  # (update_z)
         dual = update_dual(last, total, z, self.rho)  # (update_lambda)
-        if self.head_update == "joint":
+        joint = self.joint(old[0])
+        if joint:
             new = joint_solve(old, h, z - dual / self.rho, self.rho, self.beta, self.kappa)
         else:  # (update_W), one step
             new = sgd_step(old, h, dual + self.rho * (total - z), self.head_lr, self.beta)
@@ -136,11 +138,12 @@ class VIMADMM(Settings):
         put_heads(state, new)
         gaps = residuals(total, z, dual)
         notes = {"primal": gaps.primal, "dual": gaps.dual, "batch_accuracy": agreement(total, y)}
-        if self.residual == "after":  # the printed residual: yhat once more, with the new heads
+        after = joint if self.residual == "auto" else self.residual == "after"
+        if after:  # the printed residual: yhat once more, with the new heads
             total = sum_logits([apply_heads(w, e) for w, e in zip(new, h, strict=True)])
         v = z - total - dual / self.rho  # (def_residual), folded
         own = [{f"head.{k}": w for k, w in head.items()} for head in new]
-        if self.residual == "before":  # the own part needs the heads that v was made with
+        if not after:  # the own part needs the heads that v was made with
             own = [part | {f"before.{k}": w for k, w in head.items()} for part, head in zip(own, old, strict=True)]
         return Reply({"v": v}, tuple(own), notes)
 
@@ -162,9 +165,14 @@ class VIMADMM(Settings):
         logits = apply_heads(head, h, cohort.schema.head.dropout, inputs["key"], inputs["draw"])
         return squared_gap(logits, inputs["target"], self.rho / self.share(cohort.schema))
 
+    def joint(self, head: Head) -> bool:
+        """Whether all heads are solved at once: the only exact way, and possible for linear ones."""
+        return "weight.1" not in head if self.head_update == "auto" else self.head_update == "joint"
+
     def share(self, schema: Schema) -> float:
         """The damping in force. The joint solve has removed what alike parties would remove twice."""
-        default = 1.0 if self.head_update == "joint" else len(schema.parties) ** -0.5
+        joint = schema.head.layers == 1 if self.head_update == "auto" else self.head_update == "joint"
+        default = 1.0 if joint else len(schema.parties) ** -0.5
         return default if self.damping is None else self.damping
 
     def predict(self, state: State, heard: Heard) -> Tensor:

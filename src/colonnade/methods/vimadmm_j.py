@@ -23,7 +23,7 @@ from torch import Tensor
 
 from colonnade.admm.step import residuals, update_dual, update_z
 from colonnade.config import Settings
-from colonnade.methods._steps import agreement, check_damping, local_steps, squared_gap
+from colonnade.methods._steps import agreement, check_damping, local_steps, published, squared_gap
 from colonnade.methods.base import Heard, Received, Reply, State
 from colonnade.models.cohort import Cohort
 from colonnade.models.descend import descend
@@ -68,7 +68,7 @@ class VIMADMMJ(Settings):
     @classmethod
     def paper(cls, dataset: str = "mnist") -> VIMADMMJ:
         """The published settings."""
-        lr, tau, rho = PUBLISHED.get(dataset, PUBLISHED["mnist"])
+        lr, tau, rho = published(PUBLISHED, dataset)
         sgd = SGD(lr=lr, momentum=0.9, weight_decay=1e-3)
         return cls(rho=rho, local_steps=tau, optimiser=sgd, alternate=True, head_momentum=0.0, damping=1.0)
 

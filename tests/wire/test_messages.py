@@ -1,0 +1,135 @@
+"""Orders and traffic: what the coordinator says survives the wire, and bytes are counted where they fall."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from colonnade.errors import WireError
+from colonnade.methods import VIMADMM
+from colonnade.wire.codec import decode, encode
+from colonnade.wire.messages import Ask, Order, Purpose, order_arrays, order_header, prefixed, read_order, unprefixed
+from colonnade.wire.traffic import Traffic
+from tests.contracts.registry import NAMES, make
+from tests.exchanges import ENGINES, exchanges, open_trainer
+from tests.federations import small
+
+EVERYONE = ("bank", "telco", "shop")
+some = st.lists(st.sampled_from(EVERYONE), unique=True).map(tuple)
+asks = st.builds(
+    Ask, st.sampled_from(Purpose), some, st.lists(st.integers(0, 2**31 - 1), max_size=6).map(lambda r: torch.tensor(r).long())
+)
+orders = st.builds(
+    Order,
+    number=st.integers(0, 10**6),
+    asks=st.lists(asks, max_size=3).map(tuple),
+    learners=some | st.just(EVERYONE),
+    steps=st.lists(st.tuples(st.sampled_from(EVERYONE), st.integers(0, 50)), max_size=3).map(tuple),
+    keep=st.booleans(),
+    stop=st.none() | st.text(max_size=20),
+)
+
+
+@given(orders)
+def test_an_order_survives_the_wire(order: Order) -> None:
+    header, arrays = decode(encode(order_header(order, EVERYONE), order_arrays(order)))
+    read = read_order(header, arrays, EVERYONE)
+    assert (read.number, read.learners, read.steps, read.keep, read.stop) == (
+        order.number, order.learners, order.steps, order.keep, order.stop,
+    )  # fmt: skip
+    assert len(read.asks) == len(order.asks)
+    for got, sent in zip(read.asks, order.asks, strict=True):
+        assert (got.purpose, got.speakers) == (sent.purpose, sent.speakers)
+        assert torch.equal(got.rows, sent.rows)
+
+
+def test_everyone_is_one_character_however_many_they_are() -> None:
+    crowd = tuple(f"party_{k}" for k in range(1000))
+    order = Order(1, (Ask(Purpose.TRAIN, crowd, torch.arange(4)),), crowd)
+    assert len(json.dumps(order_header(order, crowd))) < 200
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"asks": [{"purpose": "STEAL", "speakers": "*"}]},
+        {"asks": [{"speakers": "*"}]},
+        {"asks": 3},
+        {"number": "many"},
+        {"steps": [["bank"]]},
+        {"learners": None},
+    ],
+)
+def test_a_malformed_order_is_refused(change: dict[str, Any]) -> None:
+    header = {**order_header(Order(1), EVERYONE), **change}
+    with pytest.raises(WireError, match="malformed"):
+        read_order(header, {"rows.0": torch.arange(2)}, EVERYONE)
+
+
+def test_an_order_without_its_rows_is_refused() -> None:
+    order = Order(1, (Ask(Purpose.TRAIN, EVERYONE, torch.arange(2)),))
+    with pytest.raises(WireError, match="malformed"):
+        read_order(order_header(order, EVERYONE), {}, EVERYONE)
+
+
+def test_prefixes() -> None:
+    arrays = {"v": torch.ones(1), "w.0": torch.zeros(1)}
+    assert unprefixed("common", {**prefixed("common", arrays), "rows.0": torch.ones(1)}) == arrays
+
+
+class TestTraffic:
+    @pytest.mark.parametrize("engine", ENGINES)
+    @pytest.mark.parametrize("name", NAMES)
+    def test_every_byte_is_counted_once(self, name: str, engine: str) -> None:
+        trainer = open_trainer(small(), make(name, local_steps=1), engine=engine, rounds=5, evaluate_every=2)
+        up = down = common = looking = evaluation_up = 0
+        parties = len(trainer.federation.parties)
+        for e in exchanges(trainer):
+            rows = sum(4 * len(a.rows) for a in e.order.asks if a.purpose is Purpose.EVALUATE)
+            common += len(e.down.everyone.payload) - rows
+            looking += rows
+            down += sum(len(r.payload) for r in e.down.own.values())
+            for ask, releases in zip(e.order.asks, e.answers.releases, strict=True):
+                size = sum(len(r.payload) for r in releases)
+                up, evaluation_up = (up + size, evaluation_up) if ask.purpose is Purpose.TRAIN else (up, evaluation_up + size)
+        traffic = trainer.coordinator.traffic
+        assert traffic.up == up
+        assert traffic.down == down + parties * common
+        assert traffic.multicast == up + down + common
+        assert traffic.evaluation == evaluation_up + parties * looking
+        assert sum(v["up"] for v in traffic.per_party().values()) == up
+        assert traffic.until(10**9) == traffic.up + traffic.down
+
+    def test_the_sizes_are_the_published_ones(self) -> None:
+        """Up b d_f, down (b + d_f) d_c folded, in numbers of eight bytes, plus headers."""
+        trainer = open_trainer(small(), VIMADMM(), rounds=3, evaluate_every=0, schedule={"batch": 54})
+        for _ in exchanges(trainer):
+            pass
+        second = trainer.coordinator.traffic.rounds[1]
+        b, d_f, d_c = 54, 4, 3
+        assert 0 < second.up[0] - 8 * b * d_f < 250
+        assert 0 < second.down[0] - 8 * (b + d_f) * d_c - 4 * b < 700
+
+    def test_it_survives_json(self) -> None:
+        trainer = open_trainer(small(), VIMADMM(), rounds=3, evaluate_every=1)
+        for _ in exchanges(trainer):
+            pass
+        traffic = trainer.coordinator.traffic
+        again = Traffic.from_json(traffic.parties, json.loads(json.dumps(traffic.to_json())))
+        assert again.to_json() == traffic.to_json()
+        assert (again.up, again.down, again.evaluation) == (traffic.up, traffic.down, traffic.evaluation)
+        assert traffic.to_json(2) == traffic.to_json()[2:]
+
+    def test_a_silent_party_sends_nothing(self) -> None:
+        trainer = open_trainer(small(), VIMADMM(), rounds=4, evaluate_every=0, schedule={"batch": 20, "participation": 0.5})
+        for _ in exchanges(trainer):
+            pass
+        for n in range(1, 5):
+            speakers = trainer.coordinator.schedule.turn(n).speakers
+            sent = trainer.coordinator.traffic.rounds[n - 1].up
+            assert [bool(size) for size in sent] == [party in speakers for party in trainer.federation.names]
