@@ -58,7 +58,9 @@ class Store:
         try:
             self._db = sqlite3.connect(path, isolation_level=None)
         except sqlite3.Error as error:
-            raise RunError(f"the run store {path} cannot be opened ({error}); check the folder and its rights") from None
+            raise RunError(
+                f"the run store {path} cannot be opened ({error}); check the folder and its rights"
+            ) from None
         try:
             self._db.execute("pragma journal_mode = wal")
             self._db.execute("pragma synchronous = full")
@@ -111,7 +113,8 @@ class Store:
             self._db.executemany("insert into ledger (body) values (?)", rows)
             x("commit")
         except BaseException:
-            x("rollback")
+            if self._db.in_transaction:  # an interrupt may arrive when the commit is already through
+                x("rollback")
             raise
 
     def snapshot(self) -> Snapshot | None:

@@ -86,4 +86,4 @@ def test_a_small_job_is_run_with_every_seed() -> None:
     assert results["rounds"] == 2
     assert results["rounds_to_5"] is not None and results["mb_to_5"] is not None
     assert results["mb_to_5_multicast"] is not None and results["mb_to_5_multicast"] < results["mb_to_5"]
-    assert [line.split(":")[0] for line in said] == ["seed 0", "seed 0", "seed 1", "seed 1"] or said
+    assert {line.split(":")[0] for line in said} == {"seed 0", "seed 1"}

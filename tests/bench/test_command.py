@@ -7,11 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
 from colonnade.bench.__main__ import main
-from colonnade.cli.bench import bench
+from colonnade.cli.main import main as command_line
 
 JOB = """
 [data]
@@ -38,7 +36,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.fixture(params=["plain", "typer"])
+@pytest.fixture(params=["python -m colonnade.bench", "colonnade bench"])
 def run(request: pytest.FixtureRequest, folder: Path, capsys: pytest.CaptureFixture[str]) -> Run:
     """Both doors to the same benchmarks; (exit status, standard output, standard error)."""
 
@@ -47,12 +45,11 @@ def run(request: pytest.FixtureRequest, folder: Path, capsys: pytest.CaptureFixt
         return status, *capsys.readouterr()
 
     def through_typer(*words: str) -> tuple[int, str, str]:
-        app = typer.Typer()
-        app.command()(bench)
-        done = CliRunner().invoke(app, words)
-        return done.exit_code, done.stdout, done.stderr
+        with pytest.raises(SystemExit) as stop:
+            command_line(["bench", *words])
+        return int(stop.value.code or 0), *capsys.readouterr()
 
-    return plain if request.param == "plain" else through_typer
+    return plain if request.param == "python -m colonnade.bench" else through_typer
 
 
 def test_json_is_one_object_and_the_rest_goes_elsewhere(run: Run, folder: Path) -> None:
@@ -105,12 +102,9 @@ def test_no_name_is_a_usage_error(run: Run) -> None:
         (["easy", "--out", "nowhere/x.json"], "--out"),
     ],
 )
-def test_what_cannot_be_run_is_one_sentence_and_exit_status_2(
-    folder: Path, capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
-) -> None:
-    assert main(words) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
+def test_what_cannot_be_run_is_one_sentence_and_exit_status_2(run: Run, words: list[str], sentence: str) -> None:
+    status, out, err = run(*words)
+    assert (status, out) == (2, "")
     assert sentence in err and len(err.strip().splitlines()) == 1
 
 

@@ -26,7 +26,7 @@ def test_the_z_step_is_the_same() -> None:
         rows = problems(30, rho)
         label, dual, total = (torch.from_numpy(np.stack([p[at] for p in rows])) for at in (1, 2, 3))
         ours = update_z(total, dual, label, rho, Task.MULTICLASS)
-        torch.testing.assert_close(ours, torch.from_numpy(solve_rows(rows, None)), atol=1e-3, rtol=0)
+        torch.testing.assert_close(ours, torch.from_numpy(solve_rows(rows, None)), atol=5e-4, rtol=0)
 
 
 def test_a_pool_changes_no_number() -> None:
@@ -49,13 +49,13 @@ def test_whole_rounds_are_the_same() -> None:
         way.round(None)
     ours = get_heads(trainer.coordinator.state)[0]["weight.0"]
     theirs = torch.stack([party.head.weight.detach().mT for party in way.parties])
-    torch.testing.assert_close(ours, theirs, atol=1e-3, rtol=0)
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
     moved = trainer.coordinator.state["dual"][federation.split.train]
-    torch.testing.assert_close(moved, torch.from_numpy(way.dual).to(moved.dtype), atol=1e-3, rtol=0)
+    torch.testing.assert_close(moved, torch.from_numpy(way.dual).to(moved.dtype), atol=1e-4, rtol=0)
     step()  # the reply to round 4 is learnt from with order 5
     encoder = trainer.engine.parties()[0].cohort.encoder.parameters["1.weight"].detach()
     theirs = torch.stack([next(iter(party.encoder.parameters())).detach() for party in way.parties])
-    torch.testing.assert_close(encoder, theirs, atol=1e-3, rtol=0)
+    torch.testing.assert_close(encoder, theirs, atol=1e-5, rtol=0)
 
 
 def test_batches_follow_each_other_and_begin_again() -> None:

@@ -93,7 +93,6 @@ SETTINGS = {
     "out of range": ("method.rho=-1", "rho = -1 is not valid", "greater than 0"),
     "too many parties": ("data.parties=9", "at most that many strips"),
     "too little damping": ("method.damping=0.1", "damping = 0.1 is below 1/M", "to 1"),
-    "heads that do not fit": ("model.head.layers=2", "use 'sgd' with model.head.layers > 1"),
     "no such device": ("training.device=gpu0", "use cpu, cuda or cuda:0"),
     "not an override": ("rounds=3", "wanted section.key=value"),
 }

@@ -122,7 +122,7 @@ def changed(name: str, field: str) -> list[Any]:
     elif isinstance(value, int):
         others = [value + 1]
     elif isinstance(value, float) or float in get_args(info.annotation):
-        others = [value * 0.75 if value else 0.1]
+        others = [value * 0.75 if value else 0.6]
     elif isinstance(value, BaseModel):
         others = [AdamW(lr=0.02), SGD(lr=0.02)]
     else:

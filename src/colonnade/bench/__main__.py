@@ -58,11 +58,7 @@ def _positive(text: str) -> int:
 
 
 def _plain_table(outcome: Outcome) -> str:
-    rows = [("key", "result", "target", "ok")]
-    for line in outcome.lines():
-        result = "-" if line.result is None else f"{line.result:.4g}"
-        ok = "" if line.ok is None else ("yes" if line.ok else "NO")
-        rows.append((line.key, result, str(line.target or ""), ok))
+    rows = [("key", "result", "target", "ok"), *(line.words() for line in outcome.lines())]
     return "".join(f"{key:28} {result:>12} {target:>10}  {ok}\n" for key, result, target, ok in rows)
 
 

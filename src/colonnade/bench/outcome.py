@@ -32,6 +32,12 @@ class Line:
         """Whether the target is met; None where there is none."""
         return None if self.target is None else self.target.holds(self.result)
 
+    def words(self) -> tuple[str, str, str, str]:
+        """Key, result, target and verdict, for a table."""
+        result = "-" if self.result is None else f"{self.result:.4g}"
+        verdict = "" if self.ok is None else ("yes" if self.ok else "NO")
+        return self.key, result, str(self.target or ""), verdict
+
 
 @dataclass(frozen=True)
 class Outcome:

@@ -7,19 +7,20 @@ the two sides. Where the program wastes time for no reason, this does not: rows 
 tensors (the program turns each into an image, back, and normalises it, every round), one-hot labels are
 made at once, and the graph of the first forward pass is not kept. Some choices are open, and the benchmark
 takes the fastest: a pool per round, as published, or one for all rounds; loaders with workers, as published,
-or without; and the linear algebra that newer versions of SciPy call inside L-BFGS-B (older ones, as the
-program had, do not) with threads of its own in every process, as it comes, or without, which is several
-times faster.
+or without; and the linear algebra below SciPy with threads of its own in every process of the pool, as it
+comes, or without: as it comes, the threads of all processes fight for the cores and it is several times slower.
 """
 
 from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import os
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
+from importlib.util import find_spec
 from multiprocessing.pool import Pool
 from typing import Any
 
@@ -29,6 +30,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from colonnade.errors import ConfigError
 from colonnade.federation import Federation
 from colonnade.methods import VIMADMM
 from colonnade.models.encoders import ModelSettings, build_encoder
@@ -53,17 +55,31 @@ def open_pool(processes: int, *, more_threads: bool = False) -> Iterator[Pool | 
     if processes == 1:
         yield None
         return
-    with warnings.catch_warnings():
-        # Python warns of a fork beside threads; the children run SciPy on ten numbers and touch no thread.
-        warnings.simplefilter("ignore", DeprecationWarning)
+    if not more_threads:
+        _check_limit()
+    with _forking():
         pool = multiprocessing.get_context("fork").Pool(processes, None if more_threads else _one_thread)
     with pool:
         yield pool
 
 
+@contextlib.contextmanager
+def _forking() -> Iterator[None]:
+    """Newer Pythons warn of a fork beside threads; these children touch no thread, no lock and no GPU."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        yield
+
+
+def _check_limit() -> None:
+    """A baseline that is slow for want of a small library would be unfair: refuse to measure it."""
+    if find_spec("threadpoolctl") is None and os.environ.get("OPENBLAS_NUM_THREADS") != "1":
+        raise ConfigError("the baseline needs threadpoolctl (scikit-learn brings it); or set OPENBLAS_NUM_THREADS=1")
+
+
 def _one_thread() -> None:
     """Keep the processes of a pool from fighting for the cores."""
-    with contextlib.suppress(ModuleNotFoundError):  # comes with scikit-learn
+    with contextlib.suppress(ModuleNotFoundError):
         import_module("threadpoolctl").threadpool_limits(1)
 
 
@@ -116,7 +132,8 @@ class PaperParty:
 
     def open_epoch(self) -> None:
         """Begin again with the first rows."""
-        self.batches: Iterator[Any] = iter(self.loader)
+        with _forking():
+            self.batches: Iterator[Any] = iter(self.loader)
 
     def speak(self) -> tuple[Array, Tensor]:
         """Logits (b, K) of the next rows, and their labels."""

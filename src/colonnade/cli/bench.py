@@ -2,68 +2,76 @@
 
 from __future__ import annotations
 
-import json
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from colonnade.bench.catalogue import find, names
-from colonnade.bench.outcome import Outcome, check_out, write
-from colonnade.bench.perform import perform
-from colonnade.bench.settings import Options
+from colonnade.cli.options import AsJson, DataDir, Device
+from colonnade.cli.screen import Screen
+
+if TYPE_CHECKING:
+    from colonnade.bench.outcome import Outcome
+
+Name = Annotated[str | None, typer.Argument(help="Which benchmark; --list names them.", show_default=False)]
+ListAll = Annotated[bool, typer.Option("--list", help="Name the benchmarks and stop.")]
+Seeds = Annotated[int, typer.Option(min=1, help="How many seeds, for benchmarks of accuracy.")]
+Out = Annotated[Path | None, typer.Option(help="Also write the JSON object to this file.", show_default=False)]
 
 
 def bench(  # one parameter per option of the command line
-    name: Annotated[str | None, typer.Argument(help="Which benchmark; --list names them.", show_default=False)] = None,
-    list_all: Annotated[bool, typer.Option("--list", help="Name the benchmarks and stop.")] = False,
-    data_dir: Annotated[Path | None, typer.Option(help="Folder of the data files.", show_default=False)] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.", show_default=False)] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds (accuracy benchmarks).")] = 3,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Also write the JSON object here.", show_default=False)] = None,
+    name: Name = None,
+    list_all: ListAll = False,
+    data_dir: DataDir = None,
+    device: Device = None,
+    seeds: Seeds = 3,
+    as_json: AsJson = False,
+    out: Out = None,
 ) -> None:
-    """Measure a published figure. Exit status 0: every target is met; 1: one is not."""
+    """Measure a published figure. Exit status 0: every target is met; 1: one is not.
+
+    Example: colonnade bench speed --device cuda
+    """
+    from colonnade.bench.outcome import check_out, write
+    from colonnade.bench.perform import perform
+    from colonnade.bench.settings import Options
+
+    screen = Screen(as_json)
     if list_all:
-        _show_list(as_json)
+        _show_list(screen)
         return
     if name is None:
         raise typer.BadParameter("which benchmark? --list names them", param_hint="NAME")
     if out is not None:
         check_out(out)
-    progress = Console(stderr=True)
-    outcome = perform(name, Options(data_dir, device, seeds), lambda line: progress.print(line, highlight=False))
+    outcome = perform(name, Options(data_dir, device, seeds), _progress)
     if out is not None:
         write(outcome, out)
-    if as_json:
-        print(json.dumps(outcome.to_json()))
-    else:
-        _show(outcome)
+    screen.emit(outcome.to_json())
+    if screen.talks:
+        _show(screen, outcome)
     raise typer.Exit(0 if outcome.passed else 1)
 
 
-def _show_list(as_json: bool) -> None:
+def _progress(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _show_list(screen: Screen) -> None:
+    from colonnade.bench.catalogue import find, names
+
     titles = {name: find(name).title for name in names()}
-    if as_json:
-        print(json.dumps(titles))
-        return
-    table = Table.grid(padding=(0, 2))
+    screen.emit(titles)
     for name, title in titles.items():
-        table.add_row(f"[bold]{name}[/bold]", title)
-    Console().print(table)
+        screen.say(f"{name:20} {title}")
 
 
-def _show(outcome: Outcome) -> None:
+def _show(screen: Screen, outcome: Outcome) -> None:
+    from colonnade.report.tables import Table
+
     machine = outcome.machine
     where = machine["gpu"] or f"{machine['cpu']}, {machine['cores']} cores"
-    table = Table("key", title=f"{outcome.bench} on {where}", title_justify="left", caption=f"commit {outcome.commit}")
-    table.add_column("result", justify="right")
-    table.add_column("target", justify="right")
-    table.add_column("ok")
-    for line in outcome.lines():
-        result = "-" if line.result is None else f"{line.result:.4g}"
-        ok = {None: "", True: "[green]yes[/green]", False: "[red]no[/red]"}[line.ok]
-        table.add_row(line.key, result, str(line.target or ""), ok)
-    Console().print(table)
+    caption = f"{outcome.bench} on {where}, commit {outcome.commit}"
+    rows = tuple(line.words() for line in outcome.lines())
+    screen.table(Table(caption, ("key", "result", "target", "ok"), rows, frozenset({0, 3})))

@@ -49,9 +49,7 @@ def demo(
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """The same sums in the same order on every machine; and threads that wait for each other on a busy one
-    would make seconds into minutes.
-    """
+    """Sum in the same order on every machine; and on a busy one, threads that wait for each other take minutes."""
     import torch
 
     before = torch.get_num_threads()

@@ -164,24 +164,24 @@ def _numbers(party: str, frame: Any, shape: tuple[int, ...]) -> Any:
 
 
 def _lines(run: Run, names: Sequence[str], logits: Tensor, proba: bool) -> tuple[list[str], list[list[Any]]]:
-    """The header and the rows of the CSV file."""
+    """The header and the rows of the CSV file; classes by name where they have one."""
     from colonnade.evaluate.metrics import decide, probabilities
     from colonnade.federation import Task
 
-    task = Task(run.about["task"])
-    decided = decide(task, logits).reshape(len(names), -1)
-    one = decided.shape[1] == 1
-    header = ["row", *(["prediction"] if one else [f"prediction_{k}" for k in range(decided.shape[1])])]
-    parts = [decided.tolist()]
+    task, classes = Task(run.about["task"]), run.about.get("class_names") or []
+    decided: list[list[Any]] = decide(task, logits).reshape(len(names), -1).tolist()
+    several = len(decided[0]) > 1
+    header = ["row", *([f"prediction_{k}" for k in range(len(decided[0]))] if several else ["prediction"])]
+    if classes and not several:
+        decided = [[classes[int(number)]] for (number,) in decided]
+    lines = [[name, *values] for name, values in zip(names, decided, strict=True)]
     if proba:
         if task is Task.REGRESSION:
             raise ConfigError("a regression predicts numbers, not probabilities; leave --proba out")
-        chances = probabilities(task, logits).double()
-        header += [f"proba_{k}" for k in range(chances.shape[1])]
-        parts.append([[float(f"{value:.6g}") for value in row] for row in chances.tolist()])
-    return header, [
-        [name, *(value for part in cells for value in part)] for name, *cells in zip(names, *parts, strict=True)
-    ]
+        chances = probabilities(task, logits).double().tolist()
+        header += [f"proba_{name}" for name in (classes or range(len(chances[0])))]
+        lines = [[*line, *(float(f"{p:.6g}") for p in row)] for line, row in zip(lines, chances, strict=True)]
+    return header, lines
 
 
 def _told(run: Run, logits: Tensor, wanted: Wanted) -> float | None:

@@ -78,7 +78,15 @@ class LocalOnly(Settings):
         keys = dropout_keys([dropout_key(s.seed, party, turn.number) for party in cohort.names], cohort.device)
         inputs = {"x": cohort.x(turn.rows), "targets": targets, "key": keys}
         steps = local_steps(cohort, turn, self.local_steps)
-        descend(cohort, self.objective, inputs, steps=steps, optimiser=self.optimiser, parts=(("head", "encoder"),))
+        descend(
+            cohort,
+            self.objective,
+            inputs,
+            steps=steps,
+            optimiser=self.optimiser,
+            parts=(("head", "encoder"),),
+            turn=turn.number,
+        )
 
     def objective(self, cohort: Cohort, inputs: Mapping[str, Tensor]) -> Tensor:
         """The task's own loss, each party on its own logits."""

@@ -47,7 +47,7 @@ from colonnade.methods.base import Heard, Received, Reply, State
 from colonnade.models.cohort import Cohort
 from colonnade.models.descend import descend
 from colonnade.models.heads import Head, apply_heads, dropout_keys
-from colonnade.models.optimise import SGD, AdamW, Optimiser
+from colonnade.models.optimise import SGD, AdamW, Optimiser, rate_of
 from colonnade.models.schema import Group, Schema
 from colonnade.models.stack import Mode
 from colonnade.privacy.events import LabelExposure
@@ -133,7 +133,8 @@ class VIMADMM(Settings):
         if joint:
             new = joint_solve(old, h, z - dual / self.rho, self.rho, self.beta, self.kappa)
         else:  # (update_W), one step
-            new = sgd_step(old, h, dual + self.rho * (total - z), self.head_lr, self.beta)
+            lr = self.head_lr * rate_of(self.optimiser, turn.number)
+            new = sgd_step(old, h, dual + self.rho * (total - z), lr, self.beta)
         state["dual"][turn.rows] = dual
         put_heads(state, new)
         gaps = residuals(total, z, dual)
@@ -156,7 +157,7 @@ class VIMADMM(Settings):
         inputs = {"x": cohort.x(turn.rows), "target": target, "key": dropout_keys(keys, cohort.device)}
         inputs |= {f"head.{k}": w for k, w in head.items()}
         steps = local_steps(cohort, turn, self.local_steps)
-        descend(cohort, self.objective, inputs, steps=steps, optimiser=self.optimiser)
+        descend(cohort, self.objective, inputs, steps=steps, optimiser=self.optimiser, turn=turn.number)
 
     def objective(self, cohort: Cohort, inputs: Mapping[str, Tensor]) -> Tensor:
         """(update_theta) with lambda and s_k folded into the target: rho/(2 d b) |f(x) W - u|^2."""

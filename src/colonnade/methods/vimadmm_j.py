@@ -110,13 +110,13 @@ class VIMADMMJ(Settings):
         }
         parts = (("head",), ("encoder",)) if self.alternate else (("head", "encoder"),)
         steps = local_steps(cohort, turn, self.local_steps)
-        descend(cohort, self.objective, inputs, steps=steps, optimiser=self.optimisers(), parts=parts)
+        descend(cohort, self.objective, inputs, steps=steps, optimiser=self.optimisers(), parts=parts, turn=turn.number)
 
     def optimisers(self) -> Mapping[str, Optimiser]:
         """Head and encoder share one rule, but the head may step without momentum."""
         head = self.optimiser
         if self.head_momentum is not None and isinstance(head, SGD):
-            head = SGD(lr=head.lr, momentum=self.head_momentum, weight_decay=head.weight_decay)
+            head = head.model_copy(update={"momentum": self.head_momentum})
         return {"head": head, "encoder": self.optimiser, "head+encoder": self.optimiser}
 
     def objective(self, cohort: Cohort, inputs: Mapping[str, Tensor]) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from colonnade.models.cohort import Cohort
 from colonnade.models.graphs import replay, worth_capturing
-from colonnade.models.optimise import Optimiser
+from colonnade.models.optimise import Optimiser, rate_of
 
 Objective = Callable[[Cohort, Mapping[str, Tensor]], Tensor]
 Parts = tuple[tuple[str, ...], ...]  # what each sub-step trains: (("head",), ("encoder",)) alternates
@@ -29,11 +29,13 @@ def descend(  # one signature for every method's local work
     steps: int | Sequence[int],
     optimiser: Optimiser | Mapping[str, Optimiser],
     parts: Parts = (("encoder",),),
+    turn: int = 0,
 ) -> None:
     """Take `steps` gradient steps (one number, or one per party) on `objective(cohort, inputs)`.
 
     `inputs` must hold every tensor that changes from round to round, because a captured step
-    sees nothing else. `inputs["draw"]` counts the steps, for keyed dropout. One optimiser serves all
+    sees nothing else. `inputs["draw"]` counts the steps, for keyed dropout; `inputs["rate"]` follows the
+    turn number where the optimiser's step size decays. One optimiser serves all
     parts, or each part has its own, by name.
     """
     counts = [steps] * len(cohort.names) if isinstance(steps, int) else list(steps)
@@ -47,7 +49,8 @@ def descend(  # one signature for every method's local work
         if "+".join(names) not in cohort.optimiser:
             cohort.optimiser["+".join(names)] = rule.open([p.detach() for p in cohort.trained(names)])
     everyone = min(counts) == max(counts)
-    inputs = {**inputs, "draw": torch.zeros((), dtype=torch.int64, device=cohort.device)}
+    rate = torch.tensor(rate_of(plan[0][1], turn), dtype=torch.float64, device=cohort.device)
+    inputs = {**inputs, "draw": torch.zeros((), dtype=torch.int64, device=cohort.device), "rate": rate}
 
     def step(values: Mapping[str, Tensor], active: Tensor | None) -> None:
         one_step(cohort, objective, values, plan, active)
@@ -75,7 +78,7 @@ def one_step(
         parameters = cohort.trained(names)
         gradients = list(torch.autograd.grad(objective(cohort, inputs), parameters))
         with torch.no_grad():
-            optimiser.step(parameters, gradients, cohort.optimiser["+".join(names)], active)
+            optimiser.step(parameters, gradients, cohort.optimiser["+".join(names)], active, inputs["rate"])
             if before is not None and active is not None:
                 for name, old in before.items():
                     buffers[name][~active] = old[~active]

@@ -17,6 +17,7 @@ from torch import Tensor
 from colonnade.config import Settings
 
 State = dict[str, Tensor]
+Rate = float | Tensor  # a tensor where a captured step must see it change
 
 
 class SGD(Settings):
@@ -26,29 +27,37 @@ class SGD(Settings):
     lr: float = Field(0.1, gt=0, description="step size")
     momentum: float = Field(0.9, ge=0, lt=1, description="momentum")
     weight_decay: float = Field(1e-4, ge=0, description="L2 penalty, 2 beta in the paper's terms")
+    halve_every: int = Field(0, ge=0, description="rounds in which the step size halves; 0: constant")
 
     def open(self, parameters: Sequence[Tensor]) -> State:
         """A velocity per parameter."""
         return {f"velocity.{i}": torch.zeros_like(p) for i, p in enumerate(parameters)}
 
-    def step(self, parameters: list[Tensor], gradients: list[Tensor], state: State, active: Tensor | None) -> None:
-        """One step in place; `active` (P,) says who takes it, None means everyone."""
+    def step(
+        self, parameters: list[Tensor], gradients: list[Tensor], state: State, active: Tensor | None, rate: Rate = 1.0
+    ) -> None:
+        """One step in place; `active` (P,) says who takes it, None means everyone; `rate` multiplies the step size."""
         velocity = [state[f"velocity.{i}"] for i in range(len(parameters))]
         if active is not None:
-            return self._masked(parameters, gradients, velocity, active)
+            return self._masked(parameters, gradients, velocity, active, rate)
         torch._foreach_mul_(velocity, self.momentum)
         torch._foreach_add_(velocity, gradients)
         if self.weight_decay:
             torch._foreach_add_(velocity, parameters, alpha=self.weight_decay)
-        torch._foreach_add_(parameters, velocity, alpha=-self.lr)
+        if self.halve_every:
+            torch._foreach_add_(parameters, [-self.lr * rate * v for v in velocity])
+        else:
+            torch._foreach_add_(parameters, velocity, alpha=-self.lr)
         return None
 
-    def _masked(self, parameters: list[Tensor], gradients: list[Tensor], velocity: list[Tensor], on: Tensor) -> None:
+    def _masked(
+        self, parameters: list[Tensor], gradients: list[Tensor], velocity: list[Tensor], on: Tensor, rate: Rate
+    ) -> None:
         for p, g, v in zip(parameters, gradients, velocity, strict=True):
             mask = _along(on, p)
             new = self.momentum * v + g + self.weight_decay * p
             v.copy_(torch.where(mask, new, v))
-            p.copy_(torch.where(mask, p - self.lr * new, p))
+            p.copy_(torch.where(mask, p - self.lr * rate * new, p))
 
 
 class AdamW(Settings):
@@ -60,6 +69,7 @@ class AdamW(Settings):
     beta2: float = Field(0.999, ge=0, lt=1, description="decay of the mean squared gradient")
     eps: float = Field(1e-8, gt=0, description="added to the root")
     weight_decay: float = Field(1e-2, ge=0, description="decoupled decay")
+    halve_every: int = Field(0, ge=0, description="rounds in which the step size halves; 0: constant")
 
     def open(self, parameters: Sequence[Tensor]) -> State:
         """Two moments per parameter and one step count per party."""
@@ -69,18 +79,20 @@ class AdamW(Settings):
         state["steps"] = torch.zeros(len(first), dtype=torch.float64, device=first.device)
         return state
 
-    def step(self, parameters: list[Tensor], gradients: list[Tensor], state: State, active: Tensor | None) -> None:
-        """One step in place; `active` (P,) says who takes it, None means everyone."""
+    def step(
+        self, parameters: list[Tensor], gradients: list[Tensor], state: State, active: Tensor | None, rate: Rate = 1.0
+    ) -> None:
+        """One step in place; `active` (P,) says who takes it, None means everyone; `rate` multiplies the step size."""
         steps = state["steps"]
         steps.add_(1.0 if active is None else active.to(steps.dtype))
         count = steps.clamp(min=1)
-        size, root = self.lr / (1 - self.beta1**count), (1 - self.beta2**count).sqrt()
+        size, root = self.lr * rate / (1 - self.beta1**count), (1 - self.beta2**count).sqrt()
         for i, (p, g) in enumerate(zip(parameters, gradients, strict=True)):
             m, v = state[f"mean.{i}"], state[f"square.{i}"]
             if active is None:
                 m.lerp_(g, 1 - self.beta1)
                 v.mul_(self.beta2).addcmul_(g, g, value=1 - self.beta2)
-                p.mul_(1 - self.lr * self.weight_decay)
+                p.mul_(1 - self.lr * self.weight_decay * rate)
                 p.sub_(_along(size, p).to(p.dtype) * m / (v.sqrt() / _along(root, p).to(p.dtype) + self.eps))
                 continue
             mask = _along(active, p)
@@ -88,10 +100,15 @@ class AdamW(Settings):
             move = _along(size, p).to(p.dtype) * new_m / (new_v.sqrt() / _along(root, p).to(p.dtype) + self.eps)
             m.copy_(torch.where(mask, new_m, m))
             v.copy_(torch.where(mask, new_v, v))
-            p.copy_(torch.where(mask, p * (1 - self.lr * self.weight_decay) - move, p))
+            p.copy_(torch.where(mask, p * (1 - self.lr * self.weight_decay * rate) - move, p))
 
 
 Optimiser = Annotated[SGD | AdamW, Field(discriminator="kind")]
+
+
+def rate_of(optimiser: Optimiser, turn: int) -> float:
+    """The factor on the step size in a turn: a function of its number only, so that a resumed run repeats it."""
+    return 0.5 ** (turn / optimiser.halve_every) if optimiser.halve_every else 1.0
 
 
 def _along(per_party: Tensor, like: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from colonnade.errors import Diverged, GateError
 from colonnade.privacy.events import Release, Unit
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.sealed import Released, Upload, seal, unwrap
-from colonnade.wire.codec import encode
+from colonnade.wire.codec import all_finite, encode
 from colonnade.wire.messages import COORDINATOR, Order, Purpose, order_arrays, order_header, prefixed
 
 
@@ -166,6 +166,6 @@ class CoordinatorGate:
 
 
 def _check_finite(values: Tensor, parties: Sequence[str]) -> None:
-    finite = torch.isfinite(values.flatten(1)).all(dim=1)  # (P,)
-    if not bool(finite.all()):
+    if not all_finite(values):
+        finite = torch.isfinite(values.flatten(1)).all(dim=1)  # (P,)
         raise Diverged(parties[int((~finite).nonzero()[0])], "upload")

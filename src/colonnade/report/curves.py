@@ -30,13 +30,15 @@ def pictures(groups: Sequence[Group]) -> list[Picture]:
         ("megabytes", Axis("training traffic, both directions (MB)", y), f"Validation {name} by megabytes moved."),
         ("seconds", Axis("seconds of training", y), f"Validation {name} by time."),
     )
+    bands = " Bands: from the lowest to the highest seed." if any(len(g.records) > 1 for g in groups) else ""
     shown = []
     for what, axis, caption in kinds:
         drawn = (_score_line(group, what, place, mark=len(groups) == 1) for place, group in enumerate(groups))
         lines = [line for line in drawn if line is not None]
         if lines:
             told = "; ".join(_told(line, first) for line in lines)
-            shown.append(Picture(chart(f"score-{what}", lines, axis), caption, f"{caption} {told}."))
+            svg = chart(f"score-{what}", lines, axis)
+            shown.append(Picture(svg, caption + bands, f"{caption} {told}."))
     return [*shown, *_residuals(groups)]
 
 

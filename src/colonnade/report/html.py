@@ -134,6 +134,7 @@ def _details(record: Record) -> dict[str, Any]:
         "traffic": tables.traffic_table(record),
         "classes": tables.classes_table(record),
         "confusion": tables.confusion_cells(record),
+        "class_names": tables.class_names(record),
         "pairs": tables.confused_pairs(record),
         "machine": tables.machine_table(record),
         "command": repeat.command(record),

@@ -32,7 +32,7 @@ def to_toml(sections: Mapping[str, Mapping[str, Any]]) -> str:
     """Sections of plain values as TOML that reads back to the same values."""
     parts = []
     for name, body in sections.items():
-        lines = [f"{_key(key)} = {_value(value)}" for key, value in body.items() if value is not None]
+        lines = [f"{_key(key)} = {toml_value(value)}" for key, value in body.items() if value is not None]
         if lines:
             parts.append("\n".join([f"[{_key(name)}]", *lines]))
     return "\n\n".join(parts) + "\n"
@@ -46,12 +46,13 @@ def _text(value: str) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # JSON's escapes are TOML's, but for DEL
 
 
-def _value(value: Any) -> str:
+def toml_value(value: Any) -> str:
+    """One plain value as TOML."""
     if isinstance(value, Mapping):
-        inner = ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items() if v is not None)
+        inner = ", ".join(f"{_key(k)} = {toml_value(v)}" for k, v in value.items() if v is not None)
         return f"{{ {inner} }}" if inner else "{}"
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(_value(item) for item in value) + "]"
+        return "[" + ", ".join(toml_value(item) for item in value) + "]"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):

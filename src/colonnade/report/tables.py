@@ -141,15 +141,21 @@ def classes_table(record: Record) -> Table | None:
     confusion = record["result"].get("confusion")
     if not confusion:
         return None
-    rows = []
+    rows, names = [], class_names(record)
     for true, counts in enumerate(confusion):
         wrong = [(n, predicted) for predicted, n in enumerate(counts) if predicted != true and n]
         often = max(wrong, default=None)
-        mistaken = f"{often[1]} ({words.count(often[0], 'time')})" if often else "never wrong"
+        mistaken = f"{names[often[1]]} ({words.count(often[0], 'time')})" if often else "never wrong"
         accuracy = f"{100 * counts[true] / sum(counts):.1f} %" if sum(counts) else "no rows"
-        rows.append((str(true), f"{sum(counts):,}", accuracy, mistaken))
-    columns = ("class", "test rows", "decided right", "most often mistaken for")
+        rows.append((names[true], f"{sum(counts):,}", accuracy, mistaken))
+    columns = ("class", "test rows", "decided right", "mistaken for")
     return Table("Accuracy per class", columns, tuple(rows), frozenset({0, 3}))
+
+
+def class_names(record: Record) -> list[str]:
+    """What the classes are called; their numbers where they have no names."""
+    named = record["about"].get("class_names")
+    return [str(name) for name in named or range(len(record["result"].get("confusion") or []))]
 
 
 @dataclass(frozen=True)
@@ -175,8 +181,10 @@ def confusion_cells(record: Record) -> list[list[Cell]]:
 def confused_pairs(record: Record) -> list[str]:
     """The most frequent mistakes, in words."""
     confusion = record["result"].get("confusion") or []
+    names = class_names(record)
     pairs = [(n, -t, -p) for t, row in enumerate(confusion) for p, n in enumerate(row) if t != p and n]
-    return [f"{-t} taken for {-p} ({words.count(n, 'time')})" for n, t, p in sorted(pairs, reverse=True)[:MOST_PAIRS]]
+    often = sorted(pairs, reverse=True)[:MOST_PAIRS]
+    return [f"{names[-t]} taken for {names[-p]} ({words.count(n, 'time')})" for n, t, p in often]
 
 
 def machine_table(record: Record) -> Table:

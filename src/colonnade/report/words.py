@@ -151,7 +151,7 @@ def noise_of(records: Sequence[Record]) -> str:
 def _mechanisms(record: Record) -> str:
     mechanisms = record.get("mechanisms")
     if mechanisms is None:  # written before records named them
-        return "ledger.jsonl names the mechanism of every release"
+        return "Its ledger.jsonl names the mechanism of every release"
     noised = sorted(set(mechanisms) - UNCHANGED)
     if not noised:
         return "Nothing was noised: every release left unchanged"

@@ -1,0 +1,168 @@
+"""`predict`: rows of the run's own data, new tables, and what it cannot know."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from colonnade.data.sets import load_set
+from colonnade.run import Run, read_record
+from tests.cli.conftest import SMALL, Call
+from tests.cli.test_bad_input import write_tables
+
+
+def read(path: str | Path) -> list[dict[str, str]]:
+    with Path(path).open() as file:
+        return list(csv.DictReader(file))
+
+
+def write(path: str, values: np.ndarray, ids: list[str] | None = None) -> None:
+    header = ([] if ids is None else ["who"]) + [f"c{k}" for k in range(values.shape[1])]
+    rows = [([] if ids is None else [ids[i]]) + [repr(float(v)) for v in row] for i, row in enumerate(values)]
+    Path(path).write_text("\n".join(",".join(line) for line in [header, *rows]) + "\n")
+
+
+def test_test_rows_score_what_the_record_says(cli: Call, finished: Path) -> None:
+    done = cli("predict", finished, "--rows", "test", "--proba", "--output", "test.csv", "--json")
+    assert done.code == 0, done.err
+    assert done.json["score"] == read_record(finished)["result"]["test_score"]
+    rows = read("test.csv")
+    assert done.json["rows"] == len(rows) == 359
+    assert list(rows[0]) == ["row", "prediction", *(f"proba_{k}" for k in range(10))]
+    federation = load_set("digits", parties=2)
+    assert [int(r["row"]) for r in rows] == federation.split.test.tolist()
+    for row in rows[:20]:
+        chances = [float(row[f"proba_{k}"]) for k in range(10)]
+        assert int(row["prediction"]) == int(np.argmax(chances))
+        assert sum(chances) == pytest.approx(1, abs=1e-4)
+    assert not Path("test.csv.part").exists()
+
+
+def test_csv_goes_to_stdout_and_words_to_stderr(cli: Call, finished: Path) -> None:
+    done = cli("predict", finished, "--rows", "validation")
+    assert done.out.splitlines()[0] == "row,prediction"
+    assert len(done.out.splitlines()) == 1 + 180
+    assert "180 rows, score 0." in done.err
+
+
+def test_json_without_a_file_has_the_predictions(cli: Call, finished: Path) -> None:
+    done = cli("predict", finished, "--rows", "test", "--json")
+    assert len(done.json["predictions"]) == 359
+    assert set(done.json["predictions"][0]) == {"row", "prediction"}
+
+
+def test_new_tables_of_model_inputs(cli: Call, finished: Path) -> None:
+    federation = load_set("digits", parties=2)
+    rows = federation.split.test[:7]
+    for party in federation.parties:
+        write(f"{party.name}.csv", party.columns[rows].flatten(1).double().numpy())
+    tables = ["--tables", "party_1=party_1.csv", "--tables", "party_2=party_2.csv"]
+    done = cli("predict", finished, *tables, "--output", "new.csv")
+    assert done.code == 0, done.err
+    wanted = Run.load(finished).predict({p.name: p.columns[rows] for p in federation.parties})
+    assert [int(r["prediction"]) for r in read("new.csv")] == wanted.tolist()
+    assert [r["row"] for r in read("new.csv")] == [str(k) for k in range(7)]
+
+
+def test_new_tables_are_joined_by_id_in_any_order(cli: Call, finished: Path) -> None:
+    federation = load_set("digits", parties=2)
+    rows = federation.split.test[:4]
+    one, two = (p.columns[rows].flatten(1).double().numpy() for p in federation.parties)
+    write("one.csv", one, ["007", "b", "c", "d"])
+    write("two.csv", two[::-1], ["d", "c", "b", "007"])
+    done = cli("predict", finished, "--tables", "party_1=one.csv", "--tables", "party_2=two.csv", "--id", "who")
+    wanted = Run.load(finished).predict({p.name: p.columns[rows] for p in federation.parties}).tolist()
+    lines = [line.split(",") for line in done.out.splitlines()[1:]]
+    assert lines == [[name, str(label)] for name, label in zip(["007", "b", "c", "d"], wanted, strict=True)]
+
+
+def test_tables_that_do_not_fit(cli: Call, finished: Path) -> None:
+    good, narrow = np.zeros((3, 32)), np.zeros((3, 31))
+    write("one.csv", good, ["a", "b", "c"])
+    write("two.csv", good[:2], ["a", "b"])
+    write("narrow.csv", narrow)
+    write("plain.csv", good)
+    write("short.csv", good[:2])
+    Path("words.csv").write_text("\n".join([",".join(f"c{k}" for k in range(32)), *[",".join(["x"] * 32)] * 3]) + "\n")
+    Path("nan.csv").write_text("\n".join([",".join(f"c{k}" for k in range(32)), *["," * 31] * 3]) + "\n")
+    both = {
+        ("plain.csv", "narrow.csv"): "31 columns of inputs; its model reads 32",
+        ("plain.csv", "short.csv"): "different numbers of rows",
+        ("plain.csv", "words.csv"): "not numeric",
+        ("plain.csv", "nan.csv"): "NaN",
+        ("plain.csv", "gone.csv"): "does not exist",
+    }
+    for (first, second), needle in both.items():
+        done = cli("predict", finished, "--tables", f"party_1={first}", "--tables", f"party_2={second}")
+        assert (done.code, done.out) == (2, ""), first
+        assert needle in done.err
+    done = cli("predict", finished, "--tables", "party_1=one.csv", "--tables", "party_2=two.csv", "--id", "who")
+    assert "for example 'c'" in done.err
+    done = cli("predict", finished, "--tables", "party_1=one.csv")
+    assert "one file for each of the parties party_1, party_2" in done.err
+    assert "wanted PARTY=FILE" in cli("predict", finished, "--tables", "one.csv").err
+    assert "say what to predict" in cli("predict", finished).err
+
+
+def test_a_run_from_tables_predicts_only_rows_of_the_same_tables(cli: Call) -> None:
+    write_tables()
+    assert cli("train", "tables.toml", "--out", "here").code == 0
+    done = cli("predict", "here", "--rows", "test", "--json")
+    assert done.json["score"] == read_record(Path("here"))["result"]["test_score"]
+    honest = cli("predict", "here", "--tables", "bank=bank.csv", "--tables", "telco=telco.csv")
+    assert honest.code == 2
+    assert "needs its preprocessing, which is not stored yet; use --rows" in honest.err
+
+
+def test_rows_keep_the_ids_of_their_owners(cli: Call) -> None:
+    write_tables()
+    for file in ("bank.csv", "telco.csv"):
+        lines = Path(file).read_text().splitlines()
+        Path(file).write_text("\n".join([lines[0], *(f"c{line}" for line in lines[1:])]) + "\n")
+    assert cli("train", "tables.toml", "--out", "here").code == 0
+    assert cli("predict", "here", "--rows", "test").out.splitlines()[1].startswith("c")
+
+
+def test_classes_keep_their_names(cli: Call) -> None:
+    write_tables()
+    lines = Path("telco.csv").read_text().splitlines()
+    named = [line[:-1] + ("stays" if line.endswith("0") else "leaves") for line in lines[1:]]
+    Path("telco.csv").write_text("\n".join([lines[0], *named]) + "\n")
+    assert cli("train", "tables.toml", "--out", "here").code == 0
+    assert cli("predict", "here", "--rows", "train", "--proba", "--output", "out.csv").code == 0
+    assert list(read("out.csv")[0]) == ["row", "prediction", "proba_leaves", "proba_stays"]
+    assert {row["prediction"] for row in read("out.csv")} <= {"leaves", "stays"}
+    cli("report", "here", "--out", "page.html")
+    assert '<th scope="row">leaves</th>' in Path("page.html").read_text()
+
+
+def test_tables_may_move_but_not_change(cli: Call, tmp_path: Path) -> None:
+    write_tables()
+    assert cli("train", "tables.toml", "--out", "here").code == 0
+    (tmp_path / "moved").mkdir()
+    for file in ("bank.csv", "telco.csv"):
+        Path(file).rename(tmp_path / "moved" / file)
+    assert cli("predict", "here", "--rows", "test").code == 2
+    assert cli("predict", "here", "--rows", "test", "--data-dir", "moved").code == 0
+    text = Path("moved/bank.csv").read_text()
+    Path("moved/bank.csv").write_text(text.replace("0.", "1.", 1))
+    changed = cli("predict", "here", "--rows", "test", "--data-dir", "moved")
+    assert changed.code == 2
+    assert "was trained on other data" in changed.err
+
+
+def test_an_output_that_cannot_be_written(cli: Call, finished: Path, tmp_path: Path) -> None:
+    done = cli("predict", finished, "--rows", "test", "--output", "no/such/folder/x.csv")
+    assert done.code == 2
+    assert "choose another --output" in done.err
+    assert not (tmp_path / "no").exists()
+
+
+def test_the_pooled_reference_predicts_too(cli: Call, tmp_path: Path) -> None:
+    (tmp_path / "pooled.toml").write_text(SMALL.replace('"vimadmm"', '"centralized"'))
+    assert cli("train", "pooled.toml", "--out", "here").code == 0
+    done = cli("predict", "here", "--rows", "test", "--json")
+    assert done.json["score"] == read_record(Path("here"))["result"]["test_score"]

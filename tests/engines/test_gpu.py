@@ -1,0 +1,122 @@
+"""The same on a GPU: engines agree, captured steps are the eager ones, runs repeat and resume to the last bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from colonnade.fit import Trainer, fit, resume
+from colonnade.models import descend
+from colonnade.models.encoders import ModelSettings
+from colonnade.models.graphs import Captured
+from colonnade.models.heads import HeadSettings
+from colonnade.models.optimise import SGD
+from tests.contracts.registry import NAMES, for_heads, make
+from tests.exchanges import TINY, assert_same_tensors, exchanges, open_trainer, party_tensors, record
+from tests.federations import images, mixed_encoder, normed_encoder, small
+from tests.mechanisms import Noise
+
+pytestmark = pytest.mark.gpu
+
+STEPS = 6  # enough for a step to be captured and replayed
+SCENARIOS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "participation and noise": {"schedule": {"batch": 20, "participation": 0.5}, "mechanism": Noise()},
+    "two architectures": {"encoders": mixed_encoder},
+    "head dropout": {"model": ModelSettings(hidden=6, embedding=4, head=HeadSettings(layers=2))},
+    "encoder dropout": {"model": ModelSettings(hidden=6, embedding=4, dropout=0.3)},
+    "batch norm and dropout": {"encoders": normed_encoder},
+}
+
+
+def options(scenario: str, **training: Any) -> dict[str, Any]:
+    return {"schedule": {"batch": 20}, "model": TINY, "device": "cuda", **SCENARIOS[scenario], **training}
+
+
+def on_cpu(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {k: v.cpu() for k, v in tensors.items()}
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("name", NAMES)
+def test_engines_and_devices_agree(name: str, scenario: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = options(scenario, rounds=20, evaluate_every=1, stopping={"drop": 1e9})
+    method = for_heads(name, chosen["model"].head, local_steps=STEPS)
+    reference = record(monkeypatch, small(), method, **{**chosen, "device": "cpu", "engine": "loop"})
+    for engine in ("loop", "stacked"):
+        run = record(monkeypatch, small(), method, engine=engine, **chosen)
+        for number, (one, other) in enumerate(zip(run.logits, reference.logits, strict=True), start=1):
+            torch.testing.assert_close(one.cpu(), other, rtol=0, atol=1e-9, msg=lambda m, n=number: f"round {n}: {m}")
+        assert run.run.traffic.to_json() == reference.run.traffic.to_json()
+
+
+@pytest.mark.parametrize("network", ["mlp", "cnn", "resnet18"])
+@pytest.mark.parametrize("name", ["vimadmm", "vimadmm_j"])
+def test_one_step_in_float32_agrees(name: str, network: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    method = make(name, local_steps=1, optimiser=SGD(lr=0.05))
+    after = []
+    for engine in ("loop", "stacked"):
+        model = ModelSettings(encoder=network, embedding=8, hidden=20)
+        trainer = open_trainer(
+            images(), method, model=model, engine=engine, device="cuda", dtype="float32", rounds=1, evaluate_every=1
+        )
+        after.append(on_cpu(trainer.train()._flat()))
+    assert_same_tensors(after[0], after[1], atol=1e-5 if network == "mlp" else 1e-3)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("name", NAMES)
+def test_captured_steps_are_the_eager_ones(name: str, scenario: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = options(scenario, rounds=6, evaluate_every=0)
+    method = for_heads(name, chosen["model"].head, local_steps=STEPS)
+
+    def finished(trainer: Trainer) -> dict[str, dict[str, torch.Tensor]]:
+        for _ in exchanges(trainer):
+            pass
+        return party_tensors(trainer)
+
+    captured = open_trainer(small(), method, **chosen)
+    replayed = finished(captured)
+    graphs = [g for side in captured.engine.parties() for g in side.cohort.graphs.values()]
+    assert any(isinstance(g, Captured) for g in graphs), "nothing was captured, so nothing is compared"
+    monkeypatch.setattr(descend, "worth_capturing", lambda *_: False)
+    eager = finished(open_trainer(small(), method, **chosen))
+    for party, tensors in eager.items():  # counters of dropout and BatchNorm among them
+        assert_same_tensors(replayed[party], tensors, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_same_seed_same_numbers(name: str) -> None:
+    one, other = (open_trainer(small(), make(name), rounds=4, device="cuda").train().fingerprint() for _ in range(2))
+    assert one == other
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_resumed_run_is_the_uninterrupted_one(name: str, tmp_path: Path) -> None:
+    left = [5]
+
+    def interrupt(progress: Any) -> None:
+        left[0] -= 1
+        if left[0] == 0:
+            raise KeyboardInterrupt
+
+    chosen = {"device": "cuda", "rounds": 8, "checkpoint_every": 3, "model": TINY, "schedule": {"batch": 20}}
+    method = make(name, local_steps=STEPS)
+    whole = fit(small(), method, out=tmp_path / "whole", **chosen)
+    with pytest.raises(KeyboardInterrupt):
+        fit(small(), method, out=tmp_path / "part", watch=interrupt, **chosen)
+    assert resume(tmp_path / "part", small()).fingerprint() == whole.fingerprint()
+
+
+def test_a_run_from_a_gpu_predicts_alike() -> None:
+    federation = small()
+    run = fit(federation, make("vimadmm"), device="cuda", rounds=4, evaluate_every=1, dtype="float64", model=TINY)
+    rows = federation.split.validation
+    logits = run.logits({p.name: p.columns[rows] for p in federation.parties})
+    assert logits.device.type == "cpu"
+    assert (logits.argmax(1) == federation.labels[rows]).double().mean() == run.result["validation_score"]

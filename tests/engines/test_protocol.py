@@ -1,0 +1,133 @@
+"""The round protocol: one round trip per round, the reply rides with the next order, failures name their party."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from colonnade.engines import coordinator
+from colonnade.errors import ConfigError, WireError
+from colonnade.fit import Progress, fit
+from colonnade.methods import VIMADMM, VIMADMMJ, Centralized, LocalOnly
+from colonnade.models.heads import HeadSettings
+from colonnade.wire.messages import Purpose
+from tests.exchanges import ENGINES, TINY, Exchange, exchanges, open_trainer, record, untimed
+from tests.federations import small
+
+
+def seen(rounds: int = 5, every: int = 2, **options: object) -> list[Exchange]:
+    options = {"evaluate_every": every, "schedule": {"batch": 20}, **options}
+    return list(exchanges(open_trainer(small(), VIMADMM(local_steps=1), rounds=rounds, **options)))  # type: ignore[arg-type]
+
+
+class TestOrders:
+    def test_one_round_trip_per_round_and_two_to_end(self) -> None:
+        orders = [e.order for e in seen(rounds=5)]
+        assert [o.number for o in orders] == [1, 2, 3, 4, 5, 6, 7]
+        assert [o.stop for o in orders] == [None] * 6 + ["all rounds done"]
+
+    def test_the_reply_rides_with_the_next_order(self) -> None:
+        replies = [set(e.down.common) for e in seen(rounds=3)]
+        assert replies == [set(), {"v"}, {"v"}, {"v"}, set()]
+        learners = [len(e.order.learners) for e in seen(rounds=3)]
+        assert learners == [0, 4, 4, 4, 0]
+
+    def test_evaluation_rides_along_and_comes_once_more_at_the_end(self) -> None:
+        purposes = [[a.purpose.value for a in e.order.asks] for e in seen(rounds=5, every=2)]
+        assert purposes == [["TRAIN"], ["TRAIN"], ["TRAIN", "EVALUATE"], ["TRAIN"], ["TRAIN", "EVALUATE"], ["EVALUATE"], []]
+
+    def test_no_evaluation_unless_wanted(self) -> None:
+        assert all(a.purpose is Purpose.TRAIN for e in seen(every=0) for a in e.order.asks)
+
+    def test_keep_follows_a_new_best(self) -> None:
+        trainer = open_trainer(small(), VIMADMM(local_steps=5), rounds=8, evaluate_every=1, schedule={"batch": 20})
+        keeps = [e.order.keep for e in exchanges(trainer)]
+        scores = [h["score"] for h in trainer.coordinator.history if "score" in h]
+        best = [n for n, s in enumerate(scores) if s > max([-1.0, *scores[:n]])]
+        assert [n for n, keep in enumerate(keeps) if keep] == [n + 2 for n in best]  # scored after order n + 2, index n + 1
+
+    def test_an_opening_reply_reaches_everybody_before_round_one(self) -> None:
+        first = next(exchanges(open_trainer(small(), LocalOnly())))
+        assert first.order.learners == tuple(f"party_{k}" for k in range(4))
+        assert set(first.down.common) == {"targets"}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_evaluation_in_pieces_is_the_same_evaluation(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = record(monkeypatch, small(), VIMADMMJ(local_steps=1), engine=engine, rounds=4, evaluate_every=1)
+    monkeypatch.setattr(coordinator, "EVALUATION_CHUNK", 7)
+    pieces = record(monkeypatch, small(), VIMADMMJ(local_steps=1), engine=engine, rounds=4, evaluate_every=1)
+    assert untimed(pieces.run.history) == untimed(whole.run.history)
+    assert pieces.run.fingerprint() == whole.run.fingerprint()
+    looks = [sum(r.purpose is Purpose.EVALUATE for r in run.ledger) for run in (whole.run, pieces.run)]
+    assert looks == [4 * (4 + 1), 4 * (4 * 3 + 1)]  # 18 validation rows: three pieces; the test rows in one
+
+
+class Fragile(nn.Module):
+    """Breaks on the short batch at the end of an epoch."""
+
+    def __init__(self, breaks: bool) -> None:
+        super().__init__()
+        self.linear, self.breaks = nn.Linear(5, 4), breaks
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training and self.breaks and len(x) == 14:
+            raise ValueError("a pipe burst")
+        return self.linear(x)
+
+
+class TestFailures:
+    def test_the_loop_names_the_party_and_the_exchange(self) -> None:
+        trainer = open_trainer(
+            small(), VIMADMM(), encoders=lambda p, s: Fragile(p == "party_2"), engine="loop", schedule={"batch": 20}
+        )
+        with pytest.raises(RuntimeError, match="party 'party_2' failed in exchange 3: a pipe burst"):
+            trainer.train()
+
+    def test_the_loop_refuses_a_message_under_another_name(self) -> None:
+        trainer = open_trainer(small(), VIMADMM(), engine="loop")
+        trainer.engine.parties()[0].cohort.names = ("party_1",)
+        with pytest.raises(WireError, match="'party_0' says it is from 'party_1'"):
+            trainer.train()
+
+    def test_impossible_settings_are_refused_before_training(self) -> None:
+        layered = TINY.model_copy(update={"head": HeadSettings(layers=2)})
+        with pytest.raises(ConfigError, match="linear heads only"):
+            fit(small(), VIMADMM(head_update="joint"), model=layered)
+        for method in (VIMADMM(damping=0.2), VIMADMMJ(damping=0.2)):
+            with pytest.raises(ConfigError, match="below 1/M"):
+                fit(small(), method)
+        with pytest.raises(ConfigError, match="not a device"):
+            fit(small(), VIMADMM(), device="abacus")
+        with pytest.raises(ConfigError, match="no encoder for party 'party_1'"):
+            fit(small(), VIMADMM(), encoders={"party_0": nn.Linear(5, 4)})
+        with pytest.raises(ConfigError, match="not both"):
+            fit(small(), VIMADMM(), training=open_trainer(small(), VIMADMM()).training, rounds=3)
+
+    @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+    def test_a_gpu_that_is_not_there(self) -> None:
+        with pytest.raises(ConfigError, match="no GPU"):
+            fit(small(), VIMADMM(), device="cuda")
+
+
+class TestFit:
+    def test_a_watcher_sees_every_round(self) -> None:
+        told: list[Progress] = []
+        run = fit(small(), VIMADMM(local_steps=1), rounds=4, evaluate_every=2, model=TINY, watch=told.append)
+        assert [p.round for p in told] == [1, 2, 3, 4, 4]  # and once more after the last evaluation
+        assert [p.score is None for p in told] == [True, True, False, False, False]
+        assert told[-1].best == run.result["validation_score"]
+        assert told[-1].bytes <= run.traffic.up + run.traffic.down
+        assert all(a.bytes < b.bytes for a, b in zip(told, told[1:], strict=False))
+
+    def test_own_modules_by_party_are_not_changed(self) -> None:
+        nets = {f"party_{k}": nn.Sequential(nn.Linear(5, 4), nn.Dropout(0.5)) for k in range(4)}
+        before = {k: v.clone() for k, v in nets["party_0"].state_dict().items()}
+        fit(small(), VIMADMM(local_steps=2), encoders=nets, rounds=2)
+        assert all(torch.equal(v, before[k]) for k, v in nets["party_0"].state_dict().items())
+
+    def test_centralized_holds_everything_in_one_place(self) -> None:
+        run = fit(small(), Centralized(), rounds=2, model=TINY)
+        assert list(run.models) == ["everyone"]
+        assert run.about["parties"] == [{"name": "everyone", "shape": [20]}]
