@@ -11,7 +11,11 @@ from colonnade.federation import Federation, RowSplit, Task
 
 
 def small(
-    widths: tuple[int, ...] = (5, 5, 5, 5), rows: int = 90, classes: int = 3, seed: int = 0, task: Task = Task.MULTICLASS
+    widths: tuple[int, ...] = (5, 5, 5, 5),
+    rows: int = 90,
+    classes: int = 3,
+    seed: int = 0,
+    task: Task = Task.MULTICLASS,
 ) -> Federation:
     """Gaussian columns; labels depend on all parties. 60 % of the rows train, 20 % validate, 20 % test."""
     rng = np.random.default_rng(seed)

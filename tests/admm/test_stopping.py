@@ -39,7 +39,7 @@ def test_early_rounds_may_wander() -> None:
 def test_patience_counts_evaluations_without_a_rise() -> None:
     _, seen = watched([0.5, 0.6, 0.6, 0.6, 0.6], patience=3)
     assert [reason is None for _, reason in seen] == [True, True, True, True, False]
-    assert "converged: no rise in 3 evaluations (best 0.6000, round 2)" == seen[-1][1]
+    assert seen[-1][1] == "converged: no rise in 3 evaluations (best 0.6000, round 2)"
 
 
 def test_patience_may_ask_for_more_than_a_hair() -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from colonnade.cli.screen import Bars
 from colonnade.fit import Progress, fit
 from colonnade.methods import make_method
 from colonnade.run import Run, read_record
+from colonnade.store import Store
 from tests.cli.conftest import Call
 from tests.federations import small
 
@@ -143,3 +145,30 @@ def test_a_real_interrupt_from_outside(config: Path, tmp_path: Path) -> None:
 def test_the_run_can_be_loaded_in_python(finished: Path) -> None:
     run = Run.load(finished)
     assert run.accuracy == json.loads((finished / "run.json").read_text())["result"]["test_score"]
+
+
+class LateInterrupt:
+    """A connection whose user presses Ctrl-C at the moment a commit is through."""
+
+    def __init__(self, db: Any) -> None:
+        self.db = db
+
+    def execute(self, statement: str, *values: Any) -> Any:
+        done = self.db.execute(statement, *values)
+        if statement == "commit":
+            raise KeyboardInterrupt
+        return done
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.db, name)
+
+
+def test_an_interrupt_just_after_a_commit_is_still_an_interrupt(tmp_path: Path) -> None:
+    store = Store(tmp_path / "run.db")
+    store._db = LateInterrupt(store._db)  # type: ignore[assignment]
+    with pytest.raises(KeyboardInterrupt):
+        store.commit({"number": 1}, {}, history=[], traffic=[], ledger=[])
+    found = store.snapshot()
+    assert found is not None
+    assert found.facts == {"number": 1}
+    store.close()

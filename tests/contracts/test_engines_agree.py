@@ -43,7 +43,7 @@ SCENARIOS: dict[str, dict[str, Any]] = {
 def opened(name: str, scenario: dict[str, Any], **training: Any) -> tuple[Federation, Method, dict[str, Any]]:
     options = {"schedule": {"batch": 20}, "model": TINY, **scenario, **training}
     federation = options.pop("federation", None) or small()
-    return federation, for_heads(name, options["model"].head, local_steps=3), options
+    return federation, for_heads(name, options["model"].head, local_steps=2), options
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -70,7 +70,9 @@ def events(ledger: Any) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_message_is_the_same_to_the_last_byte(name: str, scenario: str) -> None:
     """Uploads rounded to a grid hide the last bits in which a batched product differs; then all bytes agree."""
-    federation, method, options = opened(name, SCENARIOS[scenario], rounds=8, evaluate_every=2, mechanism=Rounding(2**-20))
+    federation, method, options = opened(
+        name, SCENARIOS[scenario], rounds=8, evaluate_every=2, mechanism=Rounding(2**-20)
+    )
     digests = []
     for engine in ("loop", "stacked"):
         trainer = open_trainer(federation, method, engine=engine, **options)
@@ -82,7 +84,12 @@ def test_every_message_is_the_same_to_the_last_byte(name: str, scenario: str) ->
 
 def own_cnn(party: str, shape: tuple[int, ...]) -> nn.Module:
     return nn.Sequential(
-        nn.Conv2d(shape[0], 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU(), nn.Flatten(), nn.Linear(6 * 64, 5), nn.ReLU()
+        nn.Conv2d(shape[0], 6, 3, padding=1),
+        nn.BatchNorm2d(6),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(6 * 64, 5),
+        nn.ReLU(),
     )
 
 

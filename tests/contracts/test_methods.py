@@ -57,7 +57,10 @@ class TestWhatItSaysOfItself:
 @pytest.mark.parametrize("name", NAMES)
 class TestSettings:
     def test_they_survive_json(self, name: str) -> None:
-        for method in [make(name), *(variant for field in METHODS[name].model_fields for variant in changed(name, field))]:
+        for method in [
+            make(name),
+            *(variant for field in METHODS[name].model_fields for variant in changed(name, field)),
+        ]:
             plain = json.loads(json.dumps(method.model_dump()))
             assert make_method(name, plain) == method
 
@@ -109,7 +112,9 @@ def is_self(node: ast.AST) -> bool:
 
 def is_choice(field: FieldInfo, value: Any) -> bool:
     """Whether a field selects what others mean: a switch, one of some words, an optimiser."""
-    return isinstance(value, (bool, BaseModel)) or (bool(words := get_args(field.annotation)) and isinstance(words[0], str))
+    return isinstance(value, (bool, BaseModel)) or (
+        bool(words := get_args(field.annotation)) and isinstance(words[0], str)
+    )
 
 
 def changed(name: str, field: str) -> list[Any]:
@@ -142,7 +147,7 @@ def weights(method: Any) -> str:
 class TestLearning:
     def test_the_trivial_federation_is_solved(self, name: str, engine: str) -> None:
         """With default settings, in seconds: what each party knows is half of the label."""
-        run = fit(trivial(), make(name), engine=engine, rounds=40)
+        run = fit(trivial(), make(name), engine=engine, rounds=20)
         assert run.accuracy == 1.0
         assert run.result["validation_score"] == 1.0
 

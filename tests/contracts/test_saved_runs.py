@@ -35,7 +35,9 @@ class TestPrediction:
         self, name: str, engine: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         federation, method = small(), make(name, local_steps=2)
-        recorded = record(monkeypatch, federation, method, engine=engine, rounds=6, evaluate_every=1, encoders=normed_encoder)
+        recorded = record(
+            monkeypatch, federation, method, engine=engine, rounds=6, evaluate_every=1, encoders=normed_encoder
+        )
         run = recorded.run
         test = run.logits(columns(federation, method, federation.split.test))
         torch.testing.assert_close(test, recorded.logits[-1], rtol=0, atol=1e-12)
@@ -62,13 +64,13 @@ class TestPrediction:
 @pytest.mark.parametrize("scenario", ["plain", "participation and noise", "head dropout", "batch norm and dropout"])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_resumed_run_is_the_uninterrupted_one(name: str, scenario: str, tmp_path: Path) -> None:
-    """Interrupted before, at and after a checkpoint by an exception, which loses what was not committed."""
+    """Interrupted before and after the first checkpoint by an exception, which loses what was not committed."""
     options = {**OPTIONS, "schedule": {"batch": 20}, **SCENARIOS[scenario]}
     extra = {k: options[k] for k in ("mechanism", "encoders") if k in options}
     method = for_heads(name, options["model"].head, local_steps=2)
     federation = small()
     whole = fit(federation, method, out=tmp_path / "whole", **options)
-    for stop in (2, 3, 6, 7):
+    for stop in (2, 4):
         folder = tmp_path / str(stop)
         with pytest.raises(KeyboardInterrupt):
             fit(federation, method, out=folder, watch=interrupt(stop), **options)

@@ -24,7 +24,10 @@ def test_accuracy_is_sklearns() -> None:
 
 @pytest.mark.parametrize(("task", "width"), [(Task.BINARY, 1), (Task.MULTILABEL, 4)])
 def test_accuracy_per_label(task: Task, width: int) -> None:
-    logits, truth = torch.from_numpy(RNG.normal(size=(200, width))), torch.from_numpy(RNG.integers(2, size=(200, width)))
+    logits, truth = (
+        torch.from_numpy(RNG.normal(size=(200, width))),
+        torch.from_numpy(RNG.integers(2, size=(200, width))),
+    )
     expected = np.mean([accuracy_score(truth[:, k], logits[:, k] > 0) for k in range(width)])
     assert score(task, logits, truth.double()) == pytest.approx(expected)
 

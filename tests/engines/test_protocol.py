@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -35,7 +37,15 @@ class TestOrders:
 
     def test_evaluation_rides_along_and_comes_once_more_at_the_end(self) -> None:
         purposes = [[a.purpose.value for a in e.order.asks] for e in seen(rounds=5, every=2)]
-        assert purposes == [["TRAIN"], ["TRAIN"], ["TRAIN", "EVALUATE"], ["TRAIN"], ["TRAIN", "EVALUATE"], ["EVALUATE"], []]
+        assert purposes == [
+            ["TRAIN"],
+            ["TRAIN"],
+            ["TRAIN", "EVALUATE"],
+            ["TRAIN"],
+            ["TRAIN", "EVALUATE"],
+            ["EVALUATE"],
+            [],
+        ]
 
     def test_no_evaluation_unless_wanted(self) -> None:
         assert all(a.purpose is Purpose.TRAIN for e in seen(every=0) for a in e.order.asks)
@@ -45,7 +55,9 @@ class TestOrders:
         keeps = [e.order.keep for e in exchanges(trainer)]
         scores = [h["score"] for h in trainer.coordinator.history if "score" in h]
         best = [n for n, s in enumerate(scores) if s > max([-1.0, *scores[:n]])]
-        assert [n for n, keep in enumerate(keeps) if keep] == [n + 2 for n in best]  # scored after order n + 2, index n + 1
+        assert [n for n, keep in enumerate(keeps) if keep] == [
+            n + 2 for n in best
+        ]  # scored after order n + 2, index n + 1
 
     def test_an_opening_reply_reaches_everybody_before_round_one(self) -> None:
         first = next(exchanges(open_trainer(small(), LocalOnly())))
@@ -119,7 +131,7 @@ class TestFit:
         assert [p.score is None for p in told] == [True, True, False, False, False]
         assert told[-1].best == run.result["validation_score"]
         assert told[-1].bytes <= run.traffic.up + run.traffic.down
-        assert all(a.bytes < b.bytes for a, b in zip(told, told[1:], strict=False))
+        assert all(a.bytes < b.bytes for a, b in pairwise(told))
 
     def test_own_modules_by_party_are_not_changed(self) -> None:
         nets = {f"party_{k}": nn.Sequential(nn.Linear(5, 4), nn.Dropout(0.5)) for k in range(4)}

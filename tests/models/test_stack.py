@@ -33,7 +33,9 @@ def modules(make: Any, count: int = P) -> list[nn.Module]:
 
 
 def mlp() -> nn.Module:
-    return nn.Sequential(nn.Flatten(), nn.Linear(8, 5), nn.ReLU(), nn.Linear(5, 4, bias=False), nn.Tanh(), nn.Identity())
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(8, 5), nn.ReLU(), nn.Linear(5, 4, bias=False), nn.Tanh(), nn.Identity()
+    )
 
 
 def normed() -> nn.Module:

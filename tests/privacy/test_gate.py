@@ -188,7 +188,9 @@ class TestWholeRuns:
         assert rows
         assert not any(row in payloads for row in rows)
 
-    def test_the_search_for_clean_rows_finds_them(self, name: str, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_search_for_clean_rows_finds_them(
+        self, name: str, engine: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         clean = listen(monkeypatch, make(name))
         trainer = open_trainer(small(), make(name, local_steps=1), engine=engine, rounds=4, evaluate_every=2)
         payloads = b"".join(p for exchange in exchanges(trainer) for p in exchange.payloads)

@@ -61,7 +61,11 @@ class TestLedger:
 
 
 def commit(store: Store, number: int, **parts: Any) -> None:
-    added: dict[str, Any] = {"history": [{"round": number}], "traffic": [{"number": number}], "ledger": [release(number)]}
+    added: dict[str, Any] = {
+        "history": [{"round": number}],
+        "traffic": [{"number": number}],
+        "ledger": [release(number)],
+    }
     store.commit({"number": number}, {"x": torch.full((2,), float(number))}, **{**added, **parts})
 
 

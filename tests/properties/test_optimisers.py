@@ -15,7 +15,10 @@ SHAPES = [(PARTIES, 4, 2), (PARTIES, 5), (PARTIES, 1, 1, 3)]
 
 turns = st.lists(st.lists(st.booleans(), min_size=PARTIES, max_size=PARTIES), min_size=1, max_size=12)
 sgds = st.builds(
-    SGD, lr=st.floats(1e-3, 0.5), momentum=st.sampled_from([0.0, 0.5, 0.9]), weight_decay=st.sampled_from([0.0, 1e-3, 0.1])
+    SGD,
+    lr=st.floats(1e-3, 0.5),
+    momentum=st.sampled_from([0.0, 0.5, 0.9]),
+    weight_decay=st.sampled_from([0.0, 1e-3, 0.1]),
 )
 adams = st.builds(
     AdamW,

@@ -65,8 +65,12 @@ def test_silent_parties_may_be_left_out_of_learning() -> None:
     assert s.turn(3).learners == s.turn(3).speakers
 
 
-@pytest.mark.parametrize(("speaks", "participation", "remembered"), [(True, 0.5, True), (True, 1, False), (False, 0.5, False)])
-def test_uploads_are_remembered_where_somebody_may_be_silent(speaks: bool, participation: float, remembered: bool) -> None:
+@pytest.mark.parametrize(
+    ("speaks", "participation", "remembered"), [(True, 0.5, True), (True, 1, False), (False, 0.5, False)]
+)
+def test_uploads_are_remembered_where_somebody_may_be_silent(
+    speaks: bool, participation: float, remembered: bool
+) -> None:
     assert schedule(speaks=speaks, participation=participation).someone_may_be_silent is remembered
 
 

@@ -47,7 +47,9 @@ def reference_of(trainer: Trainer, s: Settings, mechanism: Mechanism | None, joi
         return held[party][f"parameter.{name}"].numpy()
 
     encoders = [
-        Encoder(weights(p, "1.weight").T.copy(), weights(p, "1.bias"), weights(p, "3.weight").T.copy(), weights(p, "3.bias"))
+        Encoder(
+            weights(p, "1.weight").T.copy(), weights(p, "1.bias"), weights(p, "3.weight").T.copy(), weights(p, "3.bias")
+        )
         for p in FEDERATION.names
     ]
     if joined:
@@ -66,7 +68,9 @@ def reference_of(trainer: Trainer, s: Settings, mechanism: Mechanism | None, joi
     )
 
 
-def furthest(s: Settings, *, noise: float, rounding: bool, share: float, joined: bool, engine: str = "stacked") -> float:
+def furthest(
+    s: Settings, *, noise: float, rounding: bool, share: float, joined: bool, engine: str = "stacked"
+) -> float:
     """The largest difference between ours and the reference, over all weights, heads and duals of all rounds."""
     mechanism_ = mechanism(noise, rounding)
     trainer = open_trainer(

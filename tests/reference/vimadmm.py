@@ -64,7 +64,7 @@ class Momentum:
     def step(self, weights: Sequence[Array], gradients: Sequence[Array]) -> None:
         for w, g in zip(weights, gradients, strict=True):
             v = self.velocity[id(w)] = self.momentum * self.velocity.get(id(w), 0) + g + self.decay * w
-            w -= self.lr * v
+            np.subtract(w, self.lr * v, out=w)
 
 
 @dataclass
@@ -159,7 +159,7 @@ class Reference:
             self.local[k].step(net.weights, net.gradients(x, kept, slope @ self.heads[k].T))
 
     def _slope(self, logits: Array, dual: Array, residual: Array, own: Array) -> Array:
-        """Of lambda.o + rho/2 |s_k - o|^2 in o; with damping d the target moves to own + d (target - own), weight 1/d."""
+        """Of lambda.o + rho/2 |s_k - o|^2 in o; damping d moves the target to own + d (target - own), weight 1/d."""
         s = self.settings
         if s.damping == 1:
             return dual + s.rho * (logits - residual)

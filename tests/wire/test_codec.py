@@ -71,6 +71,11 @@ def test_equal_messages_are_equal_bytes() -> None:
 MESSAGE = encode({"run": "r", "number": 3}, {"h": torch.arange(6.0).view(2, 3), "rows": torch.tensor([1, 2])})
 
 
+def entry(**lies: Any) -> dict[str, Any]:
+    """One line of a table of contents: a single float32 number."""
+    return {"dtype": "F32", "shape": [1], "data_offsets": [0, 4], **lies}
+
+
 class TestRefusals:
     @pytest.mark.parametrize("version", [0, 2, "1", None, 1.5])
     def test_another_version(self, version: Any) -> None:
@@ -121,17 +126,17 @@ class TestRefusals:
     @pytest.mark.parametrize(
         "header",
         [
-            {"v": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}},
-            {"v": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}},
-            {"v": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]}},
-            {"v": {"dtype": "F32", "shape": [2**62, 2**62], "data_offsets": [0, 4]}},
-            {"v": {"dtype": "F999", "shape": [1], "data_offsets": [0, 4]}},
+            {"v": entry(shape=[2])},
+            {"v": entry(data_offsets=[4, 8])},
+            {"v": entry(shape=[-1])},
+            {"v": entry(shape=[2**62, 2**62])},
+            {"v": entry(dtype="F999")},
             {"v": {"dtype": "F32", "shape": [1]}},
             {"v": 3},
-            {"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}, "b": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}},
+            {"a": entry(), "b": entry()},
         ],
         ids=["length", "gap", "negative", "overflow", "dtype", "no offsets", "no entry", "overlap"],
-    )  # fmt: skip
+    )
     def test_lying_headers(self, header: dict[str, Any]) -> None:
         told = {"__metadata__": {"colonnade": json.dumps({"version": VERSION})}, **header}
         body = json.dumps(told).encode()
@@ -194,7 +199,9 @@ def test_a_spliced_message_does_no_harm(start: int, end: int, piece: bytes) -> N
         st.fixed_dictionaries(
             {},
             optional={
-                "dtype": st.sampled_from(["F32", "F64", "BF16", "BOOL", "I64", "U8", "F8_E4M3", "F4", "C64", "", None, 3]),
+                "dtype": st.sampled_from(
+                    ["F32", "F64", "BF16", "BOOL", "I64", "U8", "F8_E4M3", "F4", "C64", "", None, 3]
+                ),
                 "shape": st.lists(st.integers(-2, 5) | st.text(max_size=2), max_size=3) | st.none(),
                 "data_offsets": st.lists(st.integers(-2, 20), max_size=3) | st.none(),
                 "colonnade": st.sampled_from(['{"version": 1}', "{}", "", "null"]) | st.integers(),

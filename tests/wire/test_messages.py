@@ -22,7 +22,10 @@ from tests.federations import small
 EVERYONE = ("bank", "telco", "shop")
 some = st.lists(st.sampled_from(EVERYONE), unique=True).map(tuple)
 asks = st.builds(
-    Ask, st.sampled_from(Purpose), some, st.lists(st.integers(0, 2**31 - 1), max_size=6).map(lambda r: torch.tensor(r).long())
+    Ask,
+    st.sampled_from(Purpose),
+    some,
+    st.lists(st.integers(0, 2**31 - 1), max_size=6).map(lambda r: torch.tensor(r).long()),
 )
 orders = st.builds(
     Order,
@@ -96,7 +99,9 @@ class TestTraffic:
             down += sum(len(r.payload) for r in e.down.own.values())
             for ask, releases in zip(e.order.asks, e.answers.releases, strict=True):
                 size = sum(len(r.payload) for r in releases)
-                up, evaluation_up = (up + size, evaluation_up) if ask.purpose is Purpose.TRAIN else (up, evaluation_up + size)
+                up, evaluation_up = (
+                    (up + size, evaluation_up) if ask.purpose is Purpose.TRAIN else (up, evaluation_up + size)
+                )
         traffic = trainer.coordinator.traffic
         assert traffic.up == up
         assert traffic.down == down + parties * common
@@ -126,7 +131,9 @@ class TestTraffic:
         assert traffic.to_json(2) == traffic.to_json()[2:]
 
     def test_a_silent_party_sends_nothing(self) -> None:
-        trainer = open_trainer(small(), VIMADMM(), rounds=4, evaluate_every=0, schedule={"batch": 20, "participation": 0.5})
+        trainer = open_trainer(
+            small(), VIMADMM(), rounds=4, evaluate_every=0, schedule={"batch": 20, "participation": 0.5}
+        )
         for _ in exchanges(trainer):
             pass
         for n in range(1, 5):

@@ -29,13 +29,14 @@ def prox_cross_entropy(total: Tensor, dual: Tensor, targets: Tensor, rho: float)
     Plain Newton from z = total cycles for small rho (most rows at rho 0.05 with logits of
     scale 5), so Armijo backtracking is part of the algorithm, not a precaution.
     """
-    q, lam, y = total.double(), dual.double(), targets.double()
-    z = q.clone()
-    scale = 1 + rho * q.abs().amax(dim=1) + lam.abs().amax(dim=1)  # (B,)
-    value, p = _objective(z, q, lam, y, rho)
+    q, c = total.double(), targets.double() + dual.double()  # y and lambda enter only through their sum
+    rest = 1 - c.sum(1)  # zero while the duals of a row sum to zero
+    scale = TOLERANCE * (1 + rho * q.abs().amax(dim=1) + c.abs().amax(dim=1))  # (B,)
+    z = q
+    value, p = _objective(z, q, c, rest, rho)
     for _ in range(MAX_NEWTON):
-        g = p - y - lam + rho * (z - q)  # gradient
-        open_rows = g.abs().amax(dim=1) > TOLERANCE * scale
+        g = p - c + rho * (z - q)  # gradient
+        open_rows = g.abs().amax(dim=1) > scale
         if not bool(open_rows.any()):
             break
         d = p + rho  # the Hessian is diag(d) - p p'
@@ -43,29 +44,33 @@ def prox_cross_entropy(total: Tensor, dual: Tensor, targets: Tensor, rho: float)
         # Sherman-Morrison; 1 - p'(p/d) = rho sum(p/d), written so that nothing cancels.
         step = g_d + p_d * ((p * g_d).sum(1, keepdim=True) / (rho * p_d.sum(1, keepdim=True)))
         step = torch.where(open_rows.unsqueeze(1), step, 0.0)
-        z, value, p = _backtrack(z, step, (g * step).sum(1), value, q, lam, y, rho)
+        z, value, p = _backtrack(z, step, (g * step).sum(1), value, q, c, rest, rho)
     return z.to(total.dtype)
 
 
-def _objective(z: Tensor, q: Tensor, lam: Tensor, y: Tensor, rho: float) -> tuple[Tensor, Tensor]:
-    """Value per row and softmax(z). The shift by max(z) keeps logits of 1000 finite."""
+def _objective(z: Tensor, q: Tensor, c: Tensor, rest: Tensor, rho: float) -> tuple[Tensor, Tensor]:
+    """log-sum-exp(z) - c.z + rho/2 |z - q|^2 per row, and softmax(z).
+
+    Shifted by top = max(z): log-sum-exp(z) - c.z = log-sum-exp(z - top) - c.(z - top) + (1 - sum c) top.
+    Logits of 1000 stay finite, and large terms do not cancel.
+    """
     top = z.amax(dim=1, keepdim=True)
-    e = (z - top).exp()
+    shifted = z - top
+    e = shifted.exp()
     total = e.sum(1, keepdim=True)
-    # sum(y) = 1, so log-sum-exp(z) - y.z = log-sum-exp(z - top) - y.(z - top): smaller numbers, less rounding
-    loss = total.squeeze(1).log() + ((1 - y.sum(1)) * top.squeeze(1)) - (y * (z - top)).sum(1)
-    return loss - (lam * z).sum(1) + rho / 2 * (z - q).square().sum(1), e / total
+    loss = total.log().squeeze(1) + rest * top.squeeze(1) - (c * shifted).sum(1)
+    return loss + rho / 2 * (z - q).square().sum(1), e / total
 
 
 def _backtrack(  # the line search needs the whole problem
-    z: Tensor, step: Tensor, slope: Tensor, value: Tensor, q: Tensor, lam: Tensor, y: Tensor, rho: float
+    z: Tensor, step: Tensor, slope: Tensor, value: Tensor, q: Tensor, c: Tensor, rest: Tensor, rho: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Halve the step of each row until Armijo's condition holds; slack for rounding of the value and its terms."""
     size = torch.ones_like(slope)
-    slack = 1e-13 * (1 + value.abs() + (lam * z).abs().sum(1))  # the terms may cancel, their rounding does not
+    slack = 1e-13 * (1 + value.abs() + (c * z).abs().sum(1))  # the terms may cancel, their rounding does not
     for _ in range(MAX_HALVINGS):
         trial = z - size.unsqueeze(1) * step
-        new, p = _objective(trial, q, lam, y, rho)
+        new, p = _objective(trial, q, c, rest, rho)
         bad = new > value - ARMIJO * size * slope + slack
         if not bool(bad.any()):
             break

@@ -7,8 +7,11 @@ so in the ledger. Noise and clipping are further mechanisms, not another path.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Protocol
 
 import torch
@@ -20,6 +23,8 @@ from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.sealed import Released, Upload, seal, unwrap
 from colonnade.wire.codec import all_finite, encode
 from colonnade.wire.messages import COORDINATOR, Order, Purpose, order_arrays, order_header, prefixed
+
+WORTH_THREADS = 2**20  # bytes of one release from which threads pay
 
 
 class Mechanism(Protocol):
@@ -98,15 +103,15 @@ class Gate:
             if value is not clean[name]:  # rounding may overflow
                 _check_finite(value, parties)
         host = {name: value.detach().cpu() for name, value in values.items()}
-        payloads = []
-        for index, party in enumerate(parties):
-            header = {"run": self.run, "number": number, "kind": purpose.value, "sender": party}
-            payloads.append(encode(header, {name: value[index] for name, value in host.items()}))
-        sealed = []
-        for party, payload in zip(parties, payloads, strict=True):
-            released = seal(party, purpose.value, number, payload)
+
+        def message(index: int) -> Released:
+            header = {"run": self.run, "number": number, "kind": purpose.value, "sender": parties[index]}
+            payload = encode(header, {name: value[index] for name, value in host.items()})
+            return seal(parties[index], purpose.value, number, payload)
+
+        sealed = _side_by_side(message, len(parties), sum(value.nbytes for value in host.values()))
+        for released in sealed:
             self.ledger.record(self._event(released, purpose, rows))
-            sealed.append(released)
         return Spoken(tuple(parties), tuple(sealed), values)
 
     def _event(self, released: Released, purpose: Purpose, rows: int) -> Release:
@@ -163,6 +168,18 @@ class CoordinatorGate:
             Release(COORDINATOR, to, Unit.LABEL, mechanism, Purpose.TRAIN, number, rows, released.digest)
         )
         return released
+
+
+def _side_by_side(message: Callable[[int], Released], count: int, size: int) -> list[Released]:
+    """Messages of a cohort: in threads where there is much to hash (hashing lets other threads run), in order."""
+    if count == 1 or size < WORTH_THREADS:
+        return [message(index) for index in range(count)]
+    return list(_threads().map(message, range(count)))
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max_workers=min(16, os.cpu_count() or 1), thread_name_prefix="gate")
 
 
 def _check_finite(values: Tensor, parties: Sequence[str]) -> None:

@@ -102,7 +102,7 @@ def _finish(axes: Axes, axis: Axis) -> None:
     axes.tick_params(length=0)
     axes.margins(x=0.02)
     if axis.whole:
-        axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, steps=[1, 2, 5, 10]))
     if axis.log:
         axes.set_yscale("log")
         axes.minorticks_off()

@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load, save
+from safetensors.numpy import save
+from safetensors.torch import load
 from torch import Tensor
 
 from colonnade.errors import WireError
@@ -27,10 +28,10 @@ ALLOWED = (torch.float16, torch.float32, torch.float64, torch.uint8, torch.int32
 
 def encode(header: Mapping[str, Any], arrays: Mapping[str, Tensor]) -> bytes:
     """One message as bytes; refuses dtypes that may not travel and non-finite numbers."""
-    ready: dict[str, Tensor] = {}
+    ready = {}
     for name, array in arrays.items():
         _check(name, array)
-        ready[name] = array.detach().cpu().contiguous()
+        ready[name] = array.detach().cpu().contiguous().numpy()  # the same bytes as torch's writer, in less time
     metadata = {"colonnade": json.dumps({"version": VERSION, **header}, separators=(",", ":"))}
     return save(ready, metadata)
 
