@@ -77,6 +77,13 @@ def local_steps(cohort: Cohort, turn: Turn, default: int) -> int | list[int]:
     return [special.get(name, default) for name in cohort.names]
 
 
+def smoothed(targets: Tensor, smoothing: float, task: Task) -> Tensor:
+    """Class targets with a little weight on every class, a regulariser; other tasks keep theirs."""
+    if not smoothing or task is not Task.MULTICLASS:
+        return targets
+    return (1 - smoothing) * targets + smoothing / targets.shape[1]
+
+
 def agreement(total: Tensor, targets: Tensor) -> Tensor:
     """Share of the turn's rows already classified right: free, since these uploads were made anyway."""
     if targets.shape[1] == 1:

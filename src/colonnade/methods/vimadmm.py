@@ -40,6 +40,7 @@ from colonnade.methods._steps import (
     local_steps,
     published,
     put_heads,
+    smoothed,
     squared_gap,
     sum_logits,
 )
@@ -91,6 +92,7 @@ class VIMADMM(Settings):
         le=1,
         description="share of the residual a party removes; 1: paper; unset: 1, or 1/sqrt(M) with sgd heads",
     )
+    smoothing: float = Field(0.0, ge=0, lt=1, description="label smoothing: weight spread evenly over all classes")
 
     @classmethod
     def paper(cls, dataset: str = "mnist") -> VIMADMM:
@@ -125,7 +127,7 @@ class VIMADMM(Settings):
         h = [group["h"] for group in heard.groups]  # (P, B, d_f) per group
         old = get_heads(state)
         total = sum_logits([apply_heads(w, e) for w, e in zip(old, h, strict=True)])  # yhat (B, K)
-        y = labels.targets(turn.rows, total)
+        y = smoothed(labels.targets(turn.rows, total), self.smoothing, labels.task)
         last = state["dual"][turn.rows]
         z = update_z(total, last, y, self.rho, labels.task)  # (update_z)
         dual = update_dual(last, total, z, self.rho)  # (update_lambda)

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from colonnade.admm.step import residuals, update_dual, update_z
 from colonnade.config import Settings
-from colonnade.methods._steps import agreement, check_damping, local_steps, published, squared_gap
+from colonnade.methods._steps import agreement, check_damping, local_steps, published, smoothed, squared_gap
 from colonnade.methods.base import Heard, Received, Reply, State
 from colonnade.models.cohort import Cohort
 from colonnade.models.descend import descend
@@ -64,6 +64,7 @@ class VIMADMMJ(Settings):
     damping: float | None = Field(
         None, gt=0, le=1, description="share of the residual each party removes; 1: paper; unset: 1/sqrt(M)"
     )
+    smoothing: float = Field(0.0, ge=0, lt=1, description="label smoothing: weight spread evenly over all classes")
 
     @classmethod
     def paper(cls, dataset: str = "mnist") -> VIMADMMJ:
@@ -92,7 +93,7 @@ class VIMADMMJ(Settings):
     def coordinate(self, state: State, turn: Turn, heard: Heard, labels: Labels) -> Reply:
         """Steps (2) to (4)."""
         total, last = heard.total("o"), state["dual"][turn.rows]  # yhat (B, K)
-        y = labels.targets(turn.rows, total)
+        y = smoothed(labels.targets(turn.rows, total), self.smoothing, labels.task)
         z = update_z(total, last, y, self.rho, labels.task)  # (update_z_wosplit)
         dual = update_dual(last, total, z, self.rho)  # (update_lambda_wosplit)
         state["dual"][turn.rows] = dual
