@@ -80,6 +80,9 @@ def estimate(job: Job, federation: Federation) -> Estimate:
         if order.stop is not None:
             break
         coordinator.hear(order, parties.answer(order))
+    if len(federation.split.test):
+        order, _ = coordinator.test_order(federation.split.test)
+        coordinator.count_up(order, parties.answer(order))
     name, batch = trainer.federation.name, coordinator.schedule.batch
     return Estimate(job.method.name, name, training.rounds, batch, coordinator.traffic)
 

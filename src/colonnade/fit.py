@@ -30,7 +30,7 @@ from colonnade.privacy.ledger import Ledger
 from colonnade.run import DTYPES, STORE, Run, Training
 from colonnade.schedule import Schedule
 from colonnade.store import Store
-from colonnade.wire.messages import Ask, Order, Purpose
+from colonnade.wire.messages import Order
 from colonnade.wire.traffic import Traffic
 
 
@@ -240,10 +240,12 @@ class Trainer:
 
     def _test(self, state: dict[str, Tensor]) -> dict[str, Any]:
         c, rows = self.coordinator, self.federation.split.test
-        order = Order(c.number + 1, (Ask(Purpose.EVALUATE, c.schema.parties, rows),))
-        answers = self.engine.exchange(order, c.gate.release(order, {}, ()))
+        order, down = c.test_order(rows)
+        answers = self.engine.exchange(order, down)
+        c.count_up(order, answers)
         with torch.no_grad():
-            logits = outputs(c.method, state, Heard(tuple(said.values for said in answers.said[0])))
+            heard = [Heard(tuple(part.values for part in said)) for said in answers.said]
+            logits = torch.cat([outputs(c.method, state, h) for h in heard])
         truth = c.truth[rows.to(c.truth.device)]
         tested: dict[str, Any] = {"test_score": score(c.schema.task, logits, truth)}
         if c.schema.task is Task.MULTICLASS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -105,11 +105,13 @@ class Run:
         workshop = open_workshop(federation, model, self.encoders, self.training.seed, dtype, device)
         ways: list[Way] = ["each"] * len(workshop.schema.groups)  # prediction is one pass: nothing to time
         engine = Stacked.open(workshop, self.method, self.ledger, self.id, False, None, ways)
-        groups = []
+        before, groups = len(self.ledger), []
         for side in engine.sides:
             side.load_models(self.models)
             scaled = side.cohort.scale_columns(side.cohort.columns)
             groups.append(side.predict(scaled, self.result["rounds"] + 1).values)
+        if self.path is not None:  # a prediction is a release: the saved ledger goes on
+            _append(self.path / LEDGER, self.ledger.since(before))
         with torch.no_grad():
             state = {k: v.to(device) for k, v in self.state.items()}
             return outputs(self.method, state, Heard(tuple(groups))).cpu()
@@ -248,6 +250,13 @@ def _replace(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     beside.replace(path)
+
+
+def _append(path: Path, releases: Iterable[Release]) -> None:
+    with path.open("ab") as file:
+        file.write("".join(json.dumps(release.to_json()) + "\n" for release in releases).encode())
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _check_shapes(federation: Federation, about: Mapping[str, Any]) -> None:

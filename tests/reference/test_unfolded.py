@@ -23,7 +23,7 @@ FEDERATION = small(rows=60)
 PARTIES = len(FEDERATION.parties)
 LOCAL = SGD(lr=0.05, momentum=0.9, weight_decay=0.01)
 MODEL = ModelSettings(hidden=6, embedding=4, scale_columns="never")
-ROUNDS = 9
+ROUNDS = 7
 
 
 def mechanism(noise: float, rounding: bool) -> Mechanism | None:

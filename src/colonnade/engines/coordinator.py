@@ -82,7 +82,14 @@ class CoordinatorSide:
         order = Order(number, asks, () if stop else self.learners, self.steps, self.keep, stop)
         reply = Reply() if stop else self.reply
         down = self.gate.release(order, reply.common, reply.own)
-        self._count_down(order, down)
+        self.count_down(order, down)
+        return order, down
+
+    def test_order(self, rows: Tensor) -> tuple[Order, Down]:
+        """After the last order: a look at the test rows, and nothing else."""
+        order = Order(self.number + 1, self._looks(rows))
+        down = self.gate.release(order, {}, ())
+        self.count_down(order, down)
         return order, down
 
     def _asks(self, number: int) -> tuple[Ask, ...]:
@@ -93,13 +100,19 @@ class CoordinatorSide:
             asks.append(Ask(Purpose.TRAIN, turn.speakers, turn.rows))
         every = self.plan.evaluate_every
         if every and len(self.validation) and (last or (number > 1 and (number - 1) % every == 0)):
-            pieces = chunked(self.validation, EVALUATION_CHUNK)
-            asks += [Ask(Purpose.EVALUATE, self.schema.parties, rows) for rows in pieces]
+            asks += self._looks(self.validation)
         return tuple(asks)
 
-    def _count_down(self, order: Order, down: Down) -> None:
+    def _looks(self, rows: Tensor) -> tuple[Ask, ...]:
+        """Everybody is asked about these rows, in pieces that fit a message."""
+        return tuple(Ask(Purpose.EVALUATE, self.schema.parties, part) for part in chunked(rows, EVALUATION_CHUNK))
+
+    def count_down(self, order: Order, down: Down) -> None:
+        """Add the messages of an order to the traffic."""
         record = self.traffic.open(order.number)
         looking = sum(4 * len(a.rows) for a in order.asks if a.purpose is Purpose.EVALUATE)
+        if not order.learners and order.stop is None and all(a.purpose is Purpose.EVALUATE for a in order.asks):
+            looking = len(down.everyone.payload)  # the look at the test rows: nothing of it is training
         record.down += len(down.everyone.payload) - looking
         record.evaluation_down += looking * len(self.schema.parties)
         record.multicast_down += len(down.everyone.payload) - looking
@@ -112,7 +125,7 @@ class CoordinatorSide:
 
     def hear(self, order: Order, answers: Answers) -> None:
         """Take the answers to an order: evaluate first, then coordinate."""
-        self._count_up(order, answers)
+        self.count_up(order, answers)
         self.keep = False
         record: dict[str, Any] = {"round": order.number - 1}
         looks = [i for i, ask in enumerate(order.asks) if ask.purpose is Purpose.EVALUATE]
@@ -142,7 +155,8 @@ class CoordinatorSide:
                 board.remember(part.places, rows, part.values)
         return Heard(tuple(board.recall(rows) for board in self.boards))
 
-    def _count_up(self, order: Order, answers: Answers) -> None:
+    def count_up(self, order: Order, answers: Answers) -> None:
+        """Add the answers to an order to the traffic."""
         record = self.traffic.open(order.number)
         place = {party: i for i, party in enumerate(self.schema.parties)}
         for ask, releases in zip(order.asks, answers.releases, strict=True):
