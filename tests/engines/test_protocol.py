@@ -59,6 +59,14 @@ class TestOrders:
             n + 2 for n in best
         ]  # scored after order n + 2, index n + 1
 
+    def test_the_best_state_is_a_copy(self) -> None:
+        trainer = open_trainer(small(), LocalOnly(), rounds=3, evaluate_every=1)
+        for _ in exchanges(trainer):
+            pass
+        state, best = trainer.coordinator.state, trainer.coordinator.best_state
+        assert best.keys() == state.keys()
+        assert all(best[name] is not state[name] for name in best)
+
     def test_an_opening_reply_reaches_everybody_before_round_one(self) -> None:
         first = next(exchanges(open_trainer(small(), LocalOnly())))
         assert first.order.learners == tuple(f"party_{k}" for k in range(4))
@@ -73,7 +81,7 @@ def test_evaluation_in_pieces_is_the_same_evaluation(engine: str, monkeypatch: p
     assert untimed(pieces.run.history) == untimed(whole.run.history)
     assert pieces.run.fingerprint() == whole.run.fingerprint()
     looks = [sum(r.purpose is Purpose.EVALUATE for r in run.ledger) for run in (whole.run, pieces.run)]
-    assert looks == [4 * (4 + 1), 4 * (4 * 3 + 1)]  # 18 validation rows: three pieces; the test rows in one
+    assert looks == [4 * (4 + 1), 4 * (4 * 3 + 3)]  # 18 validation rows: three pieces; so are the test rows
 
 
 class Fragile(nn.Module):

@@ -164,7 +164,7 @@ class TestCoordinator:
 
     def test_a_broken_reply_is_not_released(self) -> None:
         g = self.make()
-        with pytest.raises(WireError, match="NaN"):
+        with pytest.raises(GateError, match="NaN"):
             g.release(Order(3), {"v": torch.tensor([float("nan")])}, ())
         assert len(g.ledger) == 0
 

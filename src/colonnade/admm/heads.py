@@ -23,6 +23,11 @@ def sgd_step(heads: Sequence[Head], embeddings: Sequence[Tensor], pull: Tensor, 
     batch = len(pull)
     new: list[Head] = []
     for head, h in zip(heads, embeddings, strict=True):
+        if set(head) == {"weight.0"}:  # linear: the gradient is h' pull
+            w = head["weight.0"]
+            gradient = torch.matmul(h.mT, pull) / batch
+            new.append({"weight.0": w - lr * (gradient + 2 * beta * w)})
+            continue
         leaves = {name: value.detach().requires_grad_() for name, value in head.items()}
         with torch.enable_grad():
             loss = (apply_heads(leaves, h) * pull).sum() / batch

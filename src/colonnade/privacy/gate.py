@@ -8,7 +8,7 @@ so in the ledger. Noise and clipping are further mechanisms, not another path.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
@@ -104,12 +104,12 @@ class Gate:
                 _check_finite(value, parties)
         host = {name: value.detach().cpu() for name, value in values.items()}
 
-        def message(index: int) -> Released:
-            header = {"run": self.run, "number": number, "kind": purpose.value, "sender": parties[index]}
-            payload = encode(header, {name: value[index] for name, value in host.items()})
-            return seal(parties[index], purpose.value, number, payload)
-
-        sealed = _side_by_side(message, len(parties), sum(value.nbytes for value in host.values()))
+        payloads = []
+        for index, party in enumerate(parties):
+            header = {"run": self.run, "number": number, "kind": purpose.value, "sender": party}
+            mine = {name: value[index] for name, value in host.items()}
+            payloads.append(encode(header, mine, known_finite=True))
+        sealed = _seal_all(parties, purpose.value, number, payloads)
         for released in sealed:
             self.ledger.record(self._event(released, purpose, rows))
         return Spoken(tuple(parties), tuple(sealed), values)
@@ -145,6 +145,9 @@ class CoordinatorGate:
 
     def release(self, order: Order, common: Mapping[str, Tensor], own: tuple[Mapping[str, Tensor], ...]) -> Down:
         """Seal the common message and one message for each party that has a part of its own."""
+        for name, value in [*common.items(), *(item for part in own for item in part.items())]:
+            if value.is_floating_point() and not all_finite(value):
+                raise GateError(f"reply {name!r} holds NaN or infinite values; nothing was released")
         head = {"run": self.run, "kind": "ALL", "sender": COORDINATOR, **order_header(order, self.everyone)}
         arrays = order_arrays(order) | prefixed("common", common)
         message = self._seal("ALL", "*", order.number, head, arrays, bool(common))
@@ -160,7 +163,7 @@ class CoordinatorGate:
     def _seal(
         self, kind: str, to: str, number: int, head: dict[str, Any], arrays: Mapping[str, Tensor], labels: bool
     ) -> Released:
-        released = seal(COORDINATOR, kind, number, encode(head, arrays))
+        released = seal(COORDINATOR, kind, number, encode(head, arrays, known_finite=True))
         rows = max((len(a) for n, a in arrays.items() if n.startswith("common.") and a.dim() > 0), default=0)
         # "empty": row numbers and instructions only, nothing computed from a label.
         mechanism = "none" if labels else "empty"
@@ -170,11 +173,14 @@ class CoordinatorGate:
         return released
 
 
-def _side_by_side(message: Callable[[int], Released], count: int, size: int) -> list[Released]:
-    """Messages of a cohort: in threads where there is much to hash (hashing lets other threads run), in order."""
-    if count == 1 or size < WORTH_THREADS:
-        return [message(index) for index in range(count)]
-    return list(_threads().map(message, range(count)))
+def _seal_all(parties: Sequence[str], kind: str, number: int, payloads: Sequence[bytes]) -> list[Released]:
+    """Seal in order; in threads where there is much to hash, since hashing lets other threads run."""
+
+    def one(party: str, payload: bytes) -> Released:
+        return seal(party, kind, number, payload)
+
+    in_threads = len(payloads) > 1 and sum(len(payload) for payload in payloads) >= WORTH_THREADS
+    return list((_threads().map if in_threads else map)(one, parties, payloads))
 
 
 @cache
