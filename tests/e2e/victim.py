@@ -25,7 +25,7 @@ from tests.mechanisms import Noise
 
 PAUSE = 0.02  # seconds per round: slow enough to be hit while it trains
 FEDERATION = load_set("digits", parties=4)  # here, so that a forked process need not read it again
-TRAINING = {"rounds": 30, "evaluate_every": 2, "checkpoint_every": 3, "seed": 4, "stopping": {"drop": 1.0}}
+TRAINING = {"rounds": 24, "evaluate_every": 2, "checkpoint_every": 3, "seed": 4, "stopping": {"drop": 1.0}}
 SCHEDULES = {"vimadmm": {"batch": 200, "participation": 0.5}}
 MODEL = ModelSettings(hidden=10, embedding=6)
 

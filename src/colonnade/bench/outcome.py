@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import math
 import platform
 import subprocess
@@ -126,11 +127,14 @@ def _read(path: str) -> str:
 
 
 def commit(root: Path = CHECKOUT) -> str:
-    """The commit of the checkout, "-dirty" if sources or benchmarks differ from it, "unknown" outside git."""
+    """The commit of the checkout, "-dirty" if sources or benchmarks differ from it.
+
+    Outside git, what COLONNADE_COMMIT says (for a copy on a machine without git), else "unknown".
+    """
     top = _git(root, "rev-parse", "--show-toplevel")
     head = _git(root, "rev-parse", "--verify", "HEAD")
     if not head or not top or Path(top).resolve() != root.resolve():  # an installed package inside another checkout
-        return "unknown"
+        return os.environ.get("COLONNADE_COMMIT", "unknown")
     changed = _git(root, "status", "--porcelain", "--", "src", "benchmarks", ":!benchmarks/results")
     return head + ("-dirty" if changed else "")
 

@@ -52,7 +52,7 @@ def run_speed(bench: Bench, options: Options, say: Say) -> Results:
 def compare_rounds(
     settings: SpeedSettings, federation: Federation, trainer: Trainer, device: torch.device, say: Say
 ) -> tuple[Results, list[Problem]]:
-    """A whole round, ours and the paper's way; of the latter the fastest kind. And the z-problems it met."""
+    """A whole round, ours and the paper's way: as published, and in its kindest form. And the z-problems it met."""
     shape, ours = settings.mnist, one_round(trainer)
     processes = torch.get_num_threads()
 
@@ -75,18 +75,18 @@ def compare_rounds(
     say("rounds: the paper's way as published, with a new pool each round")
     as_published = medians({"published": published}, settings.published_rounds, device, 1)["published"]
     way.close()
-    baseline = min(plain["plain"], workers, as_published)
+    kindest = min(plain["plain"], workers, as_published)
     return {
         "ms_per_round": 1e3 * plain["ours"],
-        "baseline_ms_per_round": 1e3 * baseline,
-        "round_ratio": baseline / plain["ours"],
-        "published_ms_per_round": 1e3 * as_published,
-        "published_round_ratio": as_published / plain["ours"],
+        "baseline_ms_per_round": 1e3 * as_published,
+        "round_ratio": as_published / plain["ours"],
+        "kindest_baseline_ms_per_round": 1e3 * kindest,
+        "kindest_round_ratio": kindest / plain["ours"],
     }, problems
 
 
 def compare_zsteps(settings: SpeedSettings, problems: list[Problem], device: torch.device, say: Say) -> Results:
-    """The same z-problems, one per row of a batch: batched Newton, and L-BFGS-B in a pool that is already there."""
+    """The same z-problems, one per row of a batch: batched Newton, and L-BFGS-B in a pool, opened for it or kept."""
     say("z-steps")
     rho = problems[0][4]
     dual, total, targets = (_stacked(problems, at, device) for at in (2, 3, 1))
@@ -98,14 +98,23 @@ def compare_zsteps(settings: SpeedSettings, problems: list[Problem], device: tor
         for _ in range(ZSTEPS_AT_ONCE):
             once()
 
-    with open_pool(torch.get_num_threads()) as pool:
+    processes = torch.get_num_threads()
+    with open_pool(processes) as pool:
         taken = medians({"ours": ours, "theirs": lambda: solve_rows(problems, pool)}, settings.zsteps, device)
         gap = np.abs(once().double().cpu().numpy() - solve_rows(problems, pool)).max()
+
+    def published() -> None:
+        with open_pool(processes, more_threads=True) as fresh:
+            solve_rows(problems, fresh)
+
+    as_published = medians({"published": published}, settings.published_rounds, device, 1)["published"]
     own = taken["ours"] / ZSTEPS_AT_ONCE
     return {
-        "zstep_ratio": taken["theirs"] / own,
+        "zstep_ratio": as_published / own,
         "zstep_ms": 1e3 * own,
-        "baseline_zstep_ms": 1e3 * taken["theirs"],
+        "baseline_zstep_ms": 1e3 * as_published,
+        "kindest_zstep_ratio": taken["theirs"] / own,
+        "kindest_baseline_zstep_ms": 1e3 * taken["theirs"],
         "zstep_gap": float(gap),
     }
 
