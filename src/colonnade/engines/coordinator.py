@@ -138,7 +138,7 @@ class CoordinatorSide:
                     self._coordinate(order.number, self._heard(ask, said))
                 except Diverged as error:
                     self.give_up(order.number, error)
-                record |= {k: float(v) for k, v in self.reply.notes.items()}
+                record |= _as_numbers(self.reply.notes)
         self.number = order.number
         if len(record) > 1:
             self.history.append(record)
@@ -243,3 +243,10 @@ class CoordinatorSide:
         self.learners = tuple(facts["learners"])
         self.steps = tuple((str(p), int(n)) for p, n in facts["steps"])
         self.watch.load(facts["watch"])
+
+
+def _as_numbers(notes: Mapping[str, Tensor]) -> dict[str, float]:
+    """Notes as plain numbers, fetched from the device together: each fetch waits for all work on it."""
+    if not notes:
+        return {}
+    return dict(zip(notes, torch.stack([note.double() for note in notes.values()]).tolist(), strict=True))
