@@ -21,7 +21,7 @@ from colonnade.federation import Federation
 from colonnade.fit import Trainer
 from colonnade.job import Job
 from colonnade.methods.base import Heard, Method, Reply, State
-from colonnade.models.schema import Schema
+from colonnade.models.schema import Group, Schema
 from colonnade.privacy.gate import Gate
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.ledger import Ledger
@@ -99,6 +99,9 @@ class _Rehearsed:
         if rows not in self._replies:
             self._replies[rows] = self._method.coordinate(dict(state), turn, heard, labels)
         return self._replies[rows]
+
+    def says(self, schema: Schema, group: Group) -> Mapping[str, int]:
+        return self._method.says(schema, group)
 
     def predict(self, state: State, heard: Heard) -> Tensor:
         said = next(iter(heard.groups[0].values()))  # (P, B, ...)

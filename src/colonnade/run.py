@@ -30,6 +30,7 @@ from colonnade.models.stack import Way
 from colonnade.privacy.events import Release
 from colonnade.privacy.ledger import Ledger
 from colonnade.schedule import ScheduleSettings
+from colonnade.wire.messages import Purpose
 from colonnade.wire.traffic import Traffic
 
 FORMAT = 1
@@ -105,11 +106,13 @@ class Run:
         workshop = open_workshop(federation, model, self.encoders, self.training.seed, dtype, device)
         ways: list[Way] = ["each"] * len(workshop.schema.groups)  # prediction is one pass: nothing to time
         engine = Stacked.open(workshop, self.method, self.ledger, self.id, False, None, ways)
+        earlier = sum(release.purpose is Purpose.PREDICT for release in self.ledger) // len(self.models)
+        number = self.result["rounds"] + 3 + earlier  # after the last orders; every prediction has its own
         before, groups = len(self.ledger), []
         for side in engine.sides:
             side.load_models(self.models)
             scaled = side.cohort.scale_columns(side.cohort.columns)
-            groups.append(side.predict(scaled, self.result["rounds"] + 1).values)
+            groups.append(side.predict(scaled, number).values)
         if self.path is not None:  # a prediction is a release: the saved ledger goes on
             _append(self.path / LEDGER, self.ledger.since(before))
         with torch.no_grad():

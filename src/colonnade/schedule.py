@@ -50,8 +50,12 @@ class Schedule:
 
     @property
     def rounds_per_epoch(self) -> int:
-        """Rounds that visit every training row once; the last one may be short."""
-        return -(-len(self.train) // self.batch)
+        """Rounds that visit every training row once.
+
+        The last one may be short, but a single left-over row joins the round before: batch statistics need two.
+        """
+        whole, left = divmod(len(self.train), self.batch)
+        return whole + (left > 1)
 
     @property
     def batch(self) -> int:
@@ -67,7 +71,8 @@ class Schedule:
         """Turn `number`, counted from 1."""
         epoch, place = divmod(number - 1, self.rounds_per_epoch)
         order = self._order(epoch if self.settings.shuffle == "epoch" else 0)
-        rows = order[place * self.batch : (place + 1) * self.batch]
+        last = place == self.rounds_per_epoch - 1
+        rows = order[place * self.batch : None if last else (place + 1) * self.batch]
         speakers = self._speakers(number)
         learners = self.parties if self.settings.silent_learn or not self.speaks else speakers
         return Turn(number, rows, speakers, learners)

@@ -28,7 +28,8 @@ from colonnade.schedule import Schedule, Turn, chunked
 from colonnade.wire.messages import COORDINATOR, Ask, Order, Purpose
 from colonnade.wire.traffic import Traffic
 
-EVALUATION_CHUNK = 65536  # rows per evaluation message
+EVALUATION_CHUNK = 65536  # rows per evaluation message,
+EVALUATION_BYTES = 24 * 2**20  # and what they may take in one answer, well below the limit of a message
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,10 @@ class CoordinatorSide:
 
     def _looks(self, rows: Tensor) -> tuple[Ask, ...]:
         """Everybody is asked about these rows, in pieces that fit a message."""
-        return tuple(Ask(Purpose.EVALUATE, self.schema.parties, part) for part in chunked(rows, EVALUATION_CHUNK))
+        s = self.schema
+        width = max(sum(self.method.says(s, group).values()) for group in s.groups)
+        fitting = min(EVALUATION_CHUNK, max(1, EVALUATION_BYTES // (width * s.dtype.itemsize)))
+        return tuple(Ask(Purpose.EVALUATE, s.parties, part) for part in chunked(rows, fitting))
 
     def count_down(self, order: Order, down: Down) -> None:
         """Add the messages of an order to the traffic."""

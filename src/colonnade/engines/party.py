@@ -41,7 +41,7 @@ class PartySide:
         if order.stop is not None:
             return []
         self._learn(order, reply)
-        return [self._speak(ask, order.number) for ask in order.asks]
+        return [self._speak(ask, order.number, part) for part, ask in enumerate(order.asks)]
 
     def keep(self, order: Order) -> None:
         """Keep the model that spoke last time, if the order says it is the best; before learning, and once."""
@@ -68,7 +68,7 @@ class PartySide:
         """What was last sent about the turn's rows; zero where nothing ever was."""
         return self.said if self.memory is None else self.memory.recall(turn.rows)
 
-    def _speak(self, ask: Ask, number: int) -> Spoken:
+    def _speak(self, ask: Ask, number: int, part: int) -> Spoken:
         names = self.cohort.names
         wanted = set(ask.speakers)
         places = [i for i, name in enumerate(names) if name in wanted]
@@ -82,7 +82,7 @@ class PartySide:
         cohort = self.cohort if whole else self.cohort.pick(places)
         with torch.no_grad():
             upload = self.method.speak(cohort, cohort.x(rows), training)
-        spoken = self.gate.release(upload, [names[i] for i in places], number, ask.purpose, len(rows))
+        spoken = self.gate.release(upload, [names[i] for i in places], number, ask.purpose, len(rows), part)
         if training:
             self._remember(places, rows, spoken.values)
         return spoken

@@ -76,7 +76,7 @@ def one_step(
     for names, optimiser in plan:
         before = None if active is None else {k: v.clone() for k, v in buffers.items()}
         parameters = cohort.trained(names)
-        gradients = list(torch.autograd.grad(objective(cohort, inputs), parameters))
+        gradients = list(torch.autograd.grad(objective(cohort, inputs), parameters, materialize_grads=True))
         with torch.no_grad():
             optimiser.step(parameters, gradients, cohort.optimiser["+".join(names)], active, inputs["rate"])
             if before is not None and active is not None:

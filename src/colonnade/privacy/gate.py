@@ -91,14 +91,17 @@ class Gate:
     agreed: Mapping[str, int]
     mechanism: Mechanism = field(default_factory=Unchanged)
 
-    def release(self, upload: Upload, parties: Sequence[str], number: int, purpose: Purpose, rows: int) -> Spoken:
+    def release(
+        self, upload: Upload, parties: Sequence[str], number: int, purpose: Purpose, rows: int, part: int = 0
+    ) -> Spoken:
         """Release an upload of a cohort: protect, encode, record and seal, one message per party.
 
-        Whatever may be refused is refused before the first event is written.
+        Whatever may be refused is refused before the first event is written. `part` tells apart the pieces of one
+        exchange, so that a mechanism never draws the same noise for two of them.
         """
         clean = unwrap(upload)
         self._check(clean, parties, rows)
-        values = {n: self.mechanism(v, parties, number, f"{purpose.value}.{n}") for n, v in clean.items()}
+        values = {n: self.mechanism(v, parties, number, f"{purpose.value}.{part}.{n}") for n, v in clean.items()}
         for name, value in values.items():
             if value is not clean[name]:  # rounding may overflow
                 _check_finite(value, parties)

@@ -36,7 +36,10 @@ def encode(header: Mapping[str, Any], arrays: Mapping[str, Tensor], *, known_fin
         _check(name, array, known_finite)
         ready[name] = array.detach().cpu().contiguous().numpy()  # the same bytes as torch's writer, in less time
     metadata = {"colonnade": json.dumps({"version": VERSION, **header}, separators=(",", ":"))}
-    return save(ready, metadata)
+    payload = save(ready, metadata)
+    if len(payload) > LIMIT:
+        raise WireError(f"a message of {len(payload):,} bytes is over the limit of {LIMIT:,}; use a smaller batch")
+    return payload
 
 
 def decode(payload: bytes, limit: int = LIMIT) -> tuple[dict[str, Any], dict[str, Tensor]]:
