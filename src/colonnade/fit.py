@@ -54,7 +54,7 @@ def fit(  # noqa: PLR0913 - the front door: everything a user may want to say ab
     method: Method,
     *,
     training: Training | None = None,
-    model: ModelSettings | None = None,
+    model: ModelSettings | Mapping[str, Any] | None = None,
     encoders: Encoders = None,
     mechanism: Mechanism | None = None,
     out: str | Path | None = None,
@@ -71,7 +71,7 @@ def fit(  # noqa: PLR0913 - the front door: everything a user may want to say ab
     if training is not None and settings:
         raise ConfigError("give either training=Training(...) or its settings as keywords, not both")
     training = training if training is not None else build(Training, settings, "training")
-    model = model if model is not None else ModelSettings()
+    model = model if isinstance(model, ModelSettings) else build(ModelSettings, model or {}, "model")
     folder = _free_folder(Path(out)) if out is not None else None
     trainer = Trainer.open(federation, method, training, model, encoders, mechanism)
     trainer.config = config

@@ -6,9 +6,10 @@ torch.optim.SGD; the z-step row by row with SciPy's L-BFGS-B in a pool of proces
 the two sides. Where the program wastes time for no reason, this does not: rows are ready-made float
 tensors (the program turns each into an image, back, and normalises it, every round), one-hot labels are
 made at once, and the graph of the first forward pass is not kept. Some choices are open, and the benchmark
-reports the published ones and, beside them, the fastest: a pool per round, as published, or one for all rounds; loaders with workers, as published,
-or without; and the linear algebra below SciPy with threads of its own in every process of the pool, as it
-comes, or without: as it comes, the threads of all processes fight for the cores and it is several times slower.
+reports the published ones and, beside them, the fastest: a pool per round, as published, or one for all
+rounds; loaders with workers, as published, or without; and the linear algebra below SciPy with threads of its
+own in every process of the pool, as it comes, or without: as it comes, the threads of all processes fight for
+the cores and it is several times slower.
 """
 
 from __future__ import annotations

@@ -131,8 +131,8 @@ def gate_shares(settings: SpeedSettings, trainer: Trainer, device: torch.device,
     def timed(gate: Any, key: str) -> None:
         release = gate.release
 
-        def watched(*args: Any) -> Any:
-            out, taken = _result_and_seconds(lambda: release(*args), device)
+        def watched(*args: Any, **options: Any) -> Any:
+            out, taken = _result_and_seconds(lambda: release(*args, **options), device)
             inside[key] += taken
             return out
 
