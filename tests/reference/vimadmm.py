@@ -111,7 +111,7 @@ class Reference:
     def release(self, value: Array, k: int, number: int, what: str) -> Array:
         if self.mechanism is None:
             return value
-        return self.mechanism(torch.from_numpy(value)[None], [self.names[k]], number, f"TRAIN.{what}")[0].numpy()
+        return self.mechanism(torch.from_numpy(value)[None], [self.names[k]], number, f"TRAIN.0.{what}")[0].numpy()
 
     # -- Algorithm 1 --------------------------------------------------------------------------
 
