@@ -49,7 +49,8 @@ class PartySide:
             self.best, self.kept = self.cohort.model(), order.number
 
     def _learn(self, order: Order, reply: Received) -> None:
-        places = [i for i, name in enumerate(self.cohort.names) if name in set(order.learners)]
+        learners = set(order.learners)
+        places = [i for i, name in enumerate(self.cohort.names) if name in learners]
         if not places:
             return
         schema = self.cohort.schema

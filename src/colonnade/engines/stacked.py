@@ -66,9 +66,9 @@ class Stacked:
         releases: list[list[Released]] = [[] for _ in order.asks]
         for number, side in enumerate(self.sides):
             own = down.groups[number] if down.groups else {}
-            names = side.cohort.names
+            place = {name: i for i, name in enumerate(side.cohort.names)}
             for at, spoken in enumerate(side.answer(order, Received(down.common, own))):
-                said[at].append(Said(tuple(names.index(p) for p in spoken.parties), spoken.values))
+                said[at].append(Said(tuple(place[p] for p in spoken.parties), spoken.values))
                 releases[at] += spoken.releases
         return Answers(said, releases)
 

@@ -24,7 +24,7 @@ from colonnade.privacy.sealed import Released, Upload, seal, unwrap
 from colonnade.wire.codec import all_finite, encode
 from colonnade.wire.messages import COORDINATOR, Order, Purpose, order_arrays, order_header, prefixed
 
-WORTH_THREADS = 2**20  # bytes of one release from which threads pay
+WORTH_A_THREAD = 2**16  # bytes of one message from which hashing it in a thread pays
 
 
 class Mechanism(Protocol):
@@ -182,7 +182,7 @@ def _seal_all(parties: Sequence[str], kind: str, number: int, payloads: Sequence
     def one(party: str, payload: bytes) -> Released:
         return seal(party, kind, number, payload)
 
-    in_threads = len(payloads) > 1 and sum(len(payload) for payload in payloads) >= WORTH_THREADS
+    in_threads = len(payloads) > 1 and len(payloads[0]) >= WORTH_A_THREAD
     return list((_threads().map if in_threads else map)(one, parties, payloads))
 
 
