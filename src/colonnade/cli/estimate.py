@@ -49,5 +49,5 @@ def _show(screen: Screen, found: Estimate) -> None:
     names = {"up": "up", "down": "down", "both": "both", "multicast": "both, common messages sent once (multicast)"}
     sums = [(text, size(facts["per_round"][key]), size(facts["total"][key])) for key, text in names.items()]
     looks = facts["total"]["evaluation"]
-    sums.append(("evaluation on validation rows, not in the above", size(looks / found.rounds), size(looks)))
+    sums.append(("evaluation on validation and test rows, not in the above", size(looks / found.rounds), size(looks)))
     screen.table(Table("All parties", ("bytes", "mean per round", "total"), tuple(sums)))

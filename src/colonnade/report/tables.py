@@ -130,7 +130,7 @@ def traffic_table(record: Record) -> Table:
         ("down: coordinator to parties", traffic["down"]),
         ("both directions", traffic["up"] + traffic["down"]),
         ("both, common messages sent once (multicast)", traffic["multicast"]),
-        ("evaluation on validation rows, not in the above", traffic["evaluation"]),
+        ("evaluation on validation and test rows, not in the above", traffic["evaluation"]),
     )
     rows = tuple((name, words.size(total / rounds), words.size(total)) for name, total in kinds)
     return Table("Traffic, counted on encoded messages", ("bytes", "mean per round", "total"), rows)
