@@ -14,6 +14,7 @@ from torch import Tensor
 from colonnade.engines.base import Answers, Said, Workshop
 from colonnade.engines.party import PartySide
 from colonnade.methods.base import Method, Received
+from colonnade.models.allocator import keep_large_blocks
 from colonnade.models.choose import choose_way
 from colonnade.models.schema import Schema
 from colonnade.models.stack import Way
@@ -47,6 +48,8 @@ class Stacked:
     ) -> Stacked:
         """One party side per group; `ways` repeats the choices of a run that is being resumed."""
         schema, sides = workshop.schema, []
+        if schema.device.type == "cpu":
+            keep_large_blocks()
         for number, group in enumerate(schema.groups):
             gate = Gate(run, ledger, method.says(schema, group), mechanism or Unchanged())
             cohort = workshop.cohort(group.parties, ways[number] if ways else None)
