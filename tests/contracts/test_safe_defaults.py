@@ -85,3 +85,17 @@ def test_the_published_settings_do_not_survive_raw_columns() -> None:
         model={"scale_columns": "never"},
     )
     assert run.result["diverged"] or scores(run).max() < 0.9
+
+
+def test_without_damping_alike_parties_swing() -> None:
+    """So the damping in the default is there for a reason."""
+    run = fit(
+        alike_parties(),
+        VIMADMMJ(damping=1.0),
+        rounds=24,
+        evaluate_every=2,
+        schedule={"batch": 256},
+        stopping={"drop": 1.0},
+    )
+    seen = scores(run)
+    assert (np.maximum.accumulate(seen) - seen)[3:].max() > SWING, seen.round(3)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -97,8 +96,3 @@ def sum_logits(parts: Sequence[Tensor]) -> Tensor:
     for part in parts[1:]:
         total = total + part.sum(dim=0)
     return total
-
-
-def detached(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The same tensors outside any gradient graph."""
-    return {name: torch.Tensor.detach(value) for name, value in values.items()}

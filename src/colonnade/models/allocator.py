@@ -2,7 +2,8 @@
 
 glibc gives a freed block of some megabytes back to the system at once and fetches it again, page by page, in
 the next step. It stops doing so for blocks up to the largest one it has seen freed, 32 MiB at most. So one such
-block is taken and freed before the first step: 10 % off a round of MNIST-14 on two cores. Elsewhere it does nothing.
+block is taken and freed before the first step (`ms_per_round` of `colonnade bench speed` shows it). Elsewhere it does
+nothing.
 """
 
 from __future__ import annotations
