@@ -9,7 +9,10 @@
     ├── WireError           a message is malformed, too large or not finite
     ├── GateError           something tried to leave a party without passing the gate
     ├── Diverged            training left the finite numbers
-    └── RunError            a run folder is missing, truncated or not a run
+    ├── RunError            a run folder is missing, truncated or not a run
+    ├── IdentityError       a certificate or a signature does not prove what it should
+    ├── LinkError           the server between the organisations cannot be used
+    └── Refused             an organisation does not agree to what another asks for
 
 A message says what was wanted, what came and what to do. The command line prints
 exactly that sentence and exits with status 2; nothing else is caught.
@@ -59,3 +62,15 @@ class Diverged(ColonnadeError):
 
 class RunError(ColonnadeError):
     """A run folder is missing, truncated, of another version or not a run at all."""
+
+
+class IdentityError(ColonnadeError):
+    """A certificate is expired, of another authority or of another name, or a signature does not hold."""
+
+
+class LinkError(ColonnadeError):
+    """The server between the organisations cannot be reached, or does not let this one do what it must."""
+
+
+class Refused(ColonnadeError):
+    """An organisation does not agree to what another asks for; the sentence names both and the reason."""

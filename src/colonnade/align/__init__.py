@@ -1,0 +1,1 @@
+"""Which rows the organisations share, found without showing each other the rest."""

@@ -1,0 +1,1 @@
+"""The processes of separate organisations: agreement, party, coordinator, prediction."""

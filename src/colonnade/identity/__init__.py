@@ -1,0 +1,1 @@
+"""Who is who: certificates for trials, loaded credentials, signatures, sealed envelopes."""

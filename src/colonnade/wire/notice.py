@@ -1,0 +1,57 @@
+"""Notice: what organisations say to each other besides releases: agreeing, aligning, giving up.
+
+A release carries what a party computed from its columns and passes the gate; a notice carries names,
+numbers, signatures and blinded ids, and must never carry columns. So that it cannot become a way around
+the gate, only `align/` and `deploy/` may make one (an architecture test reads the source for that).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from colonnade.errors import WireError
+from colonnade.wire.codec import decode, encode
+
+
+@dataclass(frozen=True)
+class Notice:
+    """One message outside the rounds; `facts` are plain JSON values, `blobs` opaque bytes."""
+
+    run: str
+    number: int
+    kind: str
+    sender: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    blobs: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+
+    @property
+    def payload(self) -> bytes:
+        """The message as bytes."""
+        header = {"run": self.run, "number": self.number, "kind": self.kind, "sender": self.sender}
+        arrays = {name: torch.frombuffer(bytearray(blob), dtype=torch.uint8) for name, blob in self.blobs.items()}
+        return encode({**header, "facts": dict(self.facts)}, arrays)
+
+
+def read_notice(payload: bytes) -> Notice:
+    """The notice inside a message, or `WireError` with the reason."""
+    header, arrays = decode(payload)
+    return notice_of(header, {name: array.numpy().tobytes() for name, array in arrays.items()})
+
+
+def notice_of(header: Mapping[str, Any], blobs: Mapping[str, bytes]) -> Notice:
+    """A notice from a decoded message."""
+    kinds: tuple[tuple[str, type], ...] = (
+        ("run", str),
+        ("number", int),
+        ("kind", str),
+        ("sender", str),
+        ("facts", dict),
+    )
+    for name, kind in kinds:
+        if not isinstance(header.get(name), kind):
+            raise WireError(f"the notice has no usable {name!r}; got {header.get(name)!r}")
+    return Notice(header["run"], header["number"], header["kind"], header["sender"], header["facts"], dict(blobs))
