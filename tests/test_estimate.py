@@ -58,7 +58,7 @@ def test_it_does_not_need_the_device_and_ignores_early_stopping() -> None:
     wanted = job({"name": "vimadmm_j"}, device="cuda", stopping={"patience": 1})
     found = estimate(wanted, digits())
     assert found.rounds == 12
-    assert found.traffic.rounds[-1].number == 14  # twelve rounds, the last evaluation, the word stop
+    assert found.traffic.rounds[-1].number == 15  # twelve rounds, the last evaluation, stop, the test rows
 
 
 def test_plain_values_add_up() -> None:

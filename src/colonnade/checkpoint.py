@@ -60,7 +60,7 @@ def commit(trainer: Trainer, store: Store) -> None:
         {**c.facts(), "seconds": trainer.seconds, "diverged": trainer.diverged},
         tensors,
         history=c.history[written["history"] :],
-        traffic=c.traffic.to_json(written["traffic"]),
+        traffic=c.traffic.to_json(written["traffic"], until=c.number),
         ledger=trainer.ledger.since(written["ledger"]),
     )
     _mark_written(trainer)
@@ -88,7 +88,8 @@ def restore(trainer: Trainer, store: Store) -> None:
 
 def _mark_written(trainer: Trainer) -> None:
     c = trainer.coordinator
-    trainer.written = {"history": len(c.history), "traffic": len(c.traffic.rounds), "ledger": len(trainer.ledger)}
+    done = sum(r.number <= c.number for r in c.traffic.rounds)  # the next order is sealed, but not answered yet
+    trainer.written = {"history": len(c.history), "traffic": done, "ledger": len(trainer.ledger)}
 
 
 def fingerprint(federation: Federation) -> str:

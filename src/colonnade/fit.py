@@ -24,6 +24,7 @@ from colonnade.federation import Federation, Task
 from colonnade.methods import make_method
 from colonnade.methods.base import Heard, Method, outputs
 from colonnade.models.encoders import ModelSettings
+from colonnade.models.schema import Schema
 from colonnade.privacy.gate import CoordinatorGate, Mechanism
 from colonnade.privacy.labels.plain import PlainLabels
 from colonnade.privacy.ledger import Ledger
@@ -95,6 +96,8 @@ def resume(
         raise RunError(f"{str(folder)!r} has no {STORE}: it is not a run that can be resumed")
     store = Store(path / STORE)
     about = store.about()
+    if "agreement" in about:
+        raise RunError(f"{folder} is a run of separate organisations; start `colonnade coordinator` again to go on")
     method = make_method(about["method"]["name"], about["method"]["settings"])
     training = build(Training, about["training"], "training")
     if about["data"] != fingerprint(federation.pooled() if method.pools else federation):
@@ -137,31 +140,18 @@ class Trainer:
         """Open both sides; `about` repeats the choices of a run that is being resumed."""
         if method.pools:
             federation = federation.pooled()
-        device, dtype = _device(training.device), DTYPES[training.dtype]
+        device, dtype = find_device(training.device), DTYPES[training.dtype]
         workshop = open_workshop(federation, model, encoders, training.seed, dtype, device)
         schema, ledger = workshop.schema, Ledger()
         run = about["id"] if about else uuid.uuid4().hex[:12]
-        speaks = method.hears != "nothing"
-        schedule = Schedule(training.schedule, federation.split.train, schema.parties, training.seed, speaks)
-        silent = schedule.someone_may_be_silent
+        coordinator = open_coordinator(federation, schema, method, training, ledger, run)
+        silent = coordinator.schedule.someone_may_be_silent
         engine: Engine
         if training.engine == "loop":
             engine = Loop.open(workshop, method, ledger, run, silent, mechanism)
         else:
             ways = about["ways"] if about else ()
             engine = Stacked.open(workshop, method, ledger, run, silent, mechanism, ways)
-        truth = federation.labels.to(device)
-        coordinator = CoordinatorSide(
-            method=method,
-            schema=schema,
-            labels=PlainLabels.of(truth, federation.task, federation.outputs, federation.split.train),
-            truth=truth,
-            validation=federation.split.validation,
-            schedule=schedule,
-            plan=Plan(training.rounds, training.evaluate_every, training.stopping),
-            gate=CoordinatorGate(run, ledger, schema.parties, tuple(g.parties for g in schema.groups)),
-            traffic=Traffic(schema.parties),
-        )
         config = about["config"] if about else None
         return cls(federation, coordinator, engine, training, model, encoders, ledger, run, config=config)
 
@@ -172,22 +162,21 @@ class Trainer:
         while True:
             start = time.perf_counter()
             order, down = self.coordinator.order()
-            if order.stop is None:
-                try:
-                    self.coordinator.hear(order, self.engine.exchange(order, down))
-                except Diverged as error:
-                    self._give_up(order, error)
-            else:
-                self.engine.exchange(order, down)
+            if store is not None and self.coordinator.number % self.training.checkpoint_every == 0:
+                commit(self, store)  # with the order's own release: it is in the ledger before anybody can read it
+            self.engine.settle()
+            if order.stop is not None:
+                break
+            try:
+                self.coordinator.hear(order, self.engine.exchange(order, down))
+            except Diverged as error:
+                self._give_up(order, error)
             self.seconds += time.perf_counter() - start
             if self.coordinator.history:
                 self.coordinator.history[-1].setdefault("seconds", round(self.seconds, 4))
-            if order.stop is not None:
-                break
-            if store is not None and self.coordinator.number % self.training.checkpoint_every == 0:
-                commit(self, store)
             if watch is not None:
                 watch(self._progress())
+        self.engine.exchange(order, down)
         return self._finish(order.stop, store)
 
     def _give_up(self, order: Order, error: Diverged) -> None:
@@ -227,7 +216,7 @@ class Trainer:
             "seconds": self.seconds,
         }
         models = {party: model for side in self.engine.parties() for party, model in side.models().items()}
-        ordered = {name: models[name] for name in self.federation.names}
+        ordered = {name: models[name] for name in self.federation.names if name in models}  # others keep theirs
         about = describe(self)["about"]
         run = Run(
             self.id, c.method, self.model, self.training, about, c.history, c.traffic, self.ledger,
@@ -242,7 +231,10 @@ class Trainer:
         c, rows = self.coordinator, self.federation.split.test
         order, down = c.test_order(rows)
         answers = self.engine.exchange(order, down)
+        self.engine.settle()
         c.count_up(order, answers)
+        if answers.absent:
+            return {"test_score": None, "absent": list(answers.absent)}
         with torch.no_grad():
             heard = [Heard(tuple(part.values for part in said)) for said in answers.said]
             logits = torch.cat([outputs(c.method, state, h) for h in heard])
@@ -251,6 +243,31 @@ class Trainer:
         if c.schema.task is Task.MULTICLASS:
             tested |= class_report(logits, truth)
         return tested
+
+
+def open_coordinator(
+    federation: Federation,
+    schema: Schema,
+    method: Method,
+    training: Training,
+    ledger: Ledger,
+    run: str,
+    goes_on: bool = False,
+) -> CoordinatorSide:
+    """The label holder's side of a run; of the federation's columns it needs none."""
+    truth = federation.labels.to(schema.device)
+    speaks = method.hears != "nothing"
+    return CoordinatorSide(
+        method=method,
+        schema=schema,
+        labels=PlainLabels.of(truth, federation.task, federation.outputs, federation.split.train),
+        truth=truth,
+        validation=federation.split.validation,
+        schedule=Schedule(training.schedule, federation.split.train, schema.parties, training.seed, speaks),
+        plan=Plan(training.rounds, training.evaluate_every, training.stopping, goes_on),
+        gate=CoordinatorGate(run, ledger, schema.parties, tuple(g.parties for g in schema.groups)),
+        traffic=Traffic(schema.parties),
+    )
 
 
 def _free_folder(folder: Path) -> Path:
@@ -272,7 +289,8 @@ def _new_store(folder: Path) -> Store:
     return Store(folder / STORE)
 
 
-def _device(name: str) -> torch.device:
+def find_device(name: str) -> torch.device:
+    """The device of that name, if it is there."""
     try:
         device = torch.device(name)
     except RuntimeError:

@@ -107,17 +107,21 @@ class Run:
         ways: list[Way] = ["each"] * len(workshop.schema.groups)  # prediction is one pass: nothing to time
         engine = Stacked.open(workshop, self.method, self.ledger, self.id, False, None, ways)
         earlier = sum(release.purpose is Purpose.PREDICT for release in self.ledger) // len(self.models)
-        number = self.result["rounds"] + 3 + earlier  # after the last orders; every prediction has its own
+        number = self.result["rounds"] + 4 + earlier  # after the last orders; every prediction has its own
         before, groups = len(self.ledger), []
         for side in engine.sides:
             side.load_models(self.models)
             scaled = side.cohort.scale_columns(side.cohort.columns)
             groups.append(side.predict(scaled, number).values)
-        if self.path is not None:  # a prediction is a release: the saved ledger goes on
-            _append(self.path / LEDGER, self.ledger.since(before))
+        self.append_ledger(before)  # a prediction is a release: the saved ledger goes on
         with torch.no_grad():
             state = {k: v.to(device) for k, v in self.state.items()}
             return outputs(self.method, state, Heard(tuple(groups))).cpu()
+
+    def append_ledger(self, before: int) -> None:
+        """Add what was released after the first `before` to the saved ledger, if the run is saved."""
+        if self.path is not None:
+            _append(self.path / LEDGER, self.ledger.since(before))
 
     def _new_rows(self, columns: Mapping[str, Any]) -> Federation:
         """New rows as a federation without labels, in the shapes and the task of the training."""

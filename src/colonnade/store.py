@@ -1,15 +1,16 @@
-"""Store: one SQLite file per process; state, history and ledger change in one transaction.
+"""Store: one SQLite file per process; state, history, ledger and outbox change in one transaction.
 
 Kill the process at any moment: the file holds the last committed exchange, whole. Nothing
 is unpickled: tensors are a safetensors blob, the rest is JSON. Triggers keep the ledger
-append-only even against someone who opens the file by hand.
+append-only even against someone who opens the file by hand, and let nothing into the outbox (the
+messages of the last exchange, to be repeated byte for byte on demand) that is not in the ledger.
 """
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,15 @@ from torch import Tensor
 
 from colonnade.errors import RunError
 from colonnade.privacy.events import Release
+from colonnade.privacy.sealed import Released
 
 FORMAT = 1
+LARGE = 2**16  # bytes from which a tensor is written on its own
 _SCHEMA = """
 create table if not exists about (one integer primary key check (one = 1), format integer, body text not null);
 create table if not exists state (one integer primary key check (one = 1), facts text not null, tensors blob not null);
+create table if not exists tensor (name text primary key, body blob not null);
+create table if not exists journal (id integer primary key, name text not null, body blob not null);
 create table if not exists history (id integer primary key, body text not null);
 create table if not exists traffic (id integer primary key, body text not null);
 create table if not exists ledger (id integer primary key, body text not null);
@@ -36,6 +41,18 @@ create trigger if not exists ledger_no_delete before delete on ledger
 create trigger if not exists ledger_no_replace before insert on ledger
   when exists (select 1 from ledger where id = new.id)
   begin select raise(abort, 'the ledger is append-only'); end;
+create index if not exists ledger_digest on ledger (json_extract(body, '$.digest'));
+create table if not exists outbox (
+  number integer not null, part integer not null, kind text not null, digest text not null, payload blob not null,
+  primary key (number, part));
+create trigger if not exists sent_is_recorded before insert on outbox
+  when not exists (select 1 from ledger where json_extract(body, '$.digest') = new.digest)
+  begin select raise(abort, 'a message that is not in the ledger cannot be sent'); end;
+create trigger if not exists outbox_no_change before update on outbox
+  begin select raise(abort, 'a message that was sent cannot change'); end;
+create trigger if not exists outbox_no_replace before insert on outbox
+  when exists (select 1 from outbox where number = new.number and part = new.part)
+  begin select raise(abort, 'a message that was sent cannot change'); end;
 """
 
 
@@ -48,6 +65,62 @@ class Snapshot:
     history: list[dict[str, Any]]
     traffic: list[dict[str, Any]]
     ledger: list[Release]
+
+
+class TensorTable:
+    """Tensors in a database: large ones are written only where they changed.
+
+    The duals of all rows are rewritten in a few rows per round; those rows go into a journal, until it has become
+    as long as the tensor itself. Everything happens in the transaction of the caller.
+    """
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self.forget()
+
+    def forget(self) -> None:
+        """What was written last is not known (any more): the next write is whole."""
+        self._last: dict[str, Tensor] = {}
+        self._journaled: dict[str, int] = {}  # rows in the journal
+
+    def write(self, tensors: Mapping[str, Tensor]) -> bytes:
+        """Write the large tensors; the small ones together are the bytes that come back."""
+        host = {name: value.detach().cpu() for name, value in tensors.items()}
+        large = {name: value for name, value in host.items() if value.numel() * value.itemsize >= LARGE}
+        if not self._last or self._last.keys() - large.keys():
+            self.forget()
+            self._db.execute("delete from tensor")
+            self._db.execute("delete from journal")
+        for name, value in large.items():
+            self._write(name, value)
+        # Copies, because safetensors refuses tensors that share memory, as a head in the state and in the reply does.
+        dense = torch.contiguous_format
+        return save({name: v.clone(memory_format=dense) for name, v in host.items() if name not in large})
+
+    def _write(self, name: str, value: Tensor) -> None:
+        old = self._last.get(name)
+        if old is not None and old.shape == value.shape and old.dtype == value.dtype and value.dim() > 1:
+            new, old = value.reshape(-1, value.shape[-1]), old.view(-1, value.shape[-1])
+            rows = (new != old).any(dim=1).nonzero().squeeze(1)
+            if self._journaled.get(name, 0) + len(rows) <= len(new):
+                if len(rows):
+                    body = save({"rows": rows, "values": new[rows]})
+                    self._db.execute("insert into journal (name, body) values (?, ?)", (name, body))
+                    old[rows] = new[rows]
+                    self._journaled[name] = self._journaled.get(name, 0) + len(rows)
+                return
+        self._last[name] = value.clone(memory_format=torch.contiguous_format)
+        self._journaled[name] = 0
+        self._db.execute("insert or replace into tensor values (?, ?)", (name, save({"whole": self._last[name]})))
+        self._db.execute("delete from journal where name = ?", (name,))
+
+    def read(self) -> dict[str, Tensor]:
+        """The large tensors as they were last written."""
+        tensors = {name: load(body)["whole"] for name, body in self._db.execute("select name, body from tensor")}
+        for name, body in self._db.execute("select name, body from journal order by id"):
+            change = load(body)
+            tensors[name].view(-1, tensors[name].shape[-1])[change["rows"]] = change["values"]
+        return tensors
 
 
 class Store:
@@ -70,6 +143,7 @@ class Store:
             raise RunError(
                 f"{path} is not a readable run store ({error}); restore it from a copy or start anew"
             ) from None
+        self._tensors = TensorTable(self._db)
 
     def describe(self, about: Mapping[str, Any]) -> None:
         """Write once what the run is; it never changes afterwards."""
@@ -95,26 +169,38 @@ class Store:
         facts: Mapping[str, Any],
         tensors: Mapping[str, Tensor],
         *,
-        history: Iterable[Mapping[str, Any]],
-        traffic: Iterable[Mapping[str, Any]],
-        ledger: Iterable[Release],
+        history: Iterable[Mapping[str, Any]] = (),
+        traffic: Iterable[Mapping[str, Any]] = (),
+        ledger: Iterable[Release] = (),
+        outbox: Sequence[tuple[int, Released]] | None = None,
     ) -> None:
-        """One transaction: the new state, and what was added to history, traffic and ledger."""
-        # Copies, because safetensors refuses tensors that share memory, as a head in the state and in the reply does.
-        dense = torch.contiguous_format
-        blob = save({name: value.detach().cpu().clone(memory_format=dense) for name, value in tensors.items()})
+        """One transaction: the new state, what was added to history, traffic and ledger, and what is sent now.
+
+        `outbox` (part and message) takes the place of what was sent before; None leaves that as it is.
+        """
         x = self._db.execute
-        x("begin immediate")
         try:
-            x("insert or replace into state values (1, ?, ?)", (json.dumps(facts), blob))
+            x("begin immediate")
+            small = self._tensors.write(tensors)
+            x("insert or replace into state values (1, ?, ?)", (json.dumps(facts), small))
             for table, items in (("history", history), ("traffic", traffic)):
                 self._db.executemany(f"insert into {table} (body) values (?)", [(json.dumps(i),) for i in items])
             rows = [(json.dumps(release.to_json()),) for release in ledger]
             self._db.executemany("insert into ledger (body) values (?)", rows)
+            if outbox is not None:
+                x("delete from outbox")
+                sent = [(r.number, part, r.kind, r.digest, r.payload) for part, r in outbox]
+                self._db.executemany("insert into outbox values (?, ?, ?, ?, ?)", sent)
             x("commit")
-        except BaseException:
+        except BaseException as error:
             if self._db.in_transaction:  # an interrupt may arrive when the commit is already through
                 x("rollback")
+            self._tensors.forget()
+            if isinstance(error, sqlite3.OperationalError):  # a full disk, a lock, a folder that is gone
+                raise RunError(
+                    f"the store {self.path} cannot be written ({error}); nothing of this exchange was sent; "
+                    "see to the disk and start again"
+                ) from None
             raise
 
     def snapshot(self) -> Snapshot | None:
@@ -123,11 +209,19 @@ class Store:
         if row is None:
             return None
         try:
-            tensors = load(row[1])
-        except SafetensorError as error:
+            tensors = load(row[1]) | self._tensors.read()
+        except (SafetensorError, sqlite3.Error) as error:
             raise RunError(f"the checkpoint in {self.path} is damaged ({error}); restore it from a copy") from None
         ledger = [Release.from_json(body) for body in self._bodies("ledger")]
         return Snapshot(json.loads(row[0]), tensors, self._bodies("history"), self._bodies("traffic"), ledger)
+
+    def sent(self, number: int) -> list[tuple[int, str, bytes]]:
+        """The messages of exchange `number`, if they are the last: part, kind and bytes."""
+        try:
+            query = "select part, kind, payload from outbox where number = ? order by part"
+            return [(part, kind, payload) for part, kind, payload in self._db.execute(query, (number,))]
+        except sqlite3.Error as error:
+            raise RunError(f"{self.path} is damaged ({error}); restore it from a copy or start anew") from None
 
     def _bodies(self, table: str) -> list[dict[str, Any]]:
         try:

@@ -42,7 +42,7 @@ class TestRelease:
         assert spoken.parties == PARTIES
         for k, (party, released) in enumerate(zip(PARTIES, spoken.releases, strict=True)):
             header, arrays = decode(released.payload)
-            assert header == {"version": 1, "run": "run", "number": 7, "kind": "TRAIN", "sender": party}
+            assert header == {"version": 1, "run": "run", "number": 7, "kind": "TRAIN", "part": 0, "sender": party}
             assert torch.equal(arrays["h"], good()[k])
             assert released.digest == hashlib.sha256(released.payload).hexdigest()
 

@@ -1,1 +1,1 @@
-"""Which rows the organisations share, found without showing each other the rest."""
+"""Private alignment: which rows all sides hold, found without showing an id that is not shared."""

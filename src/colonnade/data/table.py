@@ -203,8 +203,19 @@ def _match(frames: dict[str, Any], target: Any, key: str) -> tuple[dict[str, Any
     return {party: frame.loc[common] for party, frame in frames.items()}, target.loc[common], tuple(common)
 
 
+def ids_of(whose: str, table: Any, id: str) -> tuple[str, ...]:
+    """The ids of a table as text, in its order; `DataError` if the column is missing or an id is empty or repeated."""
+    return tuple(_text_ids(whose, _frame(whose, table, id), id))
+
+
 def _by_id(whose: str, frame: Any, key: str) -> Any:
-    """The frame indexed by its ids as text, so that 7 in one table meets '7' in another."""
+    """The frame indexed by its ids as text."""
+    ids = _text_ids(whose, frame, key)
+    return frame.drop(columns=key).set_axis(ids, axis=0)
+
+
+def _text_ids(whose: str, frame: Any, key: str) -> list[str]:
+    """Ids as text, so that 7 in one table meets '7' in another."""
     types = need("pandas", extra="tables", purpose="joining tables").api.types
     if key not in frame.columns:
         raise DataError(f"{whose} has no id column {key!r}; columns: {listed(frame)}")
@@ -224,7 +235,8 @@ def _by_id(whose: str, frame: Any, key: str) -> Any:
             f"{whose}, id column {key!r}: {len(twice)} ids occur more than once "
             f"(first: {', '.join(map(repr, twice[:3]))}); keep one row per id"
         )
-    return frame.drop(columns=key).set_axis(text.to_list(), axis=0)
+    texts: list[str] = text.to_list()
+    return texts
 
 
 def _check_lengths(frames: Mapping[str, Any]) -> None:

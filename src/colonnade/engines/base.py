@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -19,7 +20,6 @@ from colonnade.models.scaling import statistics
 from colonnade.models.schema import Group, Schema
 from colonnade.models.stack import Mode, Stack, Way, architecture_key
 from colonnade.privacy.gate import Down
-from colonnade.privacy.sealed import Released
 from colonnade.randomness import dropout_key, seeded
 from colonnade.wire.messages import Order
 
@@ -34,12 +34,28 @@ class Said:
     values: Mapping[str, Tensor]  # (len(places), B, ...)
 
 
+class Message(Protocol):
+    """A message as it travelled: a `Released` of this process, or one that arrived from another."""
+
+    @property
+    def sender(self) -> str:
+        """Whose message."""
+        ...
+
+    @property
+    def payload(self) -> bytes:
+        """Its bytes."""
+        ...
+
+
 @dataclass(frozen=True)
 class Answers:
     """All answers of one exchange: by ask, then by group, in schema order, never in order of arrival."""
 
     said: Sequence[Sequence[Said]]
-    releases: Sequence[Sequence[Released]]  # by ask; what the bytes are counted on
+    releases: Sequence[Sequence[Message]]  # by ask; what the bytes are counted on
+    absent: tuple[str, ...] = ()  # parties that did not answer in time, where the run goes on without them
+    late: Sequence[tuple[int, str, Mapping[str, Tensor]]] = ()  # answers to earlier turns: number, party, arrays
 
 
 class Engine(Protocol):
@@ -49,6 +65,10 @@ class Engine(Protocol):
 
     def exchange(self, order: Order, down: Down) -> Answers:
         """Deliver the messages and wait for the answers."""
+        ...
+
+    def settle(self) -> None:
+        """What was answered last is safely stored: it need not be kept or sent again."""
         ...
 
     def parties(self) -> list[PartySide]:
@@ -105,18 +125,11 @@ def open_workshop(
     device: torch.device,
 ) -> Workshop:
     """Build every party's network and group the parties that can be stacked."""
-    modules = {}
-    for party in federation.parties:
-        shape = tuple(party.columns.shape[1:])
-        module = _module(encoders, model, party.name, shape, seed)
-        modules[party.name] = with_keyed_dropout(module, dropout_key(seed, party.name)).to(dtype)
-    groups: dict[str, list[str]] = {}
-    for party in federation.parties:
-        key = f"{architecture_key(modules[party.name])}|{tuple(party.columns.shape[1:])}"
-        groups.setdefault(key, []).append(party.name)
+    shapes = {party.name: tuple(party.columns.shape[1:]) for party in federation.parties}
+    modules = {name: open_module(encoders, model, name, shape, seed, dtype) for name, shape in shapes.items()}
     schema = Schema(
         parties=federation.names,
-        groups=tuple(Group(tuple(g), _width(modules[g[0]], federation, g[0], dtype)) for g in groups.values()),
+        groups=form_groups({name: introduce(name, modules[name], shapes[name], dtype) for name in modules}),
         task=federation.task,
         outputs=federation.outputs,
         rows=federation.rows,
@@ -130,6 +143,37 @@ def open_workshop(
     return Workshop(federation, schema, modules, scale)
 
 
+@dataclass(frozen=True)
+class Introduction:
+    """What a party tells about its network: enough to group it, nothing about its columns but their shape."""
+
+    architecture: str  # digest of the network's structure
+    shape: tuple[int, ...]  # of one row of columns
+    width: int  # of an embedding
+
+
+def open_module(
+    encoders: Encoders, model: ModelSettings, party: str, shape: tuple[int, ...], seed: int, dtype: torch.dtype
+) -> nn.Module:
+    """A party's network with its first weights."""
+    module = _module(encoders, model, party, shape, seed)
+    return with_keyed_dropout(module, dropout_key(seed, party)).to(dtype)
+
+
+def introduce(party: str, module: nn.Module, shape: tuple[int, ...], dtype: torch.dtype) -> Introduction:
+    """What the others need to know of a party's network."""
+    architecture = hashlib.sha256(architecture_key(module).encode()).hexdigest()
+    return Introduction(architecture, shape, _width(module, party, shape, dtype))
+
+
+def form_groups(introductions: Mapping[str, Introduction]) -> tuple[Group, ...]:
+    """Parties of one architecture and column shape together, in order of first appearance."""
+    groups: dict[Introduction, list[str]] = {}
+    for party, introduction in introductions.items():
+        groups.setdefault(introduction, []).append(party)
+    return tuple(Group(tuple(parties), introduction.width) for introduction, parties in groups.items())
+
+
 def _module(encoders: Encoders, model: ModelSettings, party: str, shape: tuple[int, ...], seed: int) -> nn.Module:
     if encoders is None:
         return build_encoder(model, shape, seed, party)
@@ -141,9 +185,9 @@ def _module(encoders: Encoders, model: ModelSettings, party: str, shape: tuple[i
     return seeded(lambda: make(party, shape), seed, "encoder", party)
 
 
-def _width(module: nn.Module, federation: Federation, party: str, dtype: torch.dtype) -> int:
+def _width(module: nn.Module, party: str, shape: tuple[int, ...], dtype: torch.dtype) -> int:
     """The width of an embedding, by trying two rows."""
-    columns = next(p.columns for p in federation.parties if p.name == party)[None, :2].to(dtype)
+    columns = torch.zeros(1, 2, *shape, dtype=dtype)
     try:
         with torch.no_grad():
             out = Stack([module]).forward(columns, Mode.PREDICT)

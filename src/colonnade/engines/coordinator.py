@@ -3,7 +3,8 @@
 order n       reply to n - 1, rows of n, who evaluates, keep/stop
 answers n  -> evaluate with the state that was in force when they spoke
 -> coordinate -> order n + 1
-the end       order T + 1 carries the last reply and asks for evaluation only; order T + 2 says stop
+the end       order T + 1 carries the last reply and asks for evaluation only; order T + 2 says stop;
+              order T + 3 asks about the test rows, once
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ class Plan:
     rounds: int
     evaluate_every: int  # 0: never
     stopping: Stopping
+    goes_on: bool = False  # with remembered uploads, when a party stays away
 
 
 @dataclass
@@ -68,8 +70,9 @@ class CoordinatorSide:
         self.learners: tuple[str, ...] = self.schema.parties if opening else ()
         self.steps: tuple[tuple[str, int], ...] = ()
         self.best_state: State = {}
+        self.away: tuple[str, ...] = ()  # who did not answer last time, where the run goes on without them
         self.boards: list[Board] | None = None
-        if self.schedule.someone_may_be_silent:
+        if self.schedule.someone_may_be_silent or self.plan.goes_on:
             s = self.schema
             self.boards = [Board(s, len(g.parties), self.method.says(s, g)) for g in s.groups]
 
@@ -88,7 +91,7 @@ class CoordinatorSide:
 
     def test_order(self, rows: Tensor) -> tuple[Order, Down]:
         """After the last order: a look at the test rows, and nothing else."""
-        order = Order(self.number + 1, self._looks(rows))
+        order = Order(self.number + 2, self._looks(rows))  # number + 1 was the order to stop
         down = self.gate.release(order, {}, ())
         self.count_down(order, down)
         return order, down
@@ -98,7 +101,8 @@ class CoordinatorSide:
         last = number == self.plan.rounds + 1
         if not last:
             turn = self.schedule.turn(number)
-            asks.append(Ask(Purpose.TRAIN, turn.speakers, turn.rows))
+            speakers = tuple(p for p in turn.speakers if p not in self.away)
+            asks.append(Ask(Purpose.TRAIN, speakers, turn.rows))
         every = self.plan.evaluate_every
         if every and len(self.validation) and (last or (number > 1 and (number - 1) % every == 0)):
             asks += self._looks(self.validation)
@@ -113,7 +117,7 @@ class CoordinatorSide:
 
     def count_down(self, order: Order, down: Down) -> None:
         """Add the messages of an order to the traffic."""
-        record = self.traffic.open(order.number)
+        record = self.traffic.begin(order.number)
         looking = sum(4 * len(a.rows) for a in order.asks if a.purpose is Purpose.EVALUATE)
         if not order.learners and order.stop is None and all(a.purpose is Purpose.EVALUATE for a in order.asks):
             looking = len(down.everyone.payload)  # the look at the test rows: nothing of it is training
@@ -130,10 +134,13 @@ class CoordinatorSide:
     def hear(self, order: Order, answers: Answers) -> None:
         """Take the answers to an order: evaluate first, then coordinate."""
         self.count_up(order, answers)
-        self.keep = False
+        self.keep, self.away = False, answers.absent
         record: dict[str, Any] = {"round": order.number - 1}
+        if answers.absent:
+            record["absent"] = list(answers.absent)
+        self._catch_up(answers)
         looks = [i for i, ask in enumerate(order.asks) if ask.purpose is Purpose.EVALUATE]
-        if looks:
+        if looks and not answers.absent:  # a score without somebody's part would be another model's
             record |= self._evaluate(order, [self._heard(order.asks[i], answers.said[i]) for i in looks])
         self.reply, self.learners, self.steps = Reply(), (), ()
         for ask, said in zip(order.asks, answers.said, strict=True):
@@ -149,7 +156,7 @@ class CoordinatorSide:
 
     def _heard(self, ask: Ask, said: Sequence[Said]) -> Heard:
         """This ask's answers by group; silent parties from the board."""
-        if not ask.speakers:
+        if not ask.speakers and self.boards is None:
             return Heard(())
         if self.boards is None or ask.purpose is not Purpose.TRAIN:
             return Heard(tuple(part.values for part in said))
@@ -158,6 +165,14 @@ class CoordinatorSide:
             if part.places:
                 board.remember(part.places, rows, part.values)
         return Heard(tuple(board.recall(rows) for board in self.boards))
+
+    def _catch_up(self, answers: Answers) -> None:
+        """What came too late for its turn is the last word on those rows all the same."""
+        for number, party, values in answers.late:
+            g, place = self.schema.position(party)
+            rows = self.schedule.turn(number).rows.to(self.schema.device)
+            if self.boards is not None:
+                self.boards[g].remember([place], rows, {name: value[None] for name, value in values.items()})
 
     def count_up(self, order: Order, answers: Answers) -> None:
         """Add the answers to an order to the traffic."""
@@ -181,7 +196,8 @@ class CoordinatorSide:
 
     def _coordinate(self, number: int, heard: Heard) -> None:
         turn = self.schedule.turn(number)
-        turn = Turn(number, turn.rows.to(self.schema.device), turn.speakers, turn.learners, turn.steps)
+        present = tuple(p for p in turn.learners if p not in self.away)
+        turn = Turn(number, turn.rows.to(self.schema.device), turn.speakers, present, turn.steps)
         try:
             with torch.no_grad():
                 reply = self.method.coordinate(self.state, turn, heard, self.labels)
@@ -193,12 +209,17 @@ class CoordinatorSide:
 
     def give_up(self, number: int, error: Diverged) -> None:
         """Somebody left the finite numbers in exchange `number`: stop next, say what is kept and what to change."""
-        self.number, self.reply, self.learners, self.steps = number, Reply(), (), ()
         kept = "the best round is kept" if self.watch.best_round >= 0 else "no round was evaluated, so none is kept"
-        self.stop = (
+        self.end(
+            number,
             f"diverged: {error} in round {number}; {kept}; "
-            "try a smaller learning rate, fewer local steps or damping = 1/M"
+            "try a smaller learning rate, fewer local steps or damping = 1/M",
         )
+
+    def end(self, number: int, reason: str) -> None:
+        """Whatever became of exchange `number`, the next order says stop."""
+        self.number, self.reply, self.learners, self.steps = number, Reply(), (), ()
+        self.stop = reason
 
     # -- restart ------------------------------------------------------------------------------
 
@@ -220,6 +241,7 @@ class CoordinatorSide:
             "keep": self.keep,
             "stop": self.stop,
             "learners": list(self.learners),
+            "away": list(self.away),
             "steps": [list(s) for s in self.steps],
             "watch": self.watch.to_json(),
         }
@@ -244,7 +266,7 @@ class CoordinatorSide:
                 home[rest] = moved
         self.reply = Reply(common, tuple(own[g] for g in sorted(own)))
         self.number, self.keep, self.stop = facts["number"], facts["keep"], facts["stop"]
-        self.learners = tuple(facts["learners"])
+        self.learners, self.away = tuple(facts["learners"]), tuple(facts.get("away", ()))
         self.steps = tuple((str(p), int(n)) for p, n in facts["steps"])
         self.watch.load(facts["watch"])
 

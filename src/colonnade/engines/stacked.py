@@ -75,6 +75,9 @@ class Stacked:
                 releases[at] += spoken.releases
         return Answers(said, releases)
 
+    def settle(self) -> None:
+        """Nothing is kept for anybody else."""
+
     def parties(self) -> list[PartySide]:
         """The party sides, one per group."""
         return self.sides

@@ -109,7 +109,7 @@ class Gate:
 
         payloads = []
         for index, party in enumerate(parties):
-            header = {"run": self.run, "number": number, "kind": purpose.value, "sender": party}
+            header = {"run": self.run, "number": number, "kind": purpose.value, "part": part, "sender": party}
             mine = {name: value[index] for name, value in host.items()}
             payloads.append(encode(header, mine, known_finite=True))
         sealed = _seal_all(parties, purpose.value, number, payloads)
@@ -151,7 +151,8 @@ class CoordinatorGate:
         for name, value in [*common.items(), *(item for part in own for item in part.items())]:
             if value.is_floating_point() and not all_finite(value):
                 raise GateError(f"reply {name!r} holds NaN or infinite values; nothing was released")
-        head = {"run": self.run, "kind": "ALL", "sender": COORDINATOR, **order_header(order, self.everyone)}
+        head = {"run": self.run, "kind": "ALL", "sender": COORDINATOR, "own": bool(own)}
+        head |= order_header(order, self.everyone)
         arrays = order_arrays(order) | prefixed("common", common)
         message = self._seal("ALL", "*", order.number, head, arrays, bool(common))
         parts = {}
@@ -170,10 +171,19 @@ class CoordinatorGate:
         rows = max((len(a) for n, a in arrays.items() if n.startswith("common.") and a.dim() > 0), default=0)
         # "empty": row numbers and instructions only, nothing computed from a label.
         mechanism = "none" if labels else "empty"
-        self.ledger.record(
-            Release(COORDINATOR, to, Unit.LABEL, mechanism, Purpose.TRAIN, number, rows, released.digest)
-        )
+        if not self.ledger.holds(released.digest):  # after a restart the same order is sealed again: one release
+            self.ledger.record(
+                Release(COORDINATOR, to, Unit.LABEL, mechanism, Purpose.TRAIN, number, rows, released.digest)
+            )
         return released
+
+
+def repeat(ledger: Ledger, sender: str, kind: str, number: int, payload: bytes) -> Released:
+    """A message that was released before, again; anything that is not in the ledger is refused."""
+    released = seal(sender, kind, number, payload)
+    if not ledger.holds(released.digest):
+        raise GateError(f"a stored message of exchange {number} is not in the ledger; it is not sent")
+    return released
 
 
 def _seal_all(parties: Sequence[str], kind: str, number: int, payloads: Sequence[bytes]) -> list[Released]:

@@ -14,10 +14,12 @@ class Ledger:
 
     def __init__(self, releases: Iterable[Release] = ()) -> None:
         self._releases: list[Release] = list(releases)
+        self._digests = {release.digest for release in self._releases}
 
     def record(self, release: Release) -> None:
         """Add one release. Called by the gate, before anything can travel."""
         self._releases.append(release)
+        self._digests.add(release.digest)
 
     def __iter__(self) -> Iterator[Release]:
         return iter(self._releases)
@@ -30,8 +32,8 @@ class Ledger:
         return tuple(self._releases[count:])
 
     def holds(self, digest: str) -> bool:
-        """Whether a payload with this digest was released; newest first, where it usually is."""
-        return any(release.digest == digest for release in reversed(self._releases))
+        """Whether a payload with this digest was released."""
+        return digest in self._digests
 
     def counts(self) -> dict[tuple[str, Purpose], int]:
         """How often each owner released something, by purpose."""

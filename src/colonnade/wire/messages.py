@@ -5,7 +5,8 @@
     TRAIN, EVALUATE, PREDICT, EXPLAIN
            party -> coordinator         one release, named by its purpose
 
-A message is identified by (run, number, kind, sender), so repeating one changes nothing.
+A message is identified by (run, number, kind, part, sender), so repeating one changes nothing; `part` tells apart
+the asks of one order.
 """
 
 from __future__ import annotations

@@ -44,6 +44,12 @@ class Traffic:
             self.rounds.append(RoundTraffic(number, zeros.copy(), zeros.copy()))
         return self.rounds[-1]
 
+    def begin(self, number: int) -> RoundTraffic:
+        """A new record of exchange `number`; one that a restart interrupted begins again."""
+        if self.rounds and self.rounds[-1].number == number:
+            self.rounds.pop()
+        return self.open(number)
+
     def until(self, number: int) -> int:
         """Training bytes of all parties, both directions, up to exchange `number`."""
         return sum(r.training for r in self.rounds if r.number <= number)
@@ -75,9 +81,10 @@ class Traffic:
         down = sum((r.down for r in self.rounds), zeros)
         return {p: {"up": int(u), "down": int(d)} for p, u, d in zip(self.parties, up, down, strict=True)}
 
-    def to_json(self, start: int = 0) -> list[dict[str, Any]]:
-        """One object per exchange, from the `start`-th on."""
-        return [{**vars(r), "up": r.up.tolist(), "down": r.down.tolist()} for r in self.rounds[start:]]
+    def to_json(self, start: int = 0, until: int | None = None) -> list[dict[str, Any]]:
+        """One object per exchange, from the `start`-th on, up to exchange number `until`."""
+        wanted = [r for r in self.rounds[start:] if until is None or r.number <= until]
+        return [{**vars(r), "up": r.up.tolist(), "down": r.down.tolist()} for r in wanted]
 
     @classmethod
     def from_json(cls, parties: tuple[str, ...], rounds: list[dict[str, Any]]) -> Traffic:

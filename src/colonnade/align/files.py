@@ -1,0 +1,207 @@
+"""Alignment files: what every side keeps, written whole or not at all.
+
+    alignment.csv    row,id: the rows this side holds, in order of their numbers
+    presence.csv     row and a column of 0 and 1 per party: who holds it (label holder, keep = "partial")
+    alignment.json   everything else, with the digests of the files above; written last
+
+The digest in alignment.json is the same on all sides of one alignment, and different for any other.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from colonnade.align.match import Agreed, MatchReport
+from colonnade.errors import DataError, MissingData
+
+ABOUT, ROWS, PRESENCE = "alignment.json", "alignment.csv", "presence.csv"
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """One side's view of agreed rows."""
+
+    me: str  # "coordinator" at the label holder
+    agreed: Agreed
+    rows: np.ndarray = field(repr=False)  # (R,) row numbers, ascending; 0..R-1 at the label holder
+    ids: tuple[str, ...] = field(repr=False)  # the id of each of them
+    presence: Mapping[str, np.ndarray] | None = field(repr=False)  # per party, (R,) booleans; label holder only
+    report: MatchReport
+
+    @property
+    def name(self) -> str:
+        """The alignment's name."""
+        return self.agreed.name
+
+    @property
+    def digest(self) -> str:
+        """The same on all sides."""
+        return self.agreed.digest
+
+    @property
+    def complete(self) -> int:
+        """Rows 0..complete-1 are held by all."""
+        return self.agreed.complete
+
+
+class _About(BaseModel):
+    """alignment.json."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Literal[1]
+    me: str
+    digest: str
+    agreed: Agreed
+    rows: int = Field(ge=0)
+    files: dict[str, str]
+    report: dict[str, Any]
+    time: str
+
+
+def prepare(folder: Path) -> None:
+    """Make the folder, and find out now rather than after minutes of work that it cannot be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / f".{ABOUT}.part"
+        probe.write_bytes(b"")
+        probe.unlink()
+    except OSError as error:
+        raise DataError(f"the alignment folder {str(folder)!r} cannot be written: {error.strerror}") from None
+
+
+def write_alignment(folder: Path, alignment: Alignment) -> None:
+    """The files of one side; `alignment.json` last, so that what is half-written is no alignment."""
+    files = {ROWS: _csv(("row", "id"), zip(alignment.rows.tolist(), alignment.ids, strict=True))}
+    if alignment.presence is not None:
+        held = [column.astype(int).tolist() for column in alignment.presence.values()]
+        files[PRESENCE] = _csv(("row", *alignment.presence), zip(alignment.rows.tolist(), *held, strict=True))
+    about = _About(
+        format=FORMAT,
+        me=alignment.me,
+        digest=alignment.digest,
+        agreed=alignment.agreed,
+        rows=len(alignment.ids),
+        files={name: _sha256(content) for name, content in files.items()},
+        report=alignment.report.to_json(),
+        time=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    )
+    files[ABOUT] = (json.dumps(about.model_dump(mode="json"), indent=1) + "\n").encode()
+    try:
+        _put(folder, files)
+    except OSError as error:
+        raise DataError(f"the alignment folder {str(folder)!r} cannot be written: {error.strerror}") from None
+
+
+def _put(folder: Path, files: Mapping[str, bytes]) -> None:
+    """All contents safely on the disk first, then all names."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        with (folder / f".{name}.part").open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    for name in files:
+        (folder / f".{name}.part").replace(folder / name)
+    if PRESENCE not in files:
+        (folder / PRESENCE).unlink(missing_ok=True)  # of an earlier alignment here
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _csv(heads: tuple[str, ...], lines: Iterable[tuple[Any, ...]]) -> bytes:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(heads)
+    writer.writerows(lines)
+    return text.getvalue().encode()
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def read_alignment(folder: str | Path) -> Alignment:
+    """What `write_alignment` wrote.
+
+    Raises:
+        MissingData: there is no alignment in this folder.
+        DataError: the files were damaged, changed by hand, or are of another version.
+    """
+    folder = Path(folder)
+    about = _read_about(folder)
+    try:
+        contents = {name: (folder / name).read_bytes() for name in about.files}
+    except OSError as error:
+        raise _damaged(folder, f"{error.filename and Path(error.filename).name}: {error.strerror}") from None
+    changed = [name for name, content in contents.items() if _sha256(content) != about.files[name]]
+    if changed:
+        raise _damaged(folder, f"{changed[0]} is not the file that was written")
+    try:
+        return _assembled(about, contents)
+    except (ValueError, KeyError, TypeError) as error:
+        raise _damaged(folder, str(error)) from None
+
+
+def _read_about(folder: Path) -> _About:
+    path = folder / ABOUT
+    try:
+        about = _About.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        raise MissingData(f"there is no alignment in {str(folder)!r}; run `colonnade align` first") from None
+    except OSError as error:
+        raise DataError(f"{str(path)!r} cannot be read: {error.strerror}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "it"
+        raise _damaged(folder, f"{ABOUT}: {where}: {first['msg'].lower()}") from None
+    if about.digest != about.agreed.digest:
+        raise _damaged(folder, f"{ABOUT} was changed: its digest does not fit")
+    if ROWS not in about.files or not set(about.files) <= {ROWS, PRESENCE}:
+        raise _damaged(folder, f"{ABOUT} names other files than {ROWS} and {PRESENCE}")
+    return about
+
+
+def _assembled(about: _About, contents: Mapping[str, bytes]) -> Alignment:
+    heads, lines = _read_csv(contents[ROWS])
+    rows = np.array([int(line[0]) for line in lines], dtype=np.int64)
+    ids = tuple(line[1] for line in lines)
+    if heads != ["row", "id"] or len(ids) != about.rows or len(set(ids)) != len(ids):
+        raise ValueError(f"{ROWS} does not hold the {about.rows} rows it should")
+    if (np.diff(rows) <= 0).any() or (len(rows) and not 0 <= rows[0] <= rows[-1] < about.agreed.rows):
+        raise ValueError(f"{ROWS}: row numbers are not ascending from 0 to {about.agreed.rows - 1}")
+    presence = _read_presence(contents[PRESENCE], rows) if PRESENCE in contents else None
+    return Alignment(about.me, about.agreed, rows, ids, presence, MatchReport.from_json(about.report))
+
+
+def _read_presence(content: bytes, rows: np.ndarray) -> dict[str, np.ndarray]:
+    heads, lines = _read_csv(content)
+    table = np.array(lines, dtype=np.int64).reshape(len(lines), len(heads))
+    if heads[0] != "row" or not np.array_equal(table[:, 0], rows):
+        raise ValueError(f"{PRESENCE} is about other rows than {ROWS}")
+    return {party: table[:, at].astype(bool) for at, party in enumerate(heads) if at}
+
+
+def _read_csv(content: bytes) -> tuple[list[str], list[list[str]]]:
+    heads, *lines = csv.reader(io.StringIO(content.decode(), newline=""))
+    return heads, lines
+
+
+def _damaged(folder: Path, why: str) -> DataError:
+    return DataError(f"the alignment in {str(folder)!r} is damaged ({why}); run `colonnade align` again on all sides")

@@ -1,0 +1,276 @@
+"""A party's side: agree, blind its ids, blind the label holder's again, write the rows it is told.
+
+It learns how many ids the label holder has, and which of its own ids are among the agreed rows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from colonnade.align import messages as m
+from colonnade.align.converse import converse
+from colonnade.align.files import Alignment, prepare, write_alignment
+from colonnade.align.ids import check_ids
+from colonnade.align.line import Line, Say, silent
+from colonnade.align.match import HINT, Agreed, MatchReport, PartyMatch
+from colonnade.align.parts import ROWS_PART, Parts, cut, parts_of, random_order
+from colonnade.align.private import blind, blind_again, new_key
+from colonnade.align.settings import MOST_IDS, JoinSettings
+from colonnade.align.workers import Workers
+from colonnade.errors import ColonnadeError, LinkError, Refused, RowsDisagree, WireError
+from colonnade.identity.credentials import Credentials
+from colonnade.identity.envelope import Envelope, KeyPair
+from colonnade.wire.messages import COORDINATOR
+from colonnade.wire.notice import Notice
+
+Agree = Callable[[m.Proposal], None]  # raises `Refused` with the reason
+
+
+def agree_to_all(proposal: m.Proposal) -> None:
+    """An operator without further rules."""
+
+
+def align_as_party(  # the entry point: six things it needs, one who watches and one who decides
+    line: Line,
+    credentials: Credentials,
+    settings: JoinSettings,
+    ids: Sequence[str],
+    folder: Path,
+    workers: int = 0,
+    say: Say = silent,
+    agree: Agree = agree_to_all,
+) -> Alignment:
+    """Wait for the label holder's proposal, take part, and write this side's files.
+
+    Raises:
+        RowsDisagree: nothing is shared.
+        Refused: `agree` or another party does not agree.
+        WireError, IdentityError: the label holder sent something that is not what it should be.
+        LinkError: the label holder does not answer, or gave up.
+    """
+    ids = check_ids(ids, MOST_IDS)
+    prepare(folder)
+    with Workers(workers) as pool:
+        side = Party(m.Post(line, credentials, settings.name), settings, ids, folder, pool)
+        side.agree, side.say = agree, say
+        side.begin()
+        try:
+            converse(side, line, pool, settings.patience)
+        except ColonnadeError as error:
+            with contextlib.suppress(ColonnadeError):  # the line may be what failed
+                side.leave(error)
+            raise
+    return side.outcome()
+
+
+@dataclass
+class _Attempt:
+    """Everything that begins anew with a proposal."""
+
+    proposal: m.Proposal
+    envelope: Envelope
+    key: bytes
+    order: np.ndarray  # place in our setup -> place in our list of ids
+    request: Parts
+    sent: int = 0
+    summary: m.Summary | None = None
+    rows: dict[int, bytes] = field(default_factory=dict)  # parts of (place in our setup, row number)
+
+
+class Party:
+    """The role; `converse` moves it."""
+
+    def __init__(
+        self, post: m.Post, settings: JoinSettings, ids: Sequence[str], folder: Path, workers: Workers
+    ) -> None:
+        self._post, self._settings, self._ids = post, settings, ids
+        self._folder, self._workers = folder, workers
+        self.say: Say = silent
+        self.agree: Agree = agree_to_all
+        self._seen: set[str] = set()  # attempts that were ever proposed
+        self._attempt: str | None = None
+        self._now: _Attempt | None = None  # None until this side has agreed
+        self._alignment: Alignment | None = None  # once it is written
+        self._stopped = False
+
+    # -- what converse asks ---------------------------------------------------------------------------------
+
+    @property
+    def finished(self) -> bool:
+        """All sides have written their files."""
+        return self._stopped
+
+    def outcome(self) -> Alignment:
+        """What was written."""
+        if self._alignment is None:
+            raise RuntimeError("asked for rows before they were written")
+        return self._alignment
+
+    def awaited(self) -> str:
+        """Only the label holder ever speaks to a party."""
+        return m.called(COORDINATOR)
+
+    def made(self, tag: tuple[str, str, int], points: bytes) -> None:
+        """A part of our own ids, or of the label holder's with our key on top, is sent."""
+        kind, _, part = tag
+        now = self._here()
+        self._post.seal(COORDINATOR, kind, m.Part(attempt=now.proposal.attempt, part=part), points, now.envelope)
+        now.sent += 1
+        self.say("progress", done=now.sent, total=parts_of(len(self._ids)) + now.request.total)
+
+    def hear(self, notice: Notice) -> None:
+        """One notice; only the label holder is listened to."""
+        if notice.sender != COORDINATOR or notice.run != self._settings.name:
+            self.say("refused", sender=notice.sender, kind=notice.kind, reason="not of this alignment")
+        elif notice.kind == "PROPOSE":
+            self._propose(notice)
+        elif self._attempt is None or notice.facts.get("attempt") != self._attempt:
+            self.say("ignored", sender=notice.sender, kind=notice.kind, reason="of another attempt")
+        elif notice.kind in self._handlers:
+            self._handlers[notice.kind](self, notice)
+        else:
+            raise WireError(f"{m.called(notice.sender)} sent a {notice.kind!r}, which nobody says here")
+
+    # -- the steps, in order --------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Say that this process is there; if it was there before, the label holder starts over."""
+        self._post.send(COORDINATOR, "HELLO", m.Hello(session=secrets.token_hex(16)))
+        self.say("waiting")
+
+    def _propose(self, notice: Notice) -> None:
+        self._post.verified(notice)
+        proposal = m.read(m.Proposal, notice)
+        if proposal.attempt in self._seen:
+            return  # delivered twice, or said again because somebody else came late
+        self._seen.add(proposal.attempt)
+        self._workers.forget()
+        self._attempt, self._now, self._alignment = proposal.attempt, None, None
+        self.say("proposed", ids=proposal.ids, parties=proposal.parties, keep=proposal.keep)
+        self._check(proposal)
+        self.agree(proposal)
+        self._join(proposal)
+
+    def _check(self, proposal: m.Proposal) -> None:
+        if proposal.name != self._settings.name or self._post.line.me not in proposal.parties:
+            raise Refused(f"{m.called(COORDINATOR)} proposes an alignment that {self._post.line.me!r} has no part in")
+        if proposal.ids > self._settings.most_ids:
+            raise Refused(
+                f"{m.called(COORDINATOR)} brings {proposal.ids:,} ids, and each is a question about ours; most_ids "
+                f"allows {self._settings.most_ids:,}"
+            )
+
+    def _join(self, proposal: m.Proposal) -> None:
+        pair, me = KeyPair.new(), self._post.line.me
+        envelope = Envelope.between(pair, bytes.fromhex(proposal.key), f"{proposal.attempt} {me}")
+        request = Parts(proposal.ids, f"the request of {m.called(COORDINATOR)}")
+        now = _Attempt(proposal, envelope, new_key(), random_order(len(self._ids)), request)
+        self._now = now
+        join = m.Join(attempt=proposal.attempt, proposal=proposal.digest, ids=len(self._ids), key=pair.public.hex())
+        self._post.sign(COORDINATOR, "JOIN", join)
+        shuffled = [self._ids[place] for place in now.order]
+        for part in range(parts_of(len(shuffled))):  # before any response: the label holder has work to do on these
+            self._workers.give(("SETUP", me, part), blind, cut(shuffled, part), proposal.name, now.key)
+
+    def _here(self) -> _Attempt:
+        if self._now is None:
+            raise WireError(f"{m.called(COORDINATOR)} goes on although nothing was agreed")
+        return self._now
+
+    def _request(self, notice: Notice) -> None:
+        points, now, part = self._post.verified(notice), self._here(), m.read(m.Part, notice).part
+        now.request.check(part, points)
+        if part not in now.request:
+            now.request.put(part, points)
+            tag = ("RESPONSE", COORDINATOR, part)
+            self._workers.give(tag, blind_again, points, now.key, m.called(COORDINATOR))
+
+    def _result(self, notice: Notice) -> None:
+        now = self._here()
+        m.read(m.Bare, notice)
+        summary = m.read_body(m.Summary, self._post.opened(notice, now.envelope), notice)
+        own, theirs = len(self._ids), now.proposal.ids
+        fits = 1 <= summary.rows <= summary.matched <= min(own, theirs) and summary.complete <= summary.rows
+        if not fits or summary.complete + summary.partial > theirs or (now.proposal.keep == "all" and summary.partial):
+            raise WireError(f"{m.called(COORDINATOR)} sent a RESULT whose counts cannot be")
+        now.summary = summary
+        self._finish(now)
+
+    def _rows(self, notice: Notice) -> None:
+        now, part = self._here(), m.read(m.Part, notice).part
+        body = self._post.opened(notice, now.envelope)
+        if part * ROWS_PART >= len(self._ids) or len(body) > 8 * ROWS_PART:
+            raise WireError(f"{m.called(COORDINATOR)} sent ROWS for more ids than {self._post.line.me!r} has")
+        now.rows[part] = body
+        self._finish(now)
+
+    def _finish(self, now: _Attempt) -> None:
+        """Once everything is there: check the rows, write them, and only then say so."""
+        summary = now.summary
+        if summary is None or self._alignment is not None or len(now.rows) < -(-summary.rows // ROWS_PART):
+            return
+        places, rows = _checked_rows(b"".join(now.rows[part] for part in sorted(now.rows)), len(self._ids), summary)
+        proposal, me = now.proposal, self._post.line.me
+        agreed = Agreed(
+            proposal.name, proposal.attempt, proposal.parties, proposal.keep, summary.complete, summary.partial
+        )
+        match = PartyMatch(me, len(self._ids), summary.matched)
+        left_out = len(self._ids) - len(rows)
+        report = MatchReport(proposal.ids, (match,), summary.complete, summary.partial, left_out)
+        ids = tuple(self._ids[place] for place in now.order[places])
+        alignment = Alignment(me, agreed, rows, ids, None, report)
+        write_alignment(self._folder, alignment)
+        self.say("written", rows=len(ids))
+        bare = m.Bare(attempt=proposal.attempt)
+        self._post.seal(COORDINATOR, "DONE", bare, agreed.digest.encode(), now.envelope)
+        self._alignment = alignment
+
+    def _stop(self, notice: Notice) -> None:
+        self._post.verified(notice)
+        why = m.read(m.Stop, notice).why
+        self._stopped = True
+        if why == "done":
+            if self._alignment is None:
+                raise WireError(f"{m.called(COORDINATOR)} ends although {self._post.line.me!r} has no rows yet")
+            return
+        if why == "rows":
+            raise RowsDisagree(f"the label holder found no rows that all sides share; {HINT}")
+        if why == "refused":
+            raise Refused("the label holder gave the alignment up because a party did not agree")
+        raise LinkError("the label holder gave the alignment up because of a fault; ask there, then start again")
+
+    _handlers: dict[str, Callable[[Party, Notice], None]] = {  # noqa: RUF012  # never changed
+        "REQUEST": _request,
+        "RESULT": _result,
+        "ROWS": _rows,
+        "STOP": _stop,
+    }
+
+    def leave(self, error: ColonnadeError) -> None:
+        """Tell the label holder that this side ends; a policy's reason is told, anything else stays here."""
+        if self._attempt is None or self._stopped:
+            return
+        reason = str(error) if isinstance(error, Refused) else f"its side ended with a {type(error).__name__}"
+        refusal = m.Refusal(attempt=self._attempt, reason=m.readable(reason))
+        self._post.send(COORDINATOR, "REFUSE", refusal)
+
+
+def _checked_rows(body: bytes, ids: int, summary: m.Summary) -> tuple[np.ndarray, np.ndarray]:
+    """Places in our setup and row numbers; `WireError` unless they can be what the summary says."""
+    wrong = WireError(f"{m.called(COORDINATOR)} sent ROWS that cannot be: too few, too many, out of order or range")
+    if len(body) != 8 * summary.rows:
+        raise wrong
+    pairs = np.frombuffer(body, dtype="<i4").astype(np.int64).reshape(-1, 2)
+    places, rows = pairs[:, 0], pairs[:, 1].copy()
+    ascending = bool((np.diff(rows) > 0).all()) and rows[0] >= 0 and rows[-1] < summary.complete + summary.partial
+    has_complete = bool((rows[: summary.complete] == np.arange(summary.complete)).all())
+    known = places.min() >= 0 and places.max() < ids and len(np.unique(places)) == len(places)
+    if not (ascending and has_complete and known):
+        raise wrong
+    return places, rows

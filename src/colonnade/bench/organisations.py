@@ -1,0 +1,173 @@
+"""Separate organisations on one machine: real processes that can be killed and started again.
+
+A fork server that has imported everything once starts them in a few hundredths of a second. Each process
+writes what it says as JSON lines beside its store, so that a failure can be read afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from colonnade.bench.noise import SeededNoise
+from colonnade.config import build
+from colonnade.deploy.coordinator import CoordinatorProcess, Undertaking
+from colonnade.deploy.party import Columns, Duty, PartyProcess
+from colonnade.engines.nats import Link
+from colonnade.engines.remote import Absence
+from colonnade.federation import Federation
+from colonnade.identity.credentials import Connection, Credentials
+from colonnade.job import load_data
+from colonnade.methods import make_method
+from colonnade.models.encoders import ModelSettings
+from colonnade.privacy.gate import Mechanism, Unchanged
+from colonnade.run import Training
+from colonnade.wire.messages import COORDINATOR
+
+_FEDERATIONS: dict[str, Federation] = {}
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A run of separate organisations, as plain values."""
+
+    folder: Path
+    run: str
+    connections: Mapping[str, Connection]
+    data: Mapping[str, Any]
+    method: Mapping[str, Any]
+    model: Mapping[str, Any] = field(default_factory=dict)
+    training: Mapping[str, Any] = field(default_factory=dict)
+    absence: Mapping[str, Any] = field(default_factory=dict)
+    noise: float = 0.0
+    pause: Mapping[str, float] = field(default_factory=dict)  # seconds that somebody takes longer per exchange
+
+    def federation(self) -> Federation:
+        """The data, read once per process."""
+        key = json.dumps(dict(self.data), sort_keys=True)
+        if key not in _FEDERATIONS:
+            _FEDERATIONS[key] = load_data(self.data)
+        return _FEDERATIONS[key]
+
+    def mechanism(self) -> Mechanism:
+        """Seeded noise, so that runs can be compared; or none."""
+        return SeededNoise(self.noise) if self.noise else Unchanged()
+
+    def place(self, name: str) -> Path:
+        """An organisation's own folder."""
+        place = self.folder / name
+        place.mkdir(parents=True, exist_ok=True)
+        return place
+
+    def undertaking(self) -> Undertaking:
+        """What the label holder wants."""
+        f = self.federation()
+        settings = {k: v for k, v in self.method.items() if k not in ("name", "preset")}
+        return Undertaking(
+            parties=f.names,
+            labels=f.labels,
+            task=f.task,
+            outputs=f.outputs,
+            split=f.split,
+            method=make_method(self.method["name"], settings, self.method.get("preset")),
+            model=build(ModelSettings, self.model, "model"),
+            training=build(Training, self.training, "training"),
+            absence=build(Absence, self.absence, "absence"),
+            mechanism=self.mechanism().name,
+        )
+
+    def duty(self, name: str) -> Duty:
+        """What a party brings."""
+        f = self.federation()
+        values = next(p.columns for p in f.parties if p.name == name)
+        held = torch.ones(len(values), dtype=torch.bool)
+        return Duty(lambda train, rows: Columns(values, held, f.scaled), mechanism=self.mechanism())
+
+
+def work(trial: Trial, name: str) -> None:
+    """What the process of an organisation does: the coordinator or a party, until the run is closed."""
+    torch.set_num_threads(1)
+    place = trial.place(name)
+    with (place / "said.jsonl").open("a", buffering=1) as said:
+
+        def say(event: str, **facts: Any) -> None:
+            said.write(json.dumps({"at": round(time.time(), 3), "event": event, **facts}) + "\n")
+            if event == "answered":
+                time.sleep(trial.pause.get(name, 0.0))
+
+        try:
+            credentials = Credentials.load(trial.connections[name])
+            link = Link(credentials, trial.run, say).open()
+            try:
+                if name == COORDINATOR:
+                    CoordinatorProcess(place, link, credentials, trial.undertaking(), say).serve()
+                else:
+                    PartyProcess(place, link, credentials, trial.duty(name), say).serve(once=True)
+            finally:
+                link.close()
+        except BaseException as error:
+            say("failed", error=str(error), kind=type(error).__name__, trace=traceback.format_exc())
+            raise SystemExit(2) from None
+
+
+class Organisations:
+    """The processes of a trial."""
+
+    def __init__(self, trial: Trial) -> None:
+        self.trial = trial
+        self.names = (COORDINATOR, *trial.federation().names)
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload([__name__])
+        self.processes: dict[str, ForkServerProcess] = {}
+
+    def start(self, *names: str) -> None:
+        """Start some (all, if none is named) that are not running."""
+        for name in names or self.names:
+            if name not in self.processes or not self.processes[name].is_alive():
+                self.processes[name] = self._context.Process(target=work, args=(self.trial, name), daemon=True)
+                self.processes[name].start()
+
+    def kill(self, name: str) -> None:
+        """SIGKILL: it has no chance to tidy up."""
+        process = self.processes.get(name)
+        if process is not None and process.is_alive() and process.pid:
+            os.kill(process.pid, signal.SIGKILL)
+        if process is not None:
+            process.join(10)
+
+    def running(self) -> list[str]:
+        """Who is alive."""
+        return [name for name, process in self.processes.items() if process.is_alive()]
+
+    def failed(self) -> list[str]:
+        """Who ended with an error (not: was killed)."""
+        return [name for name, process in self.processes.items() if (process.exitcode or 0) > 0]
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until all have ended; false if somebody has not by then."""
+        deadline = time.monotonic() + seconds
+        while self.running() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return not self.running()
+
+    def stop(self) -> None:
+        """End whatever is still running."""
+        for name in self.running():
+            self.kill(name)
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """What an organisation said, over all its lives."""
+        path = self.trial.place(name) / "said.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [json.loads(line) for line in lines if line.endswith("}")]

@@ -1,0 +1,44 @@
+"""`colonnade coordinator`: the label holder of a run between separate organisations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from colonnade.cli.operating import Journal, LogKind, operated
+from colonnade.cli.options import AsJson, Overrides, Quiet
+from colonnade.cli.screen import Screen
+from colonnade.cli.training import finish
+
+if TYPE_CHECKING:
+    from colonnade.fit import Progress
+
+
+def coordinator(
+    config: Annotated[Path, typer.Argument(metavar="COORDINATOR.toml", help="The run, its parties and the labels.")],
+    overrides: Overrides = None,
+    log: LogKind = "text",
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Propose a run to the parties and train it, in the foreground, until it is done. Exit status 1: it diverged.
+
+    Waits for parties that are not there yet. It may be stopped or killed at any moment and started again with the
+    same command. Afterwards the run folder can be reported and predicted like any other.
+
+    Example: colonnade coordinator coordinator.toml
+    """
+    from colonnade.deploy.start import run_coordinator
+
+    screen, journal = Screen(as_json, quiet), Journal(log, quiet)
+
+    def watch(now: Progress) -> None:
+        score = None if now.score is None else round(now.score, 4)
+        best = None if now.best is None else round(now.best, 4)
+        journal("round", number=f"{now.round}/{now.rounds}", validation=score, best=best, bytes=now.bytes)
+
+    with operated(journal) as say:
+        run, folder = run_coordinator(config, overrides, say, watch)
+    finish(screen, run, folder)

@@ -1,0 +1,99 @@
+"""What an operator sees of a process that runs for hours: a status line, or JSON lines; and how it is stopped.
+
+On a terminal the last line says what the process is doing and is rewritten; events that matter stay above
+it. Elsewhere (a service, a file) there is a line per event that matters. With --log json every event is one
+JSON object per line on stderr. No column, id, key or signature is ever an event's fact.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+from typing import Annotated, Any, Literal
+
+import typer
+
+from colonnade.engines.post import Say
+
+LogKind = Annotated[
+    Literal["text", "json"], typer.Option("--log", help="text: for people; json: one object per event.")
+]
+PASSING = {"answered", "waiting", "round", "repeating"}  # shown in the status line only
+HOW_TO_GO_ON = "nothing is lost: start the same command again to go on"
+
+
+class Terminated(BaseException):
+    """SIGTERM came."""
+
+
+class Journal:
+    """A `Say` for the command line."""
+
+    def __init__(self, kind: Literal["text", "json"], quiet: bool = False) -> None:
+        self.kind, self.quiet = kind, quiet
+        self._status = not quiet and kind == "text" and sys.stderr.isatty()
+        self._shown = 0
+
+    def __call__(self, event: str, **facts: Any) -> None:
+        """One event."""
+        if self.kind == "json":
+            line = {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "event": event, **facts}
+            print(json.dumps(line), file=sys.stderr, flush=True)
+        elif event in PASSING:
+            self._rewrite(_told(event, facts))
+        elif not self.quiet:
+            self._clear()
+            print(f"{time.strftime('%H:%M:%S')} {_told(event, facts)}", file=sys.stderr, flush=True)
+
+    def _rewrite(self, text: str) -> None:
+        if self._status:
+            print("\r" + text[:118].ljust(self._shown), end="", file=sys.stderr, flush=True)
+            self._shown = len(text[:118])
+
+    def _clear(self) -> None:
+        if self._shown:
+            print("\r" + " " * self._shown, end="\r", file=sys.stderr)
+            self._shown = 0
+
+    def close(self) -> None:
+        """Leave the cursor on a line of its own."""
+        if self._shown:
+            print(file=sys.stderr)
+            self._shown = 0
+
+
+def _told(event: str, facts: Mapping[str, Any]) -> str:
+    words = [f"{name} {_plain(value)}" for name, value in facts.items() if value not in (None, "", [])]
+    return event + (": " + ", ".join(words) if words else "")
+
+
+def _plain(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+@contextmanager
+def operated(journal: Journal) -> Iterator[Say]:
+    """Run until done, Ctrl-C (status 130) or SIGTERM (143); the last two say how to go on."""
+
+    def on_term(number: int, frame: FrameType | None) -> None:
+        raise Terminated
+
+    logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns of every TLS connection that is closed
+    before = signal.signal(signal.SIGTERM, on_term)
+    try:
+        yield journal
+    except Terminated:
+        journal("stopped", by="SIGTERM", note=HOW_TO_GO_ON)
+        raise typer.Exit(143) from None
+    except KeyboardInterrupt:
+        journal("stopped", by="the operator", note=HOW_TO_GO_ON)
+        raise typer.Exit(130) from None
+    finally:
+        journal.close()
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,31 @@
+"""`colonnade party`: one party of a run between separate organisations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from colonnade.cli.operating import Journal, LogKind, operated
+from colonnade.cli.options import Overrides, Quiet
+
+
+def party(
+    config: Annotated[Path, typer.Argument(metavar="PARTY.toml", help="Who this is, and what it holds.")],
+    overrides: Overrides = None,
+    once: Annotated[bool, typer.Option("--once", help="Exit when training is over; answer no predictions.")] = False,
+    log: LogKind = "text",
+    quiet: Quiet = False,
+) -> None:
+    """Take part in a run with this organisation's columns, in the foreground, until stopped.
+
+    The party waits for the coordinator, checks its signed proposal against the policy file, trains, and then answers
+    predictions. It may be stopped or killed at any moment and started again with the same command.
+
+    Example: colonnade party party.toml --log json
+    """
+    from colonnade.deploy.start import run_party
+
+    with operated(Journal(log, quiet)) as say:
+        run_party(config, overrides, once, say)

@@ -1,0 +1,264 @@
+"""Agreement: what everybody is about to do, signed by the coordinator, before anything is computed.
+
+PROPOSAL  coordinator -> all    method, settings, rows, parties, purposes; signed
+JOIN      party -> coordinator  "I agree to the proposal with this digest", and the shape of its network; signed
+AGREED    coordinator -> all    the groups that follow from all introductions; signed
+DONE      party -> coordinator  it has stored the agreement
+
+No code travels: a party that agrees runs the method of that name from its own installation. A party keeps
+the signed agreement in its store, so that nobody can later say that something else was agreed on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from colonnade.config import build
+from colonnade.engines.base import Introduction, form_groups
+from colonnade.errors import ColonnadeError, IdentityError, WireError
+from colonnade.federation import Task
+from colonnade.identity.credentials import Credentials
+from colonnade.methods import make_method
+from colonnade.methods.base import Method
+from colonnade.models.encoders import ModelSettings
+from colonnade.models.schema import Group, Schema
+from colonnade.run import DTYPES, Training
+from colonnade.wire.messages import COORDINATOR
+from colonnade.wire.notice import Notice
+
+FORMAT = 1
+PROPOSAL, JOIN, AGREED, CLOSE = "PROPOSAL", "JOIN", "AGREED", "CLOSE"
+PROPOSED, SETTLED, CLOSED = -1, 0, -3  # the numbers of these messages; orders count from 1
+MOST_ROWS = 2**31 - 1
+MOST_WIDTH = 2**20
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What the coordinator proposes: plain values, and the training rows."""
+
+    body: Mapping[str, Any]
+    train: Tensor = field(repr=False)  # row numbers
+    signature: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the signed text."""
+        return hashlib.sha256(canonical(self.body)).hexdigest()
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        """Everybody who is invited, in federation order."""
+        return tuple(self.body["parties"])
+
+    def method(self) -> Method:
+        """The method, from this installation."""
+        method: Method = make_method(self.body["method"]["name"], self.body["method"]["settings"])
+        return method
+
+    def training(self) -> Training:
+        """How long, in which numbers, with which seed."""
+        return build(Training, self.body["training"], "training")
+
+    def model(self) -> ModelSettings:
+        """The networks."""
+        return build(ModelSettings, self.body["model"], "model")
+
+    def schema(self, groups: Sequence[Group], device: torch.device) -> Schema:
+        """The frame of the run for one process."""
+        training = self.training()
+        return Schema(
+            parties=self.parties,
+            groups=tuple(groups),
+            task=Task(self.body["task"]),
+            outputs=int(self.body["outputs"]),
+            rows=int(self.body["rows"]),
+            train=self.train,
+            head=self.model().head,
+            seed=training.seed,
+            dtype=DTYPES[training.dtype],
+            device=device,
+        )
+
+    def notice(self) -> Notice:
+        """The proposal as a message."""
+        facts = {"body": dict(self.body), "signature": dict(self.signature)}
+        return Notice(self.body["run"], PROPOSED, PROPOSAL, COORDINATOR, facts, {"train": _as_bytes(self.train)})
+
+
+def canonical(body: Mapping[str, Any]) -> bytes:
+    """The one text of some plain values: what is signed and hashed."""
+    try:
+        return json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+    except (ValueError, RecursionError) as error:  # a number that is none
+        raise WireError(f"the text cannot be signed: {error}") from None
+
+
+def propose(body: Mapping[str, Any], train: Tensor, credentials: Credentials) -> Proposal:
+    """Sign a proposal; the training rows are covered by their digest."""
+    full = {"format": FORMAT, **body, "train": hashlib.sha256(_as_bytes(train)).hexdigest()}
+    plain = json.loads(canonical(full))  # as its readers will see it: lists, not tuples
+    return Proposal(plain, train, credentials.sign(canonical(plain)))
+
+
+def read_proposal(notice: Notice, credentials: Credentials) -> Proposal:
+    """Check a proposal that arrived: whose signature, whole, and of a kind this version understands."""
+    body, signature, train = notice.facts.get("body"), notice.facts.get("signature"), notice.blobs.get("train")
+    if not isinstance(body, dict) or not isinstance(signature, dict) or train is None:
+        raise WireError("the proposal lacks its text, its signature or its rows")
+    credentials.verify(canonical(body), signature, COORDINATOR)
+    if body.get("format") != FORMAT:
+        raise WireError(f"the proposal has format {body.get('format')!r}; this version reads format {FORMAT}")
+    if body.get("run") != notice.run or hashlib.sha256(train).hexdigest() != body.get("train"):
+        raise IdentityError("the proposal's run or training rows are not those that were signed")
+    rows = torch.from_numpy(np.frombuffer(train, dtype="<i4").astype(np.int64))
+    proposal = Proposal(body, rows, signature)
+    _check(proposal)
+    return proposal
+
+
+def _check(proposal: Proposal) -> None:
+    """Everything a party will rely on can be read; one sentence if not."""
+    body = proposal.body
+    try:
+        rows, outputs = body["rows"], body["outputs"]
+        if not (0 < rows <= MOST_ROWS and 0 < outputs <= MOST_WIDTH and body["parties"]):
+            raise WireError(f"the proposal speaks of {rows} rows, {outputs} outputs and {len(body['parties'])} parties")
+        if len(proposal.train) == 0 or int(proposal.train.min()) < 0 or int(proposal.train.max()) >= rows:
+            raise WireError(f"the proposal's training rows are not among its {rows} rows")
+        proposal.method(), proposal.model(), proposal.training(), Task(body["task"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise WireError(f"the proposal cannot be read: {error!r}") from None
+
+
+# -- joining ----------------------------------------------------------------------------------
+
+
+def join(proposal: Proposal, introduction: Introduction, credentials: Credentials) -> Notice:
+    """A party's consent, with what the others need to know of its network."""
+    body = {
+        "proposal": proposal.digest,
+        "party": credentials.name,
+        "architecture": introduction.architecture,
+        "shape": list(introduction.shape),
+        "width": introduction.width,
+    }
+    facts = {"body": body, "signature": credentials.sign(canonical(body))}
+    return Notice(proposal.body["run"], PROPOSED, JOIN, credentials.name, facts)
+
+
+def read_join(notice: Notice, proposal: Proposal, credentials: Credentials) -> Introduction:
+    """Check a party's consent."""
+    body, signature = notice.facts.get("body"), notice.facts.get("signature")
+    if not isinstance(body, dict) or not isinstance(signature, dict):
+        raise WireError(f"the consent of {notice.sender!r} lacks its text or its signature")
+    credentials.verify(canonical(body), signature, notice.sender)
+    if body.get("proposal") != proposal.digest or body.get("party") != notice.sender:
+        raise WireError(f"the consent of {notice.sender!r} is about another proposal")
+    shape, width, architecture = body.get("shape"), body.get("width"), body.get("architecture")
+    good = isinstance(shape, list) and all(type(n) is int and 0 < n <= MOST_WIDTH for n in shape)
+    if not good or type(width) is not int or not 0 < width <= MOST_WIDTH or not isinstance(architecture, str):
+        raise WireError(f"{notice.sender!r} describes its network in a way that cannot be read")
+    return Introduction(architecture[:64], tuple(shape or ()), width)
+
+
+# -- agreed -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """A proposal that everybody joined, and the groups that follow."""
+
+    proposal: Proposal
+    introductions: Mapping[str, Introduction]
+    signature: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """Parties that share an architecture."""
+        return form_groups(self.introductions)
+
+    def schema(self, device: torch.device) -> Schema:
+        """The frame of the run for one process."""
+        return self.proposal.schema(self.groups, device)
+
+    def notice(self) -> Notice:
+        """The agreement as a message."""
+        body = settlement(self.proposal, self.introductions)
+        facts = {"body": body, "signature": dict(self.signature)}
+        return Notice(self.proposal.body["run"], SETTLED, AGREED, COORDINATOR, facts)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, for a store."""
+        return {
+            "proposal": dict(self.proposal.body),
+            "proposal_signature": dict(self.proposal.signature),
+            "train": self.proposal.train.tolist(),
+            "settlement": settlement(self.proposal, self.introductions),
+            "settlement_signature": dict(self.signature),
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Agreement:
+        """The inverse of `to_json`: from one's own store, checked when it was written."""
+        train = torch.tensor(values["train"], dtype=torch.int64)
+        proposal = Proposal(values["proposal"], train, values["proposal_signature"])
+        return cls(proposal, _introductions(values["settlement"]), values["settlement_signature"])
+
+
+def settlement(proposal: Proposal, introductions: Mapping[str, Introduction]) -> dict[str, Any]:
+    """What the coordinator signs when all have joined."""
+    return {
+        "proposal": proposal.digest,
+        "parties": [
+            {"name": p, "architecture": i.architecture, "shape": list(i.shape), "width": i.width}
+            for p, i in introductions.items()
+        ],
+    }
+
+
+def settle(proposal: Proposal, introductions: Mapping[str, Introduction], credentials: Credentials) -> Agreement:
+    """Sign what follows from everybody's consent, in federation order."""
+    ordered = {party: introductions[party] for party in proposal.parties}
+    return Agreement(proposal, ordered, credentials.sign(canonical(settlement(proposal, ordered))))
+
+
+def read_agreement(notice: Notice, proposal: Proposal, mine: Introduction, credentials: Credentials) -> Agreement:
+    """Check the agreement that arrived against the proposal this party joined and what it said of itself."""
+    body, signature = notice.facts.get("body"), notice.facts.get("signature")
+    if not isinstance(body, dict) or not isinstance(signature, dict):
+        raise WireError("the agreement lacks its text or its signature")
+    credentials.verify(canonical(body), signature, COORDINATOR)
+    if body.get("proposal") != proposal.digest:
+        raise WireError("the agreement is about another proposal than the one this party joined")
+    try:
+        introductions = _introductions(body)
+    except (KeyError, TypeError, ValueError) as error:
+        raise WireError(f"the agreement cannot be read: {error!r}") from None
+    if tuple(introductions) != proposal.parties or introductions.get(credentials.name) != mine:
+        raise WireError("the agreement names other parties, or another network of this one, than were proposed")
+    return Agreement(proposal, introductions, signature)
+
+
+def _introductions(body: Mapping[str, Any]) -> dict[str, Introduction]:
+    return {
+        str(p["name"]): Introduction(str(p["architecture"]), tuple(int(n) for n in p["shape"]), int(p["width"]))
+        for p in body["parties"]
+    }
+
+
+def refusal(run: str, number: int, sender: str, error: ColonnadeError | str) -> Notice:
+    """Tell the coordinator why not."""
+    return Notice(run, number, "REFUSED", sender, {"reason": " ".join(str(error).split())[:500]})
+
+
+def _as_bytes(rows: Tensor) -> bytes:
+    return rows.to(torch.int32).numpy().astype("<i4").tobytes()

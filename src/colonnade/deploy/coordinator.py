@@ -1,0 +1,219 @@
+"""The process of the label holder: propose, let everybody join, train, look at the test rows, close.
+
+Every round is committed before the next order leaves, so it may be killed at any moment and started again
+with the same command: it sends the order it was at once more, and the parties answer with the bytes they
+stored.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from colonnade import checkpoint
+from colonnade.deploy.agreement import (
+    CLOSE,
+    CLOSED,
+    JOIN,
+    Agreement,
+    propose,
+    read_join,
+    settle,
+)
+from colonnade.engines.nats import Link
+from colonnade.engines.post import Letter, Post, Say
+from colonnade.engines.remote import ASK_AGAIN, DONE, REFUSED, Absence, Away, Remote
+from colonnade.errors import ColonnadeError, ConfigError, IdentityError, Refused, RunError, WireError
+from colonnade.federation import Federation, Party, RowSplit, Task
+from colonnade.fit import Trainer, Watcher, find_device, open_coordinator
+from colonnade.identity.credentials import Credentials
+from colonnade.methods.base import Method
+from colonnade.models.encoders import ModelSettings
+from colonnade.privacy.ledger import Ledger
+from colonnade.run import RECORD, STORE, Run, Training
+from colonnade.store import Store
+from colonnade.wire.messages import COORDINATOR, Purpose
+from colonnade.wire.notice import Notice, read_notice
+
+T = TypeVar("T")
+PURPOSES = (Purpose.TRAIN.value, Purpose.EVALUATE.value, Purpose.PREDICT.value)
+
+
+@dataclass(frozen=True)
+class Undertaking:
+    """What the label holder wants to do: labels and rows, method, networks, length, and patience."""
+
+    parties: tuple[str, ...]
+    labels: torch.Tensor = field(repr=False)  # (N,) or (N, K), by row number
+    task: Task
+    outputs: int
+    split: RowSplit
+    method: Method
+    model: ModelSettings
+    training: Training
+    absence: Absence = field(default_factory=Absence)
+    mechanism: str = "none"  # the parties' protection, by name
+    alignment: str = ""  # digest of the rows everybody aligned
+    class_names: tuple[str, ...] = ()
+    config: dict[str, Any] | None = None
+
+    def body(self, run: str) -> dict[str, Any]:
+        """The text of the proposal."""
+        training = self.training.model_dump(exclude={"device", "engine", "checkpoint_every"})
+        return {
+            "run": run,
+            "parties": list(self.parties),
+            "method": {"name": self.method.name, "settings": self.method.model_dump()},
+            "model": self.model.model_dump(),
+            "training": training,
+            "rows": len(self.labels),
+            "task": self.task.value,
+            "outputs": self.outputs,
+            "label_exposure": self.method.exposes.value,
+            "purposes": list(PURPOSES),
+            "mechanism": self.mechanism,
+            "absence": self.absence.model_dump(),
+            "alignment": self.alignment,
+        }
+
+    def federation(self, agreement: Agreement) -> Federation:
+        """The label holder's view: labels and shapes, nobody's columns."""
+        shapes = {p: i.shape for p, i in agreement.introductions.items()}
+        parties = tuple(Party(name, torch.empty(0, *shapes[name])) for name in self.parties)
+        return Federation(
+            parties, self.labels, self.outputs, self.task, self.split,
+            name=agreement.proposal.body["run"], class_names=self.class_names,
+        )  # fmt: skip
+
+
+class CoordinatorProcess:
+    """The label holder in one run."""
+
+    def __init__(self, folder: Path, link: Link, credentials: Credentials, undertaking: Undertaking, say: Say) -> None:
+        if undertaking.method.pools:
+            raise ConfigError(
+                f"method {undertaking.method.name!r} puts all columns in one place; it is a reference for simulation"
+            )
+        self.folder, self.link, self.credentials, self.say = folder, link, credentials, say
+        training = undertaking.training.model_copy(update={"checkpoint_every": 1})
+        self.undertaking = replace(undertaking, training=training)
+        self.store = Store(folder / STORE)
+
+    def serve(self, watch: Watcher | None = None) -> Run:
+        """Everything, from the proposal to the closed run."""
+        u, link = self.undertaking, self.link
+        link.lay(u.parties)
+        link.listen()
+        agreement = self._agreement()
+        if (self.folder / RECORD).exists():  # only the goodbye may be missing
+            run = Run.load(self.folder)
+            self._close(patience=5.0)
+            return run
+        trainer = self._trainer(agreement)
+        try:
+            run = trainer.train(self.store, watch)
+        except Away as error:
+            run = self._stop_without(agreement, trainer, error, watch)
+        self._close(min(u.absence.patience, 30.0))
+        return run
+
+    # -- agreeing -----------------------------------------------------------------------------
+
+    def _agreement(self) -> Agreement:
+        """What was agreed on, or is agreed on now."""
+        u = self.undertaking
+        if self.store.begun:
+            agreement = Agreement.from_json(self.store.about()["agreement"])
+            offered = propose(u.body(self.link.run), u.split.train, self.credentials)
+            if offered.digest != agreement.proposal.digest:
+                raise RunError(
+                    f"{self.folder} holds run {self.link.run!r} with other settings, rows or labels; continue it with "
+                    "the configuration it began with, or give the new run another name and folder"
+                )
+            return agreement
+        proposal = propose(u.body(self.link.run), u.split.train, self.credentials)
+        self.say("proposing", run=self.link.run, digest=proposal.digest[:12], parties=list(u.parties))
+        joined = self.roll_call(proposal.notice(), JOIN, lambda n: read_join(n, proposal, self.credentials))
+        agreement = settle(proposal, joined, self.credentials)
+        self.roll_call(agreement.notice(), DONE, lambda n: n)
+        trainer = self._trainer(agreement)
+        self.store.describe({**checkpoint.describe(trainer), "agreement": agreement.to_json()})
+        self.say("agreed", run=self.link.run, parties=list(u.parties))
+        return agreement
+
+    def roll_call(self, notice: Notice, answer: str, read: Callable[[Notice], T]) -> dict[str, T]:
+        """Say something to everybody and wait for everybody's answer, as long as it takes."""
+        answers: dict[str, T] = {}
+        asked = 0.0
+        while missing := [p for p in self.undertaking.parties if p not in answers]:
+            if time.monotonic() - asked > ASK_AGAIN:
+                posts = [Post(p, notice) for p in missing] if asked else [Post("*", notice)]
+                self.link.send(*posts, again=True)
+                self.say("waiting", exchange=notice.number, parties=missing)
+                asked = time.monotonic()
+            letter = self.link.next(1.0)
+            if letter is None:
+                continue
+            try:
+                heard = self._read(letter, notice.number, answer)
+                if heard is not None:
+                    answers[heard.sender] = read(heard)
+            except (WireError, IdentityError) as error:
+                self.say("refused", party=letter.sender, reason=str(error))
+            self.link.done([letter])
+        return answers
+
+    def _read(self, letter: Letter, number: int, answer: str) -> Notice | None:
+        """An answer to a roll call; None if it is an answer to something else."""
+        heard = read_notice(letter.data)
+        if heard.sender != letter.sender or heard.sender not in self.undertaking.parties or heard.run != self.link.run:
+            raise WireError(f"a message of {letter.sender[:64]!r} in the name of {heard.sender[:64]!r}, {heard.run!r}")
+        if heard.number != number:
+            return None
+        if heard.kind == REFUSED:
+            self.link.done([letter])
+            reason = str(heard.facts.get("reason", "it gave no reason"))[:500]
+            raise Refused(f"party {heard.sender!r} refuses: {reason}")
+        return heard if heard.kind == answer else None
+
+    # -- training -----------------------------------------------------------------------------
+
+    def _trainer(self, agreement: Agreement, absence: Absence | None = None) -> Trainer:
+        u = self.undertaking
+        schema = agreement.schema(find_device(u.training.device))
+        federation, ledger, run = u.federation(agreement), Ledger(), self.link.run
+        goes_on = u.absence.then == "continue"
+        coordinator = open_coordinator(federation, schema, u.method, u.training, ledger, run, goes_on)
+        engine = Remote(self.link, schema, u.method, run, absence or u.absence, self.say)
+        return Trainer(federation, coordinator, engine, u.training, u.model, None, ledger, run, config=u.config)
+
+    def _stop_without(self, agreement: Agreement, trainer: Trainer, error: Away, watch: Watcher | None) -> Run:
+        """End the run because somebody stayed away; whoever is there is told, the best round is kept."""
+        c = trainer.coordinator
+        c.end(c.number + 1, f"stopped: {error}")
+        checkpoint.commit(trainer, self.store)
+        lenient = self.undertaking.absence.model_copy(update={"then": "continue"})
+        return self._trainer(agreement, lenient).train(self.store, watch)  # from the store, as after a restart
+
+    def _close(self, patience: float) -> None:
+        """Tell everybody that training is over; what has not reached its reader by then stays on the server."""
+        notice = Notice(self.link.run, CLOSED, CLOSE, COORDINATOR)
+        told, deadline = set[str](), time.monotonic() + patience
+        self.link.send(Post("*", notice), again=True)
+        while set(self.undertaking.parties) - told and time.monotonic() < deadline:
+            letter = self.link.next(0.5)
+            if letter is None:
+                continue
+            try:
+                heard = self._read(letter, CLOSED, DONE)
+                told |= {heard.sender} if heard else set()
+            except ColonnadeError as error:
+                self.say("refused", party=letter.sender, reason=str(error))
+            self.link.done([letter])
+        left = sorted(set(self.undertaking.parties) - told)
+        self.say("closed", run=self.link.run, **({"not_told": left} if left else {}))

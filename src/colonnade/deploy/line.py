@@ -1,0 +1,43 @@
+"""The alignment's line over a link: notices in, notices out. Nothing of it outlives the process."""
+
+from __future__ import annotations
+
+from colonnade.engines.nats import Link
+from colonnade.engines.post import Post, Say
+from colonnade.errors import WireError
+from colonnade.wire.messages import COORDINATOR
+from colonnade.wire.notice import Notice, read_notice
+
+
+class LinkLine:
+    """An `align.line.Line` between separate organisations."""
+
+    def __init__(self, link: Link, say: Say) -> None:
+        self.me, self._link, self._say = link.me, link, say
+
+    def open(self, parties: tuple[str, ...] = ()) -> LinkLine:
+        """Begin to listen; the label holder names the parties, and starts with an empty line."""
+        if self.me == COORDINATOR:
+            self._link.lay(parties)
+            self._link.purge()
+        self._link.listen()
+        return self
+
+    def send(self, to: str, notice: Notice) -> None:
+        """Send to a party, to "coordinator" or to "*"; comes back when the server has it."""
+        self._link.send(Post(to, notice), again=True)
+
+    def receive(self, timeout: float) -> Notice | None:
+        """The next notice whose sender is the one its subject proves; others are refused and named."""
+        letter = self._link.next(timeout)
+        if letter is None:
+            return None
+        self._link.done([letter])  # an alignment that is interrupted starts over: nothing is kept for later
+        try:
+            notice = read_notice(letter.data)
+            if notice.sender != letter.sender or notice.run != self._link.run:
+                raise WireError(f"a message in the name of {notice.sender[:64]!r} for {notice.run[:64]!r}")
+        except WireError as error:
+            self._say("refused", party=letter.sender, reason=str(error))
+            return None
+        return notice

@@ -1,0 +1,165 @@
+"""Policy: what a party's operator allows, whatever a label holder proposes.
+
+    # policy.toml; every line is optional
+    methods = ["vimadmm"]          # empty: any
+    most_rounds = 500
+    fewest_rows = 1000
+
+A party checks every proposal and every question against it, by itself, before it computes anything. A refusal
+says which rule, what was asked, what is allowed, and which line would have to change.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import Field, PrivateAttr
+
+from colonnade.config import Settings, build, read_toml
+from colonnade.errors import ConfigError, Refused
+from colonnade.methods import METHODS
+from colonnade.wire.messages import Purpose
+
+
+class Policy(Settings):
+    """What a party's operator allows; a list that is empty allows everything."""
+
+    methods: tuple[str, ...] = Field((), description="training methods that may be used; empty: any")
+    purposes: tuple[Purpose, ...] = Field(
+        (Purpose.TRAIN, Purpose.EVALUATE, Purpose.PREDICT), description="what releases may be for; empty: nothing"
+    )
+    most_rounds: int = Field(0, ge=0, description="rounds of one training; 0: no limit")
+    fewest_rows: int = Field(1, ge=1, description="aligned rows that a run needs; small sets expose people")
+    most_rows_per_prediction: int = Field(0, ge=0, description="rows of one prediction; 0: no limit")
+    label_exposure: tuple[str, ...] = Field(
+        (), description="how much a method may tell this party about the labels; empty: anything"
+    )
+    require_mechanism: tuple[str, ...] = Field(
+        (), description="protections of which training must use one, by name; empty: any, or none"
+    )
+
+    _file: str = PrivateAttr("")
+    _lines: dict[str, int] = PrivateAttr(default_factory=dict)  # key -> where it stands in the file
+
+    def where(self, key: str, value: object) -> str:
+        """What to write where, so that the next proposal passes."""
+        line = f"`{key} = {json.dumps(value)}`"
+        if not self._file:
+            return f"to allow it, put {line} into a policy file and name that in party.toml"
+        if key in self._lines:
+            return f"to allow it, line {self._lines[key]} of {self._file} would have to be {line}"
+        return f"to allow it, {self._file} would have to say {line}"
+
+
+def read_policy(path: Path | None) -> Policy:
+    """The policy of a file, or the built-in one.
+
+    Raises:
+        ConfigError: the file is missing or not TOML, or a key, a type or a method's name is wrong.
+    """
+    if path is None:
+        return Policy()
+    policy = build(Policy, read_toml(path), f"policy, {path.name}")
+    for name in policy.methods:
+        if name not in METHODS:
+            close = difflib.get_close_matches(name, METHODS, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(METHODS)}"
+            raise ConfigError(f"{path.name} allows the method {name!r}, which does not exist; {hint}")
+    policy._file = path.name
+    text = path.read_text(encoding="utf-8").splitlines()
+    found = ((number, re.match(r"\s*[\"']?(\w+)[\"']?\s*=", line)) for number, line in enumerate(text, start=1))
+    policy._lines = {key[1]: number for number, key in found if key}
+    return policy
+
+
+def check_run(policy: Policy, description: Mapping[str, Any]) -> None:
+    """Refuse a run that the policy does not allow; a description that does not say what it must is refused too.
+
+    Args:
+        policy: the operator's.
+        description: what the label holder proposes: `method` (with its `name`), `label_exposure`, `training` (with its
+            `rounds`), `rows`, `purposes` and `mechanism`.
+
+    Raises:
+        Refused: with the rule, what was asked, what is allowed and which line to change.
+    """
+    _among(policy, "methods", "the method", _said(description, str, "method", "name"))
+    _among(policy, "label_exposure", "the label exposure", _said(description, str, "label_exposure"))
+    purposes = _said(description, list, "purposes")
+    for purpose in purposes:
+        _check_purpose(policy, purpose)
+    _at_most(policy, "most_rounds", "rounds", _said(description, int, "training", "rounds"))
+    rows = _said(description, int, "rows")
+    if rows < policy.fewest_rows:
+        raise Refused(
+            f"fewest_rows: the run has {rows:,} aligned rows, the policy wants {policy.fewest_rows:,} or more; "
+            + policy.where("fewest_rows", max(rows, 1))
+        )
+    if Purpose.TRAIN.value in purposes:
+        _among(policy, "require_mechanism", "the protection", _said(description, str, "mechanism"))
+
+
+def check_prediction(policy: Policy, rows: int, purpose: str) -> None:
+    """Refuse a question about rows that the policy does not allow.
+
+    Raises:
+        Refused: with the rule, what was asked, what is allowed and which line to change.
+    """
+    _check_purpose(policy, purpose)
+    _at_most(policy, "most_rows_per_prediction", "rows in one prediction", rows)
+
+
+def _check_purpose(policy: Policy, asked: object) -> None:
+    allowed = [purpose.value for purpose in policy.purposes]
+    if asked in allowed:
+        return
+    known = [purpose.value for purpose in Purpose]
+    if asked not in known:
+        raise Refused(f"purposes: {_short(asked)} was asked for, which is no purpose; known: {', '.join(known)}")
+    raise Refused(
+        f"purposes: {asked} was asked for, the policy allows {', '.join(allowed) or 'none'}; "
+        + policy.where("purposes", [*allowed, asked])
+    )
+
+
+def _among(policy: Policy, key: str, what: str, asked: str) -> None:
+    allowed = list(getattr(policy, key))
+    if allowed and asked not in allowed:
+        raise Refused(
+            f"{key}: {what} {_short(asked)} was asked for, the policy allows {', '.join(allowed)}; "
+            + policy.where(key, [*allowed, asked[:64]])
+        )
+
+
+def _at_most(policy: Policy, key: str, what: str, asked: int) -> None:
+    most = int(getattr(policy, key))
+    if most and asked > most:
+        raise Refused(
+            f"{key}: {asked:,} {what} were asked for, the policy allows {most:,}; " + policy.where(key, asked)
+        )
+
+
+T = TypeVar("T", str, int, list[Any])
+
+
+def _said(description: Mapping[str, Any], kind: type[T], *path: str) -> T:
+    """A value of the description, which came over the wire."""
+    value: Any = description
+    for key in path:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise Refused(
+            f"the run's description does not say {'.'.join(path)!r} as it must; the label holder's version of "
+            "Colonnade may differ from this party's"
+        )
+    return value
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 64 else f"{text[:61]}..."

@@ -1,0 +1,77 @@
+"""From a configuration file to a running process: what the commands `align`, `party` and `coordinator` call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from colonnade.align.files import Alignment, read_alignment
+from colonnade.deploy.coordinator import CoordinatorProcess, Undertaking
+from colonnade.deploy.folder import claimed
+from colonnade.deploy.party import Duty, PartyProcess
+from colonnade.deploy.policy import read_policy
+from colonnade.deploy.settings import CoordinatorConfig, PartyConfig, read_coordinator, read_party
+from colonnade.deploy.tables import LabelTable, PartyTable
+from colonnade.engines.nats import Link
+from colonnade.engines.post import Say
+from colonnade.fit import Watcher
+from colonnade.identity.credentials import Credentials
+from colonnade.run import Run
+
+
+def run_party(config: Path, overrides: list[str] | None, once: bool, say: Say) -> None:
+    """Take part until the run is closed (`once`) or until interrupted."""
+    read = read_party(config, overrides)
+    credentials, duty = read.credentials(), party_duty(read)
+    with claimed(read.party.folder), linked(credentials, read.party.run, say) as link:
+        PartyProcess(read.party.folder, link, credentials, duty, say).serve(once)
+
+
+def party_duty(read: PartyConfig) -> Duty:
+    """What the files of a party say it brings."""
+    p = read.party
+    alignment = read_alignment(p.alignment)
+    table = PartyTable(p.name, p.table, p.id, alignment)
+    return Duty(table.columns, read_policy(p.policy), device=p.device, alignment=alignment.digest)
+
+
+def run_coordinator(
+    config: Path, overrides: list[str] | None, say: Say, watch: Watcher | None = None
+) -> tuple[Run, Path]:
+    """Train to the end; the run and its folder."""
+    read = read_coordinator(config, overrides)
+    credentials, folder = read.credentials(), read.coordinator.folder
+    undertaking = read_undertaking(read, read_alignment(read.coordinator.alignment))
+    with claimed(folder), linked(credentials, read.coordinator.run, say) as link:
+        return CoordinatorProcess(folder, link, credentials, undertaking, say).serve(watch), folder
+
+
+def read_undertaking(read: CoordinatorConfig, alignment: Alignment) -> Undertaking:
+    """What the files of the label holder say it wants."""
+    c = read.coordinator
+    labels = LabelTable.read(c.table, c.id, c.label, c.task, alignment, (c.validation, c.test))
+    return Undertaking(
+        parties=c.parties,
+        labels=labels.labels,
+        task=labels.task,
+        outputs=labels.outputs,
+        split=labels.split,
+        method=read.method,
+        model=read.model,
+        training=read.training,
+        absence=read.absence,
+        alignment=alignment.digest,
+        class_names=labels.class_names,
+        config=read.tables,
+    )
+
+
+@contextmanager
+def linked(credentials: Credentials, run: str, say: Say) -> Iterator[Link]:
+    """A link that is open for as long as it is used."""
+    link = Link(credentials, run, say).open()
+    try:
+        yield link
+    finally:
+        link.close()

@@ -1,0 +1,96 @@
+"""From an organisation's table and its aligned rows to columns or labels by row number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from colonnade.align.files import Alignment
+from colonnade.align.ids import read_ids
+from colonnade.data.preprocess import encode, encode_labels
+from colonnade.data.table import read_table
+from colonnade.deploy.party import Columns
+from colonnade.errors import DataError, RowsDisagree
+from colonnade.federation import Federation, RowSplit, Task
+
+
+@dataclass(frozen=True)
+class PartyTable:
+    """A party's table with its aligned rows."""
+
+    party: str
+    path: Path
+    id: str
+    alignment: Alignment
+
+    def columns(self, train: Tensor, rows: int) -> Columns:
+        """Columns (R, F) by row number; statistics and categories come from the training rows alone."""
+        a = self.alignment
+        if a.complete != rows:
+            raise RowsDisagree(f"the run is about {rows} rows; the alignment of {self.party!r} has {a.complete}")
+        frame = _rows_of(read_table(self.path, id=self.id), self.id, self.path, a)
+        if not len(frame.columns):
+            raise DataError(f"the table {self.path.name!r} has no columns besides the id {self.id!r}")
+        place = np.full(int(a.rows.max()) + 1, -1)
+        place[a.rows] = np.arange(len(a.rows))
+        values = encode(self.party, frame, torch.from_numpy(place)[train])
+        held = torch.from_numpy(place >= 0)
+        full = torch.zeros(len(place), values.shape[1], dtype=values.dtype)
+        full[held] = values[torch.from_numpy(place)[held]]
+        return Columns(full, held, scaled=True)
+
+
+@dataclass(frozen=True)
+class LabelTable:
+    """The label holder's labels by row number; rows without a label take part in prediction only."""
+
+    labels: Tensor = field(repr=False)  # (N,) or (N, K)
+    task: Task
+    outputs: int
+    split: RowSplit
+    class_names: tuple[str, ...]
+
+    @classmethod
+    def read(
+        cls, path: Path, id: str, label: str, task: Task | None, alignment: Alignment, shares: tuple[float, float]
+    ) -> LabelTable:
+        """Labels of the rows that all parties hold; `shares` of them validate and test."""
+        frame = _rows_of(read_table(path, id=id), id, path, alignment)
+        if label not in frame.columns:
+            raise DataError(f"the table {path.name!r} has no label column {label!r}; columns: {', '.join(frame)}")
+        target = frame[[label]].iloc[: alignment.complete]
+        known = np.flatnonzero(target[label].notna().to_numpy())
+        if not len(known):
+            raise DataError(f"none of the {alignment.complete} aligned rows has a label in {label!r}")
+        values, names = encode_labels(target.iloc[known], task)
+        validation, test = shares
+        split = RowSplit.random(len(known), validation=validation, test=test)
+        checked = Federation.from_arrays({"rows": torch.zeros(len(known), 1)}, values, task=task, split=split)
+        full = torch.zeros(alignment.complete, *checked.labels.shape[1:], dtype=checked.labels.dtype)
+        full[torch.from_numpy(known)] = checked.labels
+        at = torch.from_numpy(known)
+        rows = RowSplit(at[split.train], at[split.validation], at[split.test])
+        return cls(full, checked.task, checked.outputs, rows, names)
+
+
+def _indexed(frame: Any, column: str, path: Path) -> Any:
+    """The table with its ids as index; what would make a match doubtful is refused."""
+    ids = read_ids(frame, column, f"table {path.name!r}")
+    return frame.drop(columns=column).set_axis(list(ids), axis=0)
+
+
+def _rows_of(frame: Any, column: str, path: Path, alignment: Alignment) -> Any:
+    """The rows of a table that were aligned, in the order of their numbers."""
+    indexed = _indexed(frame, column, path)
+    gone = len(alignment.ids) - int(indexed.index.isin(alignment.ids).sum())
+    if gone:
+        raise RowsDisagree(
+            f"{gone} of {len(alignment.ids)} aligned ids are not in {path.name!r} any more; "
+            "put the table back that was aligned, or align again"
+        )
+    return indexed.loc[list(alignment.ids)]

@@ -1,0 +1,371 @@
+"""Link: one organisation's connection to the NATS server. The only file that knows NATS.
+
+    stream RUN_<run>     subjects run.<run>.>, kept on disk until everybody who should read has read
+    run.<run>.all        coordinator -> everybody          consumer <party>_all, one message at a time
+    run.<run>.down.<p>   coordinator -> one party          consumer <party>_own
+    run.<run>.up.<p>     party -> coordinator              consumer coordinator
+
+The connection lives in a thread of its own: it answers the server's pings and renews the claim on
+messages that are being worked on, however long the computing takes. A message is delivered again until it
+is acknowledged, so a reader acknowledges only after it has stored what it made of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import queue
+import ssl
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from typing import Any, TypeVar
+
+import nats
+import nats.errors
+import nats.js.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, RetentionPolicy, StorageType, StreamConfig
+
+from colonnade.engines.post import Letter, Post, Say
+from colonnade.errors import LinkError
+from colonnade.identity.credentials import Credentials
+from colonnade.wire.codec import LIMIT
+from colonnade.wire.messages import COORDINATOR
+
+T = TypeVar("T")
+ACK_WAIT = 3.0  # seconds after which an unacknowledged message is delivered again
+PULL_EXPIRES = 20.0  # seconds that one request for messages stays with the server,
+HEART_BEAT = 1.0  # and seconds between its signs of life meanwhile
+RETRY = 0.3  # seconds between attempts while the server is away
+SLOWEST = 100_000  # bytes per second that a line may be slow without a message counting as lost
+TROUBLE = (nats.errors.Error, asyncio.TimeoutError, OSError)  # nats' JetStream errors are among the first
+ENVELOPE = 1024  # bytes that sealing and headers may add to a message
+
+
+class Link:
+    """A connection for one run; every call blocks, retries while the server is away, and is safe to interrupt."""
+
+    def __init__(self, credentials: Credentials, run: str, say: Say) -> None:
+        self.me, self.run, self.stream = credentials.name, run, f"RUN_{run}"
+        self._credentials, self._say = credentials, say
+        self._letters: queue.SimpleQueue[Letter] = queue.SimpleQueue()
+        self._held: dict[int, Msg] = {}  # delivered and not acknowledged, by identity
+        self._boxes: list[_Box] = []
+        self._parties: tuple[str, ...] | None = None  # set where this is the coordinator, which lays the stream
+        self._resends = itertools.count(1)
+        self._laying: asyncio.Lock | None = None
+        self._client: Client | None = None
+        self.came_back = threading.Event()  # the connection was lost and is there again
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="link", daemon=True)
+        self._thread.start()
+
+    # -- opening ------------------------------------------------------------------------------
+
+    def open(self) -> Link:
+        """Connect; waits for a server that is not up yet, refuses one that does not let this process in."""
+        try:
+            self._do(self._connect())
+            self._spawn(self._renew())
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    async def _connect(self) -> None:
+        failed: asyncio.Future[str] = self._loop.create_future()
+        connection, told = self._credentials.connection, False
+
+        async def on_error(error: Exception) -> None:
+            nonlocal told
+            reason = _why_not(error)
+            if reason and not failed.done():
+                failed.set_result(reason)
+            elif not told or self._client is not None:
+                told = True  # once while connecting: the attempts go on silently
+                self._say("server", trouble=_told(error))
+
+        async def on_off() -> None:
+            self._say("disconnected")
+
+        async def on_again() -> None:
+            self.came_back.set()
+            self._say("reconnected")
+            for box in self._boxes:
+                box.pull_again()
+
+        connecting = asyncio.ensure_future(
+            nats.connect(
+                connection.server, tls=self._credentials.tls(), name=self.me, inbox_prefix=f"_INBOX_{self.me}",
+                max_reconnect_attempts=-1, reconnect_time_wait=RETRY, connect_timeout=5, pending_size=4 * LIMIT,
+                ping_interval=5, max_outstanding_pings=3, error_cb=on_error, disconnected_cb=on_off,
+                reconnected_cb=on_again,
+            )
+        )  # fmt: skip
+        waiting: list[asyncio.Future[Any]] = [connecting, failed]
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        if not connecting.done():
+            connecting.cancel()
+            with contextlib.suppress(asyncio.CancelledError, *TROUBLE):
+                await connecting
+            raise LinkError(f"the server {connection.server} does not let {self.me!r} in: {failed.result()}")
+        self._client = connecting.result()
+        if self._client.max_payload < LIMIT + ENVELOPE:
+            raise LinkError(
+                f"the server {connection.server} takes messages of {self._client.max_payload:,} bytes; wanted "
+                f"{LIMIT + ENVELOPE:,}: set max_payload as `colonnade nats-config` does"
+            )
+
+    def lay(self, parties: Sequence[str]) -> None:
+        """For the coordinator: make the run's stream and everybody's consumer, if they are not there."""
+        self._parties = tuple(parties)
+        self._do(self._lay_stream())
+
+    async def _lay_stream(self) -> None:
+        self._laying = self._laying or asyncio.Lock()
+        async with self._laying:
+            while True:
+                try:
+                    return await self._lay_once()
+                except TROUBLE as error:
+                    self._say("server", trouble=f"cannot make the stream of the run yet: {_told(error)}")
+                    await asyncio.sleep(RETRY)
+
+    async def _lay_once(self) -> None:
+        jetstream = self._connected.jetstream(timeout=5)
+        start = f"run.{self.run}"
+        await jetstream.add_stream(
+            StreamConfig(
+                name=self.stream, subjects=[f"{start}.>"], retention=RetentionPolicy.INTEREST,
+                storage=StorageType.FILE, duplicate_window=120, max_msg_size=LIMIT + ENVELOPE,
+            )
+        )  # fmt: skip
+        parties = self._parties or ()
+        boxes = {f"{p}_all": (f"{start}.all", 1) for p in parties}
+        boxes |= {f"{p}_own": (f"{start}.down.{p}", 8) for p in parties}  # matched by number: order does not matter
+        boxes[COORDINATOR] = (f"{start}.up.*", 4096)
+        for name, (subject, pending) in boxes.items():
+            config = ConsumerConfig(
+                durable_name=name, filter_subject=subject, ack_policy=AckPolicy.EXPLICIT, ack_wait=ACK_WAIT,
+                max_deliver=-1, max_ack_pending=pending, deliver_policy=DeliverPolicy.ALL,
+            )  # fmt: skip
+            await jetstream.add_consumer(self.stream, config)
+
+    # -- receiving ----------------------------------------------------------------------------
+
+    def listen(self) -> None:
+        """Begin to receive what is addressed to this process."""
+        names = [COORDINATOR] if self.me == COORDINATOR else [f"{self.me}_all", f"{self.me}_own"]
+        for name in names:
+            box = _Box(self, name, batch=64 if self.me == COORDINATOR else 8)
+            self._boxes.append(box)
+            self._do(box.open())
+
+    def next(self, timeout: float) -> Letter | None:
+        """The next message, or None if none comes in time."""
+        try:
+            return self._letters.get(timeout=timeout)
+        except queue.Empty:
+            return None
+
+    def done(self, letters: Iterable[Letter]) -> None:
+        """Acknowledge: what was made of these letters is stored."""
+        self._close_letters(letters, lambda message: message.ack())
+
+    def forget(self, letter: Letter) -> None:
+        """Let go of a letter without acknowledging it: it is delivered again by and by."""
+        self._loop.call_soon_threadsafe(self._held.pop, id(letter._message), None)
+
+    def refuse(self, letter: Letter) -> None:
+        """Never deliver this one again."""
+        self._close_letters([letter], lambda message: message.term())
+
+    def _close_letters(self, letters: Iterable[Letter], how: Callable[[Msg], Awaitable[None]]) -> None:
+        async def close(message: Msg) -> None:
+            self._held.pop(id(message), None)
+            with contextlib.suppress(*TROUBLE):  # an acknowledgement that is lost costs a repeated delivery
+                await how(message)
+
+        for letter in letters:
+            self._spawn(close(letter._message))
+
+    async def _renew(self) -> None:
+        """Tell the server that the held messages are being worked on."""
+        while True:
+            await asyncio.sleep(ACK_WAIT / 3)
+            for message in list(self._held.values()):
+                with contextlib.suppress(*TROUBLE):
+                    await message.in_progress()
+
+    # -- sending ------------------------------------------------------------------------------
+
+    def send(self, *posts: Post, again: bool = False) -> None:
+        """Send, and come back when the server has stored everything; `again` marks a deliberate repetition."""
+        mark = f".{os.getpid()}.{next(self._resends)}" if again else ""
+        self._do(self._send_all(posts, mark))
+
+    async def _send_all(self, posts: Sequence[Post], mark: str) -> None:
+        await asyncio.gather(*(self._insist(post, mark) for post in posts))
+
+    async def _insist(self, post: Post, mark: str) -> None:
+        """Publish until the server says that it has it. Its own memory of ids swallows what it got twice."""
+        payload = post.message.payload
+        name = f"{post.message.number}.{post.message.kind}.{post.part}.{self.me}.{post.to}{mark}"
+        jetstream, patience = self._connected.jetstream(), 5 + len(payload) / SLOWEST
+        while True:
+            try:
+                await jetstream.publish(
+                    self._subject(post.to), payload, timeout=patience, headers={"Nats-Msg-Id": name}
+                )
+            except nats.js.errors.NoStreamResponseError:
+                if self._parties is not None:
+                    self._say("server", trouble="the stream of the run is gone; making it again")
+                    await self._lay_stream()
+                else:
+                    await asyncio.sleep(RETRY)
+            except TROUBLE as error:
+                self._say("server", trouble=f"a message is not stored yet: {_told(error)}")
+                await asyncio.sleep(RETRY)
+            else:
+                return
+
+    def _subject(self, to: str) -> str:
+        tail = {"*": "all", COORDINATOR: f"up.{self.me}"}.get(to, f"down.{to}")
+        return f"run.{self.run}.{tail}"
+
+    # -- the end ------------------------------------------------------------------------------
+
+    def purge(self) -> None:
+        """For the coordinator: remove from the server's disk whatever is left of the run's messages."""
+        self._do(self._connected.jetstream(timeout=5).purge_stream(self.stream))
+
+    def stream_state(self) -> dict[str, int]:
+        """For the coordinator: messages and bytes that the server holds for the run."""
+        state = self._do(self._connected.jetstream(timeout=5).stream_info(self.stream)).state
+        return {"messages": state.messages, "bytes": state.bytes}
+
+    def close(self) -> None:
+        """Leave; what was sent has been stored, what is held will be delivered again."""
+        if self._loop.is_closed():
+            return
+        with contextlib.suppress(*TROUBLE, TimeoutError):
+            self._do(self._leave(), timeout=5)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout=5)
+        if not self._thread.is_alive():
+            self._loop.close()
+
+    async def _leave(self) -> None:
+        if self._client is not None:
+            with contextlib.suppress(*TROUBLE):
+                await asyncio.wait_for(self._client.flush(1), 2)
+            await self._client.close()
+        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+    @property
+    def _connected(self) -> Client:
+        if self._client is None:
+            raise LinkError("the link is not open")
+        return self._client
+
+    def _do(self, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
+        """Run a coroutine in the link's thread and wait; an interruption here cancels it there."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result(timeout)
+        except BaseException:
+            future.cancel()
+            raise
+
+    def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def deliver(self, message: Msg) -> None:
+        """Called in the link's thread for every message."""
+        self._held[id(message)] = message
+        self._letters.put(Letter(message.subject, message.data, message))
+
+    async def missing(self) -> None:
+        """Called when the server may know no such consumer: only the coordinator can do something about it."""
+        if self._parties is not None and self._connected.is_connected:
+            await self._lay_stream()
+
+
+class _Box:
+    """A durable consumer, asked for messages without a pause: each arrives as soon as the server has it.
+
+    The server beats while a request is with it. Silence means that the request was lost or that there is no such
+    consumer (yet): it is made again, and the coordinator looks after the stream.
+    """
+
+    def __init__(self, link: Link, name: str, batch: int) -> None:
+        self.link, self.name, self.batch = link, name, batch
+        self._left = 0  # messages that the last request may still bring
+        self._sign = asyncio.Event()  # something came
+        self._patience = RETRY  # until the first sign of life
+
+    async def open(self) -> None:
+        """Subscribe to the answers, and keep one request with the server."""
+        client = self.link._connected
+        self._inbox = client.new_inbox()
+        await client.subscribe(self._inbox, cb=self._arrived, pending_bytes_limit=8 * LIMIT)
+        self._task = asyncio.ensure_future(self._ask())
+
+    async def _arrived(self, message: Msg) -> None:
+        status = (message.headers or {}).get("Status")
+        if status is None:
+            self._left -= 1
+            self.link.deliver(message)
+        elif status != "100":  # 404, 408, 409, 503: the request is over; 100 is a heart beat
+            self._left = 0
+        self._patience = 2.5 * HEART_BEAT
+        self._sign.set()
+
+    def pull_again(self) -> None:
+        """Forget a request that may have been lost with the connection."""
+        self._left = 0
+        self._sign.set()
+
+    async def _ask(self) -> None:
+        subject = f"$JS.API.CONSUMER.MSG.NEXT.{self.link.stream}.{self.name}"
+        wanted = {"batch": self.batch, "expires": int(PULL_EXPIRES * 1e9), "idle_heartbeat": int(HEART_BEAT * 1e9)}
+        while True:
+            self._left = self.batch
+            try:
+                await self.link._connected.publish(subject, json.dumps(wanted).encode(), reply=self._inbox)
+                await self._while_it_lasts()
+            except TROUBLE:
+                await asyncio.sleep(RETRY)
+
+    async def _while_it_lasts(self) -> None:
+        """Come back when the request has brought all it can, or nothing is heard of it any more."""
+        while self._left > 0:
+            self._sign.clear()
+            try:
+                await asyncio.wait_for(self._sign.wait(), self._patience)
+            except asyncio.TimeoutError:
+                return await self.link.missing()
+        return None
+
+
+def _why_not(error: Exception) -> str | None:
+    """Why trying again is useless, if it is."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not one that our authority vouches for ({error.verify_message})"
+    if isinstance(error, ssl.SSLError) or isinstance(error.__cause__, ssl.SSLError):
+        return f"TLS failed ({error}); check certificate, key and authority"
+    text = str(error).lower()
+    if "authorization" in text or "authentication" in text:
+        return "our certificate is of a name that it does not know; have it added with `colonnade nats-config`"
+    return None
+
+
+def _told(error: BaseException) -> str:
+    return (str(error) or type(error).__name__)[:200]

@@ -1,0 +1,41 @@
+"""What goes over a link: letters that arrive, messages to post, and events for whoever operates it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from colonnade.privacy.sealed import Released
+from colonnade.wire.messages import COORDINATOR
+from colonnade.wire.notice import Notice
+
+
+class Say(Protocol):
+    """Where events for the operator go."""
+
+    def __call__(self, event: str, **facts: Any) -> None:
+        """One event with plain facts; never columns, ids or secrets."""
+        ...
+
+
+@dataclass(frozen=True)
+class Letter:
+    """A delivered message, not yet acknowledged."""
+
+    subject: str
+    data: bytes = field(repr=False)
+    _message: Any = field(default=None, repr=False)  # the transport's own handle
+
+    @property
+    def sender(self) -> str:
+        """Whose message, by its subject, on which only the owner of that certificate may publish."""
+        return self.subject.rsplit(".", 1)[1] if ".up." in self.subject else COORDINATOR
+
+
+@dataclass(frozen=True)
+class Post:
+    """A message to send: `to` is "*", a party's name or "coordinator"."""
+
+    to: str
+    message: Released | Notice
+    part: int = 0  # tells apart messages of one exchange and kind

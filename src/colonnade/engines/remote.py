@@ -1,0 +1,274 @@
+"""Remote: the coordinator's end of a federation whose parties run elsewhere. Nothing that arrives is trusted.
+
+An order is sent once; whoever does not answer in time is asked again, and answers with the bytes it stored.
+A message that is damaged, of another run, in another's name, not finite or not of the agreed shape is
+refused and named, and counts as not having come. Letters are acknowledged in `settle`, after the commit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from colonnade.config import Settings
+from colonnade.engines.base import Answers, Said
+from colonnade.engines.nats import Link
+from colonnade.engines.party import PartySide
+from colonnade.engines.post import Letter, Post, Say
+from colonnade.errors import ColonnadeError, Diverged, Refused, RunError, WireError
+from colonnade.methods.base import Method
+from colonnade.models.schema import Schema
+from colonnade.models.stack import Way
+from colonnade.privacy.gate import Down
+from colonnade.wire.codec import decode
+from colonnade.wire.messages import Order, Purpose
+
+ASK_AGAIN = 5.0  # seconds until a party that has not answered is asked again; then twice as long, and so on
+LONGEST_PAUSE = 60.0
+DONE, DIVERGED, REFUSED = "DONE", "DIVERGED", "REFUSED"  # what a party says instead of a release
+WHOLE = -1  # the part number of such a notice: it answers the whole order
+
+
+class Absence(Settings):
+    """What happens when a party does not answer."""
+
+    patience: float = Field(60.0, gt=0, description="seconds without an answer after which a party counts as absent")
+    then: Literal["wait", "continue", "stop"] = Field(
+        "wait",
+        description="wait: for as long as it takes; continue: without it, with what it last said; "
+        "stop: end the run, the best round kept",
+    )
+
+
+class Away(ColonnadeError):
+    """A party stayed away for longer than the run is willing to wait."""
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """A message of a party, as it came."""
+
+    sender: str
+    payload: bytes = field(repr=False)
+    arrays: Mapping[str, Tensor] = field(repr=False)
+
+
+@dataclass
+class Exchange:
+    """One order on its way: who still has to answer what, and what has come."""
+
+    order: Order
+    down: Down
+    wanted: dict[str, set[int]]  # party -> parts
+    waited_for: set[str]
+    came: dict[tuple[str, int], Arrived] = field(default_factory=dict)
+    late: list[tuple[int, str, Mapping[str, Tensor]]] = field(default_factory=list)
+    heard_from: set[str] = field(default_factory=set)
+
+    def missing(self) -> list[str]:
+        """Parties that are waited for and have not said everything."""
+        return [p for p in sorted(self.waited_for) if any((p, part) not in self.came for part in self.wanted[p])]
+
+
+@dataclass
+class Remote:
+    """The parties of other organisations, reached over a link."""
+
+    link: Link
+    schema: Schema
+    method: Method
+    run: str
+    absence: Absence
+    say: Say
+    name: str = "nats"
+    away: set[str] = field(default_factory=set)
+    _unsettled: list[Letter] = field(default_factory=list, repr=False)
+    _begun: bool = False
+    _rows_of: dict[int, int] = field(default_factory=dict, repr=False)  # training rows of each exchange
+
+    def __post_init__(self) -> None:
+        s = self.schema
+        self._agreed = {p: self.method.says(s, group) for group in s.groups for p in group.parties}
+
+    # -- one exchange -------------------------------------------------------------------------
+
+    def exchange(self, order: Order, down: Down) -> Answers:
+        """Send the order and its reply, and wait for everybody's answer."""
+        wanted = {p: self._parts(order, p) for p in self.schema.parties}
+        now = Exchange(order, down, wanted, set(wanted) - self.away)
+        posts = [Post(p, released) for p, released in down.own.items()]
+        # A process that has just started cannot know whether the order was sent: it sends it under a new id.
+        self.link.send(*posts, Post("*", down.everyone), again=not self._begun)
+        self._begun = True
+        self._rows_of[order.number] = next((len(a.rows) for a in order.asks if a.purpose is Purpose.TRAIN), 0)
+        self._collect(now)
+        self.away = {p for p in self.schema.parties if p not in now.heard_from or p in now.missing()}
+        return self._answers(now)
+
+    def _parts(self, order: Order, party: str) -> set[int]:
+        """The asks that a party has to answer; the whole order, if none."""
+        return {i for i, ask in enumerate(order.asks) if party in ask.speakers} or {WHOLE}
+
+    def _collect(self, now: Exchange) -> None:
+        started = asked = time.monotonic()
+        pause = ASK_AGAIN
+        while missing := now.missing():
+            letter = self.link.next(min(1.0, self.absence.patience))
+            if letter is not None:
+                self._take(now, letter)
+                continue
+            waited = time.monotonic() - started
+            if waited > self.absence.patience and self.absence.then != "wait":
+                return self._do_without(now, missing, waited)
+            self.say("waiting", exchange=now.order.number, parties=missing, seconds=round(waited))
+            if time.monotonic() - asked > pause or self.link.came_back.is_set():
+                self.link.came_back.clear()
+                self._ask_again(now, missing)
+                asked, pause = time.monotonic(), min(2 * pause, LONGEST_PAUSE)
+        return None
+
+    def _ask_again(self, now: Exchange, missing: Sequence[str]) -> None:
+        """The same bytes again, only to those who have not answered."""
+        self.say("asking again", exchange=now.order.number, parties=list(missing))
+        own = now.down.own
+        posts = [Post(p, released) for p in missing for released in (own.get(p), now.down.everyone) if released]
+        self.link.send(*posts, again=True)
+
+    def _do_without(self, now: Exchange, missing: list[str], waited: float) -> None:
+        names = ", ".join(missing)
+        self.say("absent", exchange=now.order.number, parties=missing, then=self.absence.then)
+        if self.absence.then == "stop" and now.order.stop is None:
+            raise Away(f"{names} did not answer within {waited:.0f} s in exchange {now.order.number}")
+        now.waited_for -= set(missing)
+
+    # -- what arrives -------------------------------------------------------------------------
+
+    def _take(self, now: Exchange, letter: Letter) -> None:
+        sender = letter.sender
+        try:
+            self._read(now, letter, sender)
+        except WireError as error:
+            self.say("refused", party=sender, exchange=now.order.number, reason=str(error))
+            self.link.refuse(letter)
+
+    def _read(self, now: Exchange, letter: Letter, sender: str) -> None:
+        header, arrays = decode(letter.data)
+        kind, number, part = self._checked(header, sender)
+        if number > now.order.number:
+            raise RunError(
+                f"party {sender!r} has answered exchange {number}, but the coordinator's store knows only "
+                f"{now.order.number}: it is an old copy; put the newest one back"
+            )
+        if number < now.order.number:
+            self._read_late(now, letter, sender, (kind, number, part), arrays)
+            return
+        now.heard_from.add(sender)
+        if kind in (DIVERGED, REFUSED):
+            self.link.done([letter])
+            _raise(kind, sender, header)
+        if kind == DONE:
+            part = WHOLE
+        else:
+            self._check_arrays(now, sender, kind, part, arrays)
+        if part in now.wanted[sender] and (sender, part) not in now.came:
+            now.came[sender, part] = Arrived(sender, letter.data, arrays)
+            self._unsettled.append(letter)
+        else:
+            self.link.done([letter])  # a repetition
+
+    def _checked(self, header: Mapping[str, Any], sender: str) -> tuple[str, int, int]:
+        if sender not in self._agreed:
+            raise WireError(f"a message of {sender[:64]!r}, who is not of this run")
+        if header.get("run") != self.run:
+            raise WireError(f"a message of run {str(header.get('run'))[:64]!r}; this is run {self.run!r}")
+        if header.get("sender") != sender:
+            raise WireError(f"a message of {sender!r} says it is from {str(header.get('sender'))[:64]!r}")
+        kind, number, part = header.get("kind"), header.get("number"), header.get("part", 0)
+        if not (isinstance(kind, str) and type(number) is int and type(part) is int):  # True is an int, too
+            raise WireError("the message does not say which exchange and what it answers")
+        return kind, number, part
+
+    def _check_arrays(self, now: Exchange, sender: str, kind: str, part: int, arrays: Mapping[str, Tensor]) -> None:
+        asks = now.order.asks
+        if not 0 <= part < len(asks) or kind != asks[part].purpose.value or sender not in asks[part].speakers:
+            raise WireError(f"an answer {kind[:16]!r} to ask {part}, which was not made to {sender!r}")
+        self._check_shapes(sender, len(asks[part].rows), arrays)
+
+    def _check_shapes(self, sender: str, rows: int, arrays: Mapping[str, Tensor]) -> None:
+        agreed = self._agreed[sender]
+        if arrays.keys() != agreed.keys():
+            raise WireError(f"arrays {sorted(arrays)}; the run agreed on {sorted(agreed)}")
+        for name, array in arrays.items():
+            wanted = (rows, agreed[name])
+            if tuple(array.shape) != wanted or array.dtype != self.schema.dtype:
+                raise WireError(
+                    f"array {name!r} is {array.dtype} of shape {tuple(array.shape)}; "
+                    f"the run agreed on {self.schema.dtype} of shape {wanted}"
+                )
+
+    def _read_late(
+        self, now: Exchange, letter: Letter, sender: str, what: tuple[str, int, int], arrays: Mapping[str, Tensor]
+    ) -> None:
+        """An answer to an earlier order: a repetition, or the word of a party that was given up for that turn."""
+        kind, number, _ = what
+        if sender in self.away and kind == Purpose.TRAIN.value and number in self._rows_of:
+            self._check_shapes(sender, self._rows_of[number], arrays)
+            self._unsettled.append(letter)
+            now.late.append((number, sender, arrays))
+            return
+        self.link.done([letter])
+
+    # -- what the coordinator hears -----------------------------------------------------------
+
+    def _answers(self, now: Exchange) -> Answers:
+        said, releases = [], []
+        for at, ask in enumerate(now.order.asks):
+            came = {p: now.came[p, at] for p in self.schema.parties if (p, at) in now.came and p in ask.speakers}
+            releases.append(list(came.values()))
+            said.append([self._said(group.parties, came) for group in self.schema.groups])
+        return Answers(said, releases, tuple(sorted(self.away)), now.late)
+
+    def _said(self, parties: tuple[str, ...], came: Mapping[str, Arrived]) -> Said:
+        present = [p for p in parties if p in came]
+        if not present:
+            return Said((), {})
+        device = self.schema.device
+        values = {n: torch.stack([came[p].arrays[n] for p in present]).to(device) for n in came[present[0]].arrays}
+        return Said(tuple(parties.index(p) for p in present), values)
+
+    def settle(self) -> None:
+        """The answers are in the store: the server may forget them."""
+        self.link.done(self._unsettled)
+        self._unsettled = []
+
+    # -- what other engines have in this process, and this one does not ------------------------
+
+    def parties(self) -> list[PartySide]:
+        """None live here."""
+        return []
+
+    @property
+    def ways(self) -> list[Way]:
+        """Each party decides for itself."""
+        return []
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Each party keeps its own state."""
+        return {}
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Each party restores its own state."""
+
+
+def _raise(kind: str, sender: str, header: Mapping[str, Any]) -> None:
+    facts = header.get("facts")
+    reason = str(facts.get("reason", ""))[:500] if isinstance(facts, Mapping) else ""
+    if kind == DIVERGED:
+        raise Diverged(sender, "upload")
+    raise Refused(f"party {sender!r} refuses: {reason or 'it gave no reason'}")

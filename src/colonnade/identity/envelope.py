@@ -1,0 +1,104 @@
+"""Envelopes: bytes that only one other process can read, whoever runs the server between them.
+
+X25519 agrees on a secret, HKDF makes a key of it, ChaCha20-Poly1305 seals with it. The public keys must
+reach the other side signed (`Credentials.sign`): an envelope proves only that the holder of the other key
+sealed it, not who that is.
+
+    sealed = nonce (12 random bytes) | ciphertext | tag (16 bytes)
+
+What a message is about (run, number, sender, kind) and its direction are authenticated along with it. So a
+sealed message does not open as an answer to something else, nor when it is sent back to whom it came from.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from colonnade.errors import IdentityError
+
+KEY = 32  # bytes of an X25519 key, and of the derived one
+NONCE = 12
+TAG = 16
+_PURPOSE = b"colonnade envelope 1"
+
+
+@dataclass(frozen=True)
+class KeyPair:
+    """An X25519 key pair; make a new one per run, and keep `private` only in the run's own store."""
+
+    private: bytes = field(repr=False)
+    public: bytes
+
+    @classmethod
+    def new(cls) -> KeyPair:
+        """A fresh pair from the operating system's randomness."""
+        return cls.restore(X25519PrivateKey.generate().private_bytes_raw())
+
+    @classmethod
+    def restore(cls, private: bytes) -> KeyPair:
+        """The pair whose private half was stored."""
+        if len(private) != KEY:
+            raise IdentityError(f"a stored private key has {KEY} bytes, this one {len(private)}; the store is damaged")
+        return cls(private, X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw())
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """Seals and opens what travels between two key pairs; see `Envelope.between`."""
+
+    mine: bytes  # public keys: they say which way a message went
+    theirs: bytes
+    _cipher: ChaCha20Poly1305 = field(repr=False, compare=False)
+
+    @classmethod
+    def between(cls, mine: KeyPair, theirs: bytes, context: str) -> Envelope:
+        """What the holder of `mine` uses towards the holder of the public key `theirs`.
+
+        Args:
+            mine: this side's pair.
+            theirs: the other side's public key, 32 bytes.
+            context: what the key is for, e.g. the run's name; both sides must say the same.
+
+        Raises:
+            IdentityError: `theirs` is no public key, or is this side's own.
+        """
+        if not isinstance(theirs, bytes) or len(theirs) != KEY:
+            raise IdentityError(f"a public key has {KEY} bytes; what came is none")
+        if theirs == mine.public:
+            raise IdentityError("the other side's public key is this side's own; each needs a key of its own")
+        try:
+            theirs_key = X25519PublicKey.from_public_bytes(theirs)
+            secret = X25519PrivateKey.from_private_bytes(mine.private).exchange(theirs_key)
+        except ValueError:  # a point of low order: the secret would be known to everybody
+            raise IdentityError("the other side's public key is not usable; it must make a new one") from None
+        about = b"".join(_measured(part) for part in (*sorted((mine.public, theirs)), context.encode()))
+        key = HKDF(SHA256(), KEY, salt=None, info=_PURPOSE + about).derive(secret)
+        return cls(mine.public, theirs, ChaCha20Poly1305(key))
+
+    def seal(self, plain: bytes, about: bytes) -> bytes:
+        """`plain` so that only the other side reads it; it must say the same `about` to open it."""
+        nonce = os.urandom(NONCE)
+        return nonce + self._cipher.encrypt(nonce, plain, _measured(self.mine) + about)
+
+    def open(self, sealed: bytes, about: bytes) -> bytes:
+        """What the other side sealed, or `IdentityError`; nothing of a changed message is returned."""
+        if len(sealed) < NONCE + TAG:
+            raise IdentityError(f"a sealed message has at least {NONCE + TAG} bytes; this one has {len(sealed)}")
+        try:
+            return self._cipher.decrypt(sealed[:NONCE], sealed[NONCE:], _measured(self.theirs) + about)
+        except InvalidTag:
+            raise IdentityError(
+                "a sealed message does not open: it was changed, sealed for somebody else or about something else"
+            ) from None
+
+
+def _measured(part: bytes) -> bytes:
+    """With its length in front, so that two parts cannot be cut at another place."""
+    return len(part).to_bytes(4, "big") + part
