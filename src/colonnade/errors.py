@@ -10,6 +10,7 @@
     ├── GateError           something tried to leave a party without passing the gate
     ├── Diverged            training left the finite numbers
     ├── RunError            a run folder is missing, truncated or not a run
+    │   └── Unwritable      a run's store cannot be written: the disk is full, or gone
     ├── IdentityError       a certificate or a signature does not prove what it should
     ├── LinkError           the server between the organisations cannot be used
     └── Refused             an organisation does not agree to what another asks for
@@ -62,6 +63,10 @@ class Diverged(ColonnadeError):
 
 class RunError(ColonnadeError):
     """A run folder is missing, truncated, of another version or not a run at all."""
+
+
+class Unwritable(RunError):
+    """The store of a run cannot be written; what was to be written has not happened."""
 
 
 class IdentityError(ColonnadeError):

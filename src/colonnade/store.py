@@ -20,7 +20,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from colonnade.errors import RunError
+from colonnade.errors import RunError, Unwritable
 from colonnade.privacy.events import Release
 from colonnade.privacy.sealed import Released
 
@@ -197,7 +197,7 @@ class Store:
                 x("rollback")
             self._tensors.forget()
             if isinstance(error, sqlite3.OperationalError):  # a full disk, a lock, a folder that is gone
-                raise RunError(
+                raise Unwritable(
                     f"the store {self.path} cannot be written ({error}); nothing of this exchange was sent; "
                     "see to the disk and start again"
                 ) from None

@@ -12,7 +12,7 @@ import os
 import signal
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -20,10 +20,13 @@ from typing import Any
 
 import torch
 
+from colonnade.bench.made_up import make_federation
 from colonnade.bench.noise import SeededNoise
+from colonnade.bench.settings import Shape
 from colonnade.config import build
 from colonnade.deploy.coordinator import CoordinatorProcess, Undertaking
-from colonnade.deploy.party import Columns, Duty, PartyProcess
+from colonnade.deploy.membership import Columns, Duty
+from colonnade.deploy.party import PartyProcess
 from colonnade.engines.nats import Link
 from colonnade.engines.remote import Absence
 from colonnade.federation import Federation
@@ -57,7 +60,8 @@ class Trial:
         """The data, read once per process."""
         key = json.dumps(dict(self.data), sort_keys=True)
         if key not in _FEDERATIONS:
-            _FEDERATIONS[key] = load_data(self.data)
+            shape = self.data.get("made_up")
+            _FEDERATIONS[key] = load_data(self.data) if shape is None else make_federation(Shape(**shape))
         return _FEDERATIONS[key]
 
     def mechanism(self) -> Mechanism:
@@ -111,7 +115,9 @@ def work(trial: Trial, name: str) -> None:
             link = Link(credentials, trial.run, say).open()
             try:
                 if name == COORDINATOR:
-                    CoordinatorProcess(place, link, credentials, trial.undertaking(), say).serve()
+                    process = CoordinatorProcess(place, link, credentials, trial.undertaking(), say)
+                    process.serve(lambda now: say("round", round=now.round, seconds=now.seconds))
+                    say("left on the server", **link.stream_state())
                 else:
                     PartyProcess(place, link, credentials, trial.duty(name), say).serve(once=True)
             finally:
@@ -122,20 +128,22 @@ def work(trial: Trial, name: str) -> None:
 
 
 class Organisations:
-    """The processes of a trial."""
+    """The processes of a trial; `target` is what they do, `preload` what the fork server imports for it."""
 
-    def __init__(self, trial: Trial) -> None:
-        self.trial = trial
+    def __init__(
+        self, trial: Trial, target: Callable[[Any, str], None] = work, preload: Sequence[str] = ("sklearn.datasets",)
+    ) -> None:
+        self.trial, self._target = trial, target
         self.names = (COORDINATOR, *trial.federation().names)
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload([__name__])
+        self._context.set_forkserver_preload([__name__, *preload])  # scikit-learn: slow, and digits come from there
         self.processes: dict[str, ForkServerProcess] = {}
 
     def start(self, *names: str) -> None:
         """Start some (all, if none is named) that are not running."""
         for name in names or self.names:
             if name not in self.processes or not self.processes[name].is_alive():
-                self.processes[name] = self._context.Process(target=work, args=(self.trial, name), daemon=True)
+                self.processes[name] = self._context.Process(target=self._target, args=(self.trial, name), daemon=True)
                 self.processes[name].start()
 
     def kill(self, name: str) -> None:

@@ -14,9 +14,24 @@ from colonnade.bench.settings import Options, Say
 from colonnade.bench.speed import run_speed
 from colonnade.errors import ConfigError
 
+
+def _run_align(bench: Bench, options: Options, say: Say) -> dict[str, float | None]:
+    from colonnade.bench.align import run_align  # needs cryptography, which other benchmarks do without
+
+    return run_align(bench, options, say)
+
+
+def _run_deployment(bench: Bench, options: Options, say: Say) -> dict[str, float | None]:
+    from colonnade.bench.deployment import run_deployment  # needs nats-py, which other benchmarks do without
+
+    return run_deployment(bench, options, say)
+
+
 RUNNERS: dict[str, Callable[[Bench, Options, Say], dict[str, float | None]]] = {
     "accuracy": run_accuracy,
     "speed": run_speed,
+    "align": _run_align,
+    "deployment": _run_deployment,
 }
 
 

@@ -14,10 +14,15 @@ from typing import Annotated
 
 import typer
 
+from colonnade.cli.align import align
+from colonnade.cli.certificates import certificates
 from colonnade.cli.compare import compare
+from colonnade.cli.coordinator import coordinator
 from colonnade.cli.demo import demo
 from colonnade.cli.doctor import doctor
 from colonnade.cli.estimate import estimate
+from colonnade.cli.nats_config import nats_config
+from colonnade.cli.party import party
 from colonnade.cli.predict import predict
 from colonnade.cli.report import report
 from colonnade.cli.resume import resume
@@ -35,6 +40,8 @@ app = typer.Typer(
 )
 for command in (demo, train, compare, resume, predict, report, estimate, doctor):
     app.command()(command)
+for deployed in (certificates, nats_config, align, party, coordinator):
+    app.command(rich_help_panel="Separate organisations")(deployed)
 if find_spec("colonnade.cli.bench") is not None:  # a wheel without benchmarks has no such command
     app.command()(import_module("colonnade.cli.bench").bench)
 

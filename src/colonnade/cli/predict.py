@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from colonnade.cli.options import AsJson, DataDir, RunFolder
+from colonnade.cli.predict_ids import Absent, DeployedConfig, Ids, Patience, When, predict_ids
+from colonnade.cli.predictions import show, table_of
 from colonnade.cli.resume import data_of, read_about
 from colonnade.cli.screen import Screen
 from colonnade.errors import ConfigError, DataError, RowsDisagree, RunError
@@ -34,7 +33,7 @@ class Wanted:
     truth: Tensor | None = None
 
 
-def predict(  # one parameter per option of the command line
+def predict(  # noqa: PLR0913, PLR0917 - one parameter per option of the command line
     run: RunFolder,
     rows: Annotated[
         Rows | None, typer.Option(help="Rows of the data the run was trained on.", show_default=False)
@@ -44,6 +43,10 @@ def predict(  # one parameter per option of the command line
         typer.Option(metavar="PARTY=FILE", help="A table of model inputs; once per party.", show_default=False),
     ] = None,
     id: Annotated[str | None, typer.Option(metavar="COLUMN", help="Join the tables on it.", show_default=False)] = None,
+    ids: Ids = None,
+    config: DeployedConfig = None,
+    absent: Absent = "refuse",
+    patience: Patience = 30.0,
     proba: Annotated[bool, typer.Option("--proba", help="Also the probability of each class.")] = False,
     output: Annotated[
         Path | None, typer.Option(metavar="FILE.csv", help="Default: stdout.", show_default=False)
@@ -56,21 +59,27 @@ def predict(  # one parameter per option of the command line
     --tables takes numbers exactly as the model reads them, a column per input. A run that was trained from
     tables encoded them first and does not store how, so it can predict only --rows of the same tables.
 
+    --ids is for a run of separate organisations, at the label holder: aligned ids, in a table or one per line. The
+    parties are asked, and each answer is a release. A row that lacks a party's part says so in the column without.
+
     Example: colonnade predict runs/first --rows test --proba --output test.csv
     """
     from colonnade.run import Run
 
-    if (rows is None) == (not tables):
-        raise ConfigError("say what to predict: either --rows train|validation|test, or --tables PARTY=FILE per party")
+    if sum((rows is not None, bool(tables), ids is not None)) != 1:
+        raise ConfigError(
+            "say what to predict: --rows train|validation|test, or --tables PARTY=FILE per party, or --ids FILE"
+        )
+    if ids is not None:
+        return predict_ids(run, ids, config, When(absent, patience), proba, output, Screen(as_json))
     trained = Run.load(run)
+    if trained.about["engine"] == "nats":
+        raise RunError(f"the parties of {run} keep their columns and models; predict aligned ids with --ids FILE")
     wanted = _own_rows(run, trained, rows, data_dir) if rows is not None else _new_rows(run, trained, tables or [], id)
     screen = Screen(as_json)
     logits = trained.logits(wanted.columns)
-    header, lines = _lines(trained, wanted.names, logits, proba)
-    told = _told(trained, logits, wanted)
-    if output is not None:
-        _write(output, _csv(header, lines))
-    _show(screen, run, output, (header, lines), told)
+    table = table_of(trained, wanted.names, logits, proba)
+    return show(screen, run, output, table, _told(trained, logits, wanted))
 
 
 def _own_rows(folder: Path, run: Run, rows: Rows, data_dir: Path | None) -> Wanted:
@@ -163,65 +172,8 @@ def _numbers(party: str, frame: Any, shape: tuple[int, ...]) -> Any:
         ) from None
 
 
-def _lines(run: Run, names: Sequence[str], logits: Tensor, proba: bool) -> tuple[list[str], list[list[Any]]]:
-    """The header and the rows of the CSV file; classes by name where they have one."""
-    from colonnade.evaluate.metrics import decide, probabilities
-    from colonnade.federation import Task
-
-    task, classes = Task(run.about["task"]), run.about.get("class_names") or []
-    decided: list[list[Any]] = decide(task, logits).reshape(len(names), -1).tolist()
-    several = len(decided[0]) > 1
-    header = ["row", *([f"prediction_{k}" for k in range(len(decided[0]))] if several else ["prediction"])]
-    if classes and not several:
-        decided = [[classes[int(number)]] for (number,) in decided]
-    lines = [[name, *values] for name, values in zip(names, decided, strict=True)]
-    if proba:
-        if task is Task.REGRESSION:
-            raise ConfigError("a regression predicts numbers, not probabilities; leave --proba out")
-        chances = probabilities(task, logits).double().tolist()
-        header += [f"proba_{name}" for name in (classes or range(len(chances[0])))]
-        lines = [[*line, *(float(f"{p:.6g}") for p in row)] for line, row in zip(lines, chances, strict=True)]
-    return header, lines
-
-
 def _told(run: Run, logits: Tensor, wanted: Wanted) -> float | None:
     from colonnade.evaluate.metrics import score
     from colonnade.federation import Task
 
     return None if wanted.truth is None else score(Task(run.about["task"]), logits, wanted.truth)
-
-
-def _csv(header: Sequence[str], lines: Sequence[Sequence[Any]]) -> str:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(lines)
-    return out.getvalue()
-
-
-def _write(path: Path, text: str) -> None:
-    """Beside, then renamed: a reader sees the old file or the new one."""
-    beside = path.with_name(path.name + ".part")
-    try:
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(path)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise RunError(f"the predictions cannot be written to {path}: {error}; choose another --output") from None
-
-
-def _show(
-    screen: Screen, run: Path, output: Path | None, table: tuple[list[str], list[list[Any]]], score: float | None
-) -> None:
-    header, lines = table
-    told = {"run": str(run), "rows": len(lines), "score": score}
-    if screen.as_json:
-        where = (
-            {"output": str(output)} if output else {"predictions": [dict(zip(header, x, strict=True)) for x in lines]}
-        )
-        screen.emit({**told, **where})
-        return
-    if output is None:
-        sys.stdout.write(_csv(header, lines))
-    known = "" if score is None else f", score {score:.4f} against the known labels"
-    screen.aside(f"{len(lines):,} rows{known}" + (f", written to {output}" if output else ""))

@@ -5,6 +5,8 @@ JOIN      party -> coordinator  "I agree to the proposal with this digest", and 
 AGREED    coordinator -> all    the groups that follow from all introductions; signed
 DONE      party -> coordinator  it has stored the agreement
 
+Public keys travel along, so that everything after AGREED is sealed end to end (see sealing.py).
+
 No code travels: a party that agrees runs the method of that name from its own installation. A party keeps
 the signed agreement in its store, so that nobody can later say that something else was agreed on.
 """
@@ -59,6 +61,11 @@ class Proposal:
         """Everybody who is invited, in federation order."""
         return tuple(self.body["parties"])
 
+    @property
+    def key(self) -> bytes:
+        """The coordinator's public key."""
+        return bytes.fromhex(self.body["key"])
+
     def method(self) -> Method:
         """The method, from this installation."""
         method: Method = make_method(self.body["method"]["name"], self.body["method"]["settings"])
@@ -102,9 +109,9 @@ def canonical(body: Mapping[str, Any]) -> bytes:
         raise WireError(f"the text cannot be signed: {error}") from None
 
 
-def propose(body: Mapping[str, Any], train: Tensor, credentials: Credentials) -> Proposal:
-    """Sign a proposal; the training rows are covered by their digest."""
-    full = {"format": FORMAT, **body, "train": hashlib.sha256(_as_bytes(train)).hexdigest()}
+def propose(body: Mapping[str, Any], train: Tensor, key: bytes, credentials: Credentials) -> Proposal:
+    """Sign a proposal and the coordinator's public key; the training rows are covered by their digest."""
+    full = {"format": FORMAT, **body, "key": key.hex(), "train": hashlib.sha256(_as_bytes(train)).hexdigest()}
     plain = json.loads(canonical(full))  # as its readers will see it: lists, not tuples
     return Proposal(plain, train, credentials.sign(canonical(plain)))
 
@@ -134,7 +141,7 @@ def _check(proposal: Proposal) -> None:
             raise WireError(f"the proposal speaks of {rows} rows, {outputs} outputs and {len(body['parties'])} parties")
         if len(proposal.train) == 0 or int(proposal.train.min()) < 0 or int(proposal.train.max()) >= rows:
             raise WireError(f"the proposal's training rows are not among its {rows} rows")
-        proposal.method(), proposal.model(), proposal.training(), Task(body["task"])
+        proposal.method(), proposal.model(), proposal.training(), Task(body["task"]), proposal.key
     except (KeyError, TypeError, ValueError) as error:
         raise WireError(f"the proposal cannot be read: {error!r}") from None
 
@@ -142,11 +149,21 @@ def _check(proposal: Proposal) -> None:
 # -- joining ----------------------------------------------------------------------------------
 
 
-def join(proposal: Proposal, introduction: Introduction, credentials: Credentials) -> Notice:
+@dataclass(frozen=True)
+class Joined:
+    """A party that agrees: its network and its public key."""
+
+    introduction: Introduction
+    key: bytes
+
+
+def join(proposal: Proposal, joined: Joined, credentials: Credentials) -> Notice:
     """A party's consent, with what the others need to know of its network."""
+    introduction = joined.introduction
     body = {
         "proposal": proposal.digest,
         "party": credentials.name,
+        "key": joined.key.hex(),
         "architecture": introduction.architecture,
         "shape": list(introduction.shape),
         "width": introduction.width,
@@ -155,7 +172,7 @@ def join(proposal: Proposal, introduction: Introduction, credentials: Credential
     return Notice(proposal.body["run"], PROPOSED, JOIN, credentials.name, facts)
 
 
-def read_join(notice: Notice, proposal: Proposal, credentials: Credentials) -> Introduction:
+def read_join(notice: Notice, proposal: Proposal, credentials: Credentials) -> Joined:
     """Check a party's consent."""
     body, signature = notice.facts.get("body"), notice.facts.get("signature")
     if not isinstance(body, dict) or not isinstance(signature, dict):
@@ -167,7 +184,11 @@ def read_join(notice: Notice, proposal: Proposal, credentials: Credentials) -> I
     good = isinstance(shape, list) and all(type(n) is int and 0 < n <= MOST_WIDTH for n in shape)
     if not good or type(width) is not int or not 0 < width <= MOST_WIDTH or not isinstance(architecture, str):
         raise WireError(f"{notice.sender!r} describes its network in a way that cannot be read")
-    return Introduction(architecture[:64], tuple(shape or ()), width)
+    try:
+        key = bytes.fromhex(body["key"])
+    except (KeyError, TypeError, ValueError):
+        raise WireError(f"the consent of {notice.sender!r} has no public key") from None
+    return Joined(Introduction(architecture[:64], tuple(shape or ()), width), key)
 
 
 # -- agreed -----------------------------------------------------------------------------------
@@ -175,11 +196,17 @@ def read_join(notice: Notice, proposal: Proposal, credentials: Credentials) -> I
 
 @dataclass(frozen=True)
 class Agreement:
-    """A proposal that everybody joined, and the groups that follow."""
+    """A proposal that everybody joined: their networks, their keys, and for each the run's key in an envelope."""
 
     proposal: Proposal
-    introductions: Mapping[str, Introduction]
+    joined: Mapping[str, Joined]
+    secrets: Mapping[str, str] = field(repr=False)
     signature: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def introductions(self) -> dict[str, Introduction]:
+        """The parties' networks, in federation order."""
+        return {party: joined.introduction for party, joined in self.joined.items()}
 
     @property
     def groups(self) -> tuple[Group, ...]:
@@ -192,7 +219,7 @@ class Agreement:
 
     def notice(self) -> Notice:
         """The agreement as a message."""
-        body = settlement(self.proposal, self.introductions)
+        body = settlement(self.proposal, self.joined, self.secrets)
         facts = {"body": body, "signature": dict(self.signature)}
         return Notice(self.proposal.body["run"], SETTLED, AGREED, COORDINATOR, facts)
 
@@ -202,7 +229,7 @@ class Agreement:
             "proposal": dict(self.proposal.body),
             "proposal_signature": dict(self.proposal.signature),
             "train": self.proposal.train.tolist(),
-            "settlement": settlement(self.proposal, self.introductions),
+            "settlement": settlement(self.proposal, self.joined, self.secrets),
             "settlement_signature": dict(self.signature),
         }
 
@@ -211,27 +238,29 @@ class Agreement:
         """The inverse of `to_json`: from one's own store, checked when it was written."""
         train = torch.tensor(values["train"], dtype=torch.int64)
         proposal = Proposal(values["proposal"], train, values["proposal_signature"])
-        return cls(proposal, _introductions(values["settlement"]), values["settlement_signature"])
+        joined, secrets = _settled(values["settlement"])
+        return cls(proposal, joined, secrets, values["settlement_signature"])
 
 
-def settlement(proposal: Proposal, introductions: Mapping[str, Introduction]) -> dict[str, Any]:
+def settlement(proposal: Proposal, joined: Mapping[str, Joined], secrets: Mapping[str, str]) -> dict[str, Any]:
     """What the coordinator signs when all have joined."""
-    return {
-        "proposal": proposal.digest,
-        "parties": [
-            {"name": p, "architecture": i.architecture, "shape": list(i.shape), "width": i.width}
-            for p, i in introductions.items()
-        ],
-    }
+    parties = []
+    for name, who in joined.items():
+        i = who.introduction
+        network = {"architecture": i.architecture, "shape": list(i.shape), "width": i.width}
+        parties.append({"name": name, **network, "key": who.key.hex(), "secret": secrets[name]})
+    return {"proposal": proposal.digest, "parties": parties}
 
 
-def settle(proposal: Proposal, introductions: Mapping[str, Introduction], credentials: Credentials) -> Agreement:
+def settle(
+    proposal: Proposal, joined: Mapping[str, Joined], secrets: Mapping[str, str], credentials: Credentials
+) -> Agreement:
     """Sign what follows from everybody's consent, in federation order."""
-    ordered = {party: introductions[party] for party in proposal.parties}
-    return Agreement(proposal, ordered, credentials.sign(canonical(settlement(proposal, ordered))))
+    ordered = {party: joined[party] for party in proposal.parties}
+    return Agreement(proposal, ordered, secrets, credentials.sign(canonical(settlement(proposal, ordered, secrets))))
 
 
-def read_agreement(notice: Notice, proposal: Proposal, mine: Introduction, credentials: Credentials) -> Agreement:
+def read_agreement(notice: Notice, proposal: Proposal, mine: Joined, credentials: Credentials) -> Agreement:
     """Check the agreement that arrived against the proposal this party joined and what it said of itself."""
     body, signature = notice.facts.get("body"), notice.facts.get("signature")
     if not isinstance(body, dict) or not isinstance(signature, dict):
@@ -240,19 +269,21 @@ def read_agreement(notice: Notice, proposal: Proposal, mine: Introduction, crede
     if body.get("proposal") != proposal.digest:
         raise WireError("the agreement is about another proposal than the one this party joined")
     try:
-        introductions = _introductions(body)
+        joined, secrets = _settled(body)
     except (KeyError, TypeError, ValueError) as error:
         raise WireError(f"the agreement cannot be read: {error!r}") from None
-    if tuple(introductions) != proposal.parties or introductions.get(credentials.name) != mine:
+    if tuple(joined) != proposal.parties or joined.get(credentials.name) != mine:
         raise WireError("the agreement names other parties, or another network of this one, than were proposed")
-    return Agreement(proposal, introductions, signature)
+    return Agreement(proposal, joined, secrets, signature)
 
 
-def _introductions(body: Mapping[str, Any]) -> dict[str, Introduction]:
-    return {
-        str(p["name"]): Introduction(str(p["architecture"]), tuple(int(n) for n in p["shape"]), int(p["width"]))
-        for p in body["parties"]
-    }
+def _settled(body: Mapping[str, Any]) -> tuple[dict[str, Joined], dict[str, str]]:
+    joined, secrets = {}, {}
+    for p in body["parties"]:
+        network = Introduction(str(p["architecture"]), tuple(int(n) for n in p["shape"]), int(p["width"]))
+        joined[str(p["name"])] = Joined(network, bytes.fromhex(p["key"]))
+        secrets[str(p["name"])] = str(p["secret"])
+    return joined, secrets
 
 
 def refusal(run: str, number: int, sender: str, error: ColonnadeError | str) -> Notice:

@@ -25,6 +25,7 @@ from colonnade.deploy.agreement import (
     read_join,
     settle,
 )
+from colonnade.deploy.sealing import own_keys, seals_of_coordinator, secrets_for
 from colonnade.engines.nats import Link
 from colonnade.engines.post import Letter, Post, Say
 from colonnade.engines.remote import ASK_AGAIN, DONE, REFUSED, Absence, Away, Remote
@@ -102,7 +103,7 @@ class CoordinatorProcess:
         self.folder, self.link, self.credentials, self.say = folder, link, credentials, say
         training = undertaking.training.model_copy(update={"checkpoint_every": 1})
         self.undertaking = replace(undertaking, training=training)
-        self.store = Store(folder / STORE)
+        self.store, self.keys = Store(folder / STORE), own_keys(folder)
 
     def serve(self, watch: Watcher | None = None) -> Run:
         """Everything, from the proposal to the closed run."""
@@ -129,22 +130,30 @@ class CoordinatorProcess:
         u = self.undertaking
         if self.store.begun:
             agreement = Agreement.from_json(self.store.about()["agreement"])
-            offered = propose(u.body(self.link.run), u.split.train, self.credentials)
+            offered = propose(u.body(self.link.run), u.split.train, self.keys.public, self.credentials)
             if offered.digest != agreement.proposal.digest:
                 raise RunError(
                     f"{self.folder} holds run {self.link.run!r} with other settings, rows or labels; continue it with "
                     "the configuration it began with, or give the new run another name and folder"
                 )
+            self._seal(agreement)
             return agreement
-        proposal = propose(u.body(self.link.run), u.split.train, self.credentials)
+        proposal = propose(u.body(self.link.run), u.split.train, self.keys.public, self.credentials)
         self.say("proposing", run=self.link.run, digest=proposal.digest[:12], parties=list(u.parties))
         joined = self.roll_call(proposal.notice(), JOIN, lambda n: read_join(n, proposal, self.credentials))
-        agreement = settle(proposal, joined, self.credentials)
+        secrets = secrets_for(self.keys, {p: j.key for p, j in joined.items()}, proposal.digest)
+        agreement = settle(proposal, joined, secrets, self.credentials)
         self.roll_call(agreement.notice(), DONE, lambda n: n)
         trainer = self._trainer(agreement)
         self.store.describe({**checkpoint.describe(trainer), "agreement": agreement.to_json()})
         self.say("agreed", run=self.link.run, parties=list(u.parties))
+        self._seal(agreement)
         return agreement
+
+    def _seal(self, agreement: Agreement) -> None:
+        """From now on nobody but its reader opens a message."""
+        publics = {p: joined.key for p, joined in agreement.joined.items()}
+        self.link.seals = seals_of_coordinator(self.keys, publics, agreement.proposal.digest)
 
     def roll_call(self, notice: Notice, answer: str, read: Callable[[Notice], T]) -> dict[str, T]:
         """Say something to everybody and wait for everybody's answer, as long as it takes."""

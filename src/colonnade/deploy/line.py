@@ -1,10 +1,17 @@
-"""The alignment's line over a link: notices in, notices out. Nothing of it outlives the process."""
+"""The alignment's line over a link: notices in, notices out. Nothing of it outlives the process.
+
+An alignment has a stream of its own, so that it never meets the messages of a training of the same name.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from colonnade.engines.nats import Link
 from colonnade.engines.post import Post, Say
 from colonnade.errors import WireError
+from colonnade.identity.credentials import Credentials
 from colonnade.wire.messages import COORDINATOR
 from colonnade.wire.notice import Notice, read_notice
 
@@ -12,16 +19,22 @@ from colonnade.wire.notice import Notice, read_notice
 class LinkLine:
     """An `align.line.Line` between separate organisations."""
 
-    def __init__(self, link: Link, say: Say) -> None:
-        self.me, self._link, self._say = link.me, link, say
+    def __init__(self, credentials: Credentials, name: str, say: Say) -> None:
+        self.me, self.name, self._say = credentials.name, name, say
+        self._link = Link(credentials, f"align-{name}", say)
 
-    def open(self, parties: tuple[str, ...] = ()) -> LinkLine:
-        """Begin to listen; the label holder names the parties, and starts with an empty line."""
-        if self.me == COORDINATOR:
-            self._link.lay(parties)
-            self._link.purge()
-        self._link.listen()
-        return self
+    @contextmanager
+    def opened(self, parties: tuple[str, ...] = ()) -> Iterator[LinkLine]:
+        """Listen; the label holder names the parties, and starts with an empty line."""
+        self._link.open()
+        try:
+            if self.me == COORDINATOR:
+                self._link.lay(parties)
+                self._link.purge()
+            self._link.listen()
+            yield self
+        finally:
+            self._link.close()
 
     def send(self, to: str, notice: Notice) -> None:
         """Send to a party, to "coordinator" or to "*"; comes back when the server has it."""
@@ -35,7 +48,7 @@ class LinkLine:
         self._link.done([letter])  # an alignment that is interrupted starts over: nothing is kept for later
         try:
             notice = read_notice(letter.data)
-            if notice.sender != letter.sender or notice.run != self._link.run:
+            if notice.sender != letter.sender or notice.run != self.name:
                 raise WireError(f"a message in the name of {notice.sender[:64]!r} for {notice.run[:64]!r}")
         except WireError as error:
             self._say("refused", party=letter.sender, reason=str(error))

@@ -91,6 +91,8 @@ def check_run(policy: Policy, description: Mapping[str, Any]) -> None:
     _among(policy, "methods", "the method", _said(description, str, "method", "name"))
     _among(policy, "label_exposure", "the label exposure", _said(description, str, "label_exposure"))
     purposes = _said(description, list, "purposes")
+    if not purposes:
+        raise Refused("purposes: the run's description names none; a run is for something")
     for purpose in purposes:
         _check_purpose(policy, purpose)
     _at_most(policy, "most_rounds", "rounds", _said(description, int, "training", "rounds"))

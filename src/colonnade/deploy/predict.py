@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from colonnade.deploy.agreement import Agreement
+from colonnade.deploy.sealing import own_keys, seals_of_coordinator
 from colonnade.engines.base import Answers
 from colonnade.engines.coordinator import EVALUATION_BYTES, EVALUATION_CHUNK
 from colonnade.engines.nats import Link
@@ -69,6 +70,8 @@ def predict_rows(folder: Path, link: Link, wish: Wish, say: Say) -> Prediction:
     before = len(run.ledger)
     down = gate.release(order, {}, ())
     run.append_ledger(before)  # it is in the ledger before anybody can read it
+    publics = {p: joined.key for p, joined in agreement.joined.items()}
+    link.seals = seals_of_coordinator(own_keys(folder), publics, agreement.proposal.digest)
     link.lay(schema.parties)
     link.listen()
     engine = Remote(link, schema, run.method, link.run, Absence(patience=wish.patience, then="continue"), say)

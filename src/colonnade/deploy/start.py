@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,7 +10,8 @@ from pathlib import Path
 from colonnade.align.files import Alignment, read_alignment
 from colonnade.deploy.coordinator import CoordinatorProcess, Undertaking
 from colonnade.deploy.folder import claimed
-from colonnade.deploy.party import Duty, PartyProcess
+from colonnade.deploy.membership import Duty
+from colonnade.deploy.party import PartyProcess
 from colonnade.deploy.policy import read_policy
 from colonnade.deploy.settings import CoordinatorConfig, PartyConfig, read_coordinator, read_party
 from colonnade.deploy.tables import LabelTable, PartyTable
@@ -18,6 +20,8 @@ from colonnade.engines.post import Say
 from colonnade.fit import Watcher
 from colonnade.identity.credentials import Credentials
 from colonnade.run import Run
+
+DEPLOYMENT = "deployment.json"  # beside the run: where its configuration file is, for later predictions
 
 
 def run_party(config: Path, overrides: list[str] | None, once: bool, say: Say) -> None:
@@ -44,6 +48,7 @@ def run_coordinator(
     credentials, folder = read.credentials(), read.coordinator.folder
     undertaking = read_undertaking(read, read_alignment(read.coordinator.alignment))
     with claimed(folder), linked(credentials, read.coordinator.run, say) as link:
+        (folder / DEPLOYMENT).write_text(json.dumps({"config": str(config.resolve())}) + "\n")
         return CoordinatorProcess(folder, link, credentials, undertaking, say).serve(watch), folder
 
 

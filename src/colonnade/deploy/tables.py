@@ -14,7 +14,7 @@ from colonnade.align.files import Alignment
 from colonnade.align.ids import read_ids
 from colonnade.data.preprocess import encode, encode_labels
 from colonnade.data.table import read_table
-from colonnade.deploy.party import Columns
+from colonnade.deploy.membership import Columns
 from colonnade.errors import DataError, RowsDisagree
 from colonnade.federation import Federation, RowSplit, Task
 

@@ -30,8 +30,8 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, RetentionPolicy, StorageType, StreamConfig
 
-from colonnade.engines.post import Letter, Post, Say
-from colonnade.errors import LinkError
+from colonnade.engines.post import Letter, Post, Say, Seals
+from colonnade.errors import IdentityError, LinkError
 from colonnade.identity.credentials import Credentials
 from colonnade.wire.codec import LIMIT
 from colonnade.wire.messages import COORDINATOR
@@ -59,6 +59,7 @@ class Link:
         self._resends = itertools.count(1)
         self._laying: asyncio.Lock | None = None
         self._client: Client | None = None
+        self.seals: Seals | None = None  # set when the others' keys are known
         self.came_back = threading.Event()  # the connection was lost and is there again
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="link", daemon=True)
@@ -166,10 +167,15 @@ class Link:
             self._do(box.open())
 
     def next(self, timeout: float) -> Letter | None:
-        """The next message, or None if none comes in time."""
+        """The next message, out of its envelope, or None if none comes in time."""
         try:
-            return self._letters.get(timeout=timeout)
+            letter = self._letters.get(timeout=timeout)
+            return letter if self.seals is None else self.seals.open(letter)
         except queue.Empty:
+            return None
+        except IdentityError as error:
+            self._say("refused", party=letter.sender, reason=str(error))
+            self.refuse(letter)
             return None
 
     def done(self, letters: Iterable[Letter]) -> None:
@@ -213,14 +219,14 @@ class Link:
 
     async def _insist(self, post: Post, mark: str) -> None:
         """Publish until the server says that it has it. Its own memory of ids swallows what it got twice."""
-        payload = post.message.payload
+        payload, subject = post.message.payload, self._subject(post.to)
+        if self.seals is not None and not post.open:
+            payload = self.seals.seal(post.to, subject, post.message.number, payload)
         name = f"{post.message.number}.{post.message.kind}.{post.part}.{self.me}.{post.to}{mark}"
         jetstream, patience = self._connected.jetstream(), 5 + len(payload) / SLOWEST
         while True:
             try:
-                await jetstream.publish(
-                    self._subject(post.to), payload, timeout=patience, headers={"Nats-Msg-Id": name}
-                )
+                await jetstream.publish(subject, payload, timeout=patience, headers={"Nats-Msg-Id": name})
             except nats.js.errors.NoStreamResponseError:
                 if self._parties is not None:
                     self._say("server", trouble="the stream of the run is gone; making it again")

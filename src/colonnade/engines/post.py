@@ -25,11 +25,25 @@ class Letter:
     subject: str
     data: bytes = field(repr=False)
     _message: Any = field(default=None, repr=False)  # the transport's own handle
+    sealed: bool = False  # it came in an envelope
+    number: int = 0  # of the exchange, as the envelope says
 
     @property
     def sender(self) -> str:
         """Whose message, by its subject, on which only the owner of that certificate may publish."""
         return self.subject.rsplit(".", 1)[1] if ".up." in self.subject else COORDINATOR
+
+
+class Seals(Protocol):
+    """Envelopes between this process and the others, so that whoever runs the server reads nothing."""
+
+    def seal(self, to: str, subject: str, number: int, payload: bytes) -> bytes:
+        """The payload for one reader, or for everybody ("*")."""
+        ...
+
+    def open(self, letter: Letter) -> Letter:
+        """The letter with its payload; `IdentityError` if it was sealed by or for somebody else."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -39,3 +53,4 @@ class Post:
     to: str
     message: Released | Notice
     part: int = 0  # tells apart messages of one exchange and kind
+    open: bool = False  # part of the agreement, which is signed and not sealed

@@ -168,6 +168,8 @@ class Remote:
         if number < now.order.number:
             self._read_late(now, letter, sender, (kind, number, part), arrays)
             return
+        if not letter.sealed:
+            raise WireError("a message that is not sealed")
         now.heard_from.add(sender)
         if kind in (DIVERGED, REFUSED):
             self.link.done([letter])

@@ -23,6 +23,7 @@ from colonnade.errors import IdentityError
 PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey
 Certificate = x509.Certificate
 MOST_CERTIFICATES = 8  # a leaf and what stands between it and the authority
+FEWEST_BITS = 2048  # of an RSA key
 _CLIENT = {ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE}
 
 
@@ -83,6 +84,15 @@ def check_chain(chain: list[Certificate], authority: list[Certificate], whose: s
         verifier.build_client_verifier().verify(chain[0], chain[1:])
     except VerificationError as error:
         raise IdentityError(f"{whose} is not one of the authority's client certificates: {_reason(error)}") from None
+    if any(_is_weak(certificate) for certificate in chain):
+        raise IdentityError(
+            f"{whose} is not one of the authority's client certificates: an RSA key of fewer than {FEWEST_BITS:,} bits"
+        )
+
+
+def _is_weak(certificate: Certificate) -> bool:
+    key = certificate.public_key()
+    return isinstance(key, rsa.RSAPublicKey) and key.key_size < FEWEST_BITS
 
 
 def sign(key: PrivateKey, payload: bytes) -> bytes:

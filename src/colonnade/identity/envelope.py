@@ -82,6 +82,15 @@ class Envelope:
         key = HKDF(SHA256(), KEY, salt=None, info=_PURPOSE + about).derive(secret)
         return cls(mine.public, theirs, ChaCha20Poly1305(key))
 
+    @classmethod
+    def broadcast(cls, secret: bytes, speaker: bytes, context: str) -> Envelope:
+        """What everybody who shares `secret` uses for the words of one speaker, named by its public key."""
+        if len(secret) != KEY:
+            raise IdentityError(f"a shared secret has {KEY} bytes, this one {len(secret)}")
+        about = _measured(b"broadcast") + _measured(speaker) + _measured(context.encode())
+        key = HKDF(SHA256(), KEY, salt=None, info=_PURPOSE + about).derive(secret)
+        return cls(speaker, speaker, ChaCha20Poly1305(key))
+
     def seal(self, plain: bytes, about: bytes) -> bytes:
         """`plain` so that only the other side reads it; it must say the same `about` to open it."""
         nonce = os.urandom(NONCE)

@@ -1,0 +1,109 @@
+"""`colonnade predict RUN --ids FILE`: ask the parties of other organisations about some customers."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from colonnade.cli.operating import Journal, operated
+from colonnade.cli.predictions import show, table_of
+from colonnade.cli.screen import Screen
+from colonnade.errors import ConfigError, DataError, RunError
+
+if TYPE_CHECKING:
+    import torch
+
+    from colonnade.align.files import Alignment
+
+Ids = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Aligned ids: a table, or one per line.", show_default=False)
+]
+DeployedConfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", metavar="COORDINATOR.toml", help="Default: the one the run was made with.", show_default=False
+    ),
+]
+Absent = Annotated[
+    Literal["refuse", "leave-out"], typer.Option(help="A party that does not answer, or lacks a row (--ids only).")
+]
+Patience = Annotated[float, typer.Option(min=0.1, help="Seconds to wait for the parties (--ids only).")]
+
+
+@dataclass(frozen=True)
+class When:
+    """What to do when somebody is absent, and after how many seconds."""
+
+    absent: Literal["refuse", "leave-out"]
+    patience: float
+
+
+def predict_ids(
+    folder: Path, ids: Path, config: Path | None, when: When, proba: bool, output: Path | None, screen: Screen
+) -> None:
+    """Predict aligned ids, with whoever answers."""
+    with operated(Journal("text", quiet=screen.as_json)) as say:
+        from colonnade.align.files import read_alignment
+        from colonnade.deploy.folder import claimed
+        from colonnade.deploy.predict import Wish, predict_rows
+        from colonnade.deploy.settings import read_coordinator
+        from colonnade.deploy.start import linked
+        from colonnade.run import Run
+
+        run = Run.load(folder)
+        read = read_coordinator(config or _config_of(folder))
+        alignment = read_alignment(read.coordinator.alignment)
+        names = read_wanted(ids, read.coordinator.id)
+        wish = Wish(_rows(names, alignment), alignment.presence, when.absent, when.patience)
+        with claimed(folder), linked(read.credentials(), read.coordinator.run, say) as link:
+            found = predict_rows(folder, link, wish, say)
+    header, lines = table_of(run, names, found.logits, proba)
+    if found.left_out:
+        header = [*header, "without"]
+        lines = [[*line, " ".join(without)] for line, without in zip(lines, found.without, strict=True)]
+    show(screen, folder, output, (header, lines), None, found.left_out)
+
+
+def _config_of(folder: Path) -> Path:
+    from colonnade.deploy.start import DEPLOYMENT
+
+    try:
+        path = Path(json.loads((folder / DEPLOYMENT).read_text())["config"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise RunError(f"{folder} does not say how it was deployed; name its coordinator.toml with --config") from None
+    if not path.exists():
+        raise ConfigError(f"{path.name} of {folder} is not where it was; name it with --config")
+    return path
+
+
+def read_wanted(path: Path, column: str) -> list[str]:
+    """The ids in a file: the id column of a table, or the lines of a text."""
+    from colonnade.align.ids import read_ids
+    from colonnade.data.table import SEPARATORS
+
+    if path.name.lower().endswith((*SEPARATORS, ".parquet")):
+        return list(read_ids(path, column))
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"the ids in {str(path)!r} cannot be read: {error}") from None
+    return [line.strip() for line in lines if line.strip()]
+
+
+def _rows(names: list[str], alignment: Alignment) -> torch.Tensor:
+    import torch
+
+    numbers: dict[str, Any] = dict(zip(alignment.ids, alignment.rows.tolist(), strict=True))
+    unknown = [name for name in names if name not in numbers]
+    if unknown:
+        raise DataError(
+            f"{len(unknown)} of {len(names)} ids are not among the aligned rows (first: {unknown[0]!r}); "
+            "leave them out, or align again with a table that lists them"
+        )
+    if len(set(names)) < len(names):
+        raise DataError("an id is listed more than once; keep one line per id")
+    return torch.tensor([numbers[name] for name in names], dtype=torch.int64)

@@ -1,0 +1,81 @@
+"""Predictions as a table: CSV to a file or to stdout, or JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from colonnade.cli.screen import Screen
+from colonnade.errors import ConfigError, RunError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from colonnade.run import Run
+
+Table = tuple[list[str], list[list[Any]]]
+
+
+def table_of(run: Run, names: Sequence[str], logits: Tensor, proba: bool) -> Table:
+    """The header and the rows of the CSV file; classes by name where they have one."""
+    from colonnade.evaluate.metrics import decide, probabilities
+    from colonnade.federation import Task
+
+    task, classes = Task(run.about["task"]), run.about.get("class_names") or []
+    decided: list[list[Any]] = decide(task, logits).reshape(len(names), -1).tolist()
+    several = len(decided[0]) > 1
+    header = ["row", *([f"prediction_{k}" for k in range(len(decided[0]))] if several else ["prediction"])]
+    if classes and not several:
+        decided = [[classes[int(number)]] for (number,) in decided]
+    lines = [[name, *values] for name, values in zip(names, decided, strict=True)]
+    if proba:
+        if task is Task.REGRESSION:
+            raise ConfigError("a regression predicts numbers, not probabilities; leave --proba out")
+        chances = probabilities(task, logits).double().tolist()
+        header += [f"proba_{name}" for name in (classes or range(len(chances[0])))]
+        lines = [[*line, *(float(f"{p:.6g}") for p in row)] for line, row in zip(lines, chances, strict=True)]
+    return header, lines
+
+
+def _csv(header: Sequence[str], lines: Sequence[Sequence[Any]]) -> str:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(lines)
+    return out.getvalue()
+
+
+def _write(path: Path, text: str) -> None:
+    """Beside, then renamed: a reader sees the old file or the new one."""
+    beside = path.with_name(path.name + ".part")
+    try:
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(path)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise RunError(f"the predictions cannot be written to {path}: {error}; choose another --output") from None
+
+
+def show(
+    screen: Screen, run: Path, output: Path | None, table: Table, score: float | None, left_out: Sequence[str] = ()
+) -> None:
+    """Write the table to its file or to stdout, and say in a line what it is."""
+    header, lines = table
+    if output is not None:
+        _write(output, _csv(header, lines))
+    told = {"run": str(run), "rows": len(lines), "score": score, **({"left_out": list(left_out)} if left_out else {})}
+    if screen.as_json:
+        where = (
+            {"output": str(output)} if output else {"predictions": [dict(zip(header, x, strict=True)) for x in lines]}
+        )
+        screen.emit({**told, **where})
+        return
+    if output is None:
+        sys.stdout.write(_csv(header, lines))
+    known = "" if score is None else f", score {score:.4f} against the known labels"
+    without = f"; WITHOUT the part of {', '.join(left_out)}, see the column without" if left_out else ""
+    screen.aside(f"{len(lines):,} rows{known}" + (f", written to {output}" if output else "") + without)

@@ -1,0 +1,198 @@
+"""Membership: what a party brings to a run, what it agrees to, and the limits it keeps to afterwards."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from colonnade.deploy.agreement import Agreement, Joined, Proposal, join, read_agreement, read_proposal
+from colonnade.deploy.policy import Policy, check_prediction, check_run
+from colonnade.deploy.sealing import RunSeals, seals_of_party
+from colonnade.engines.base import Encoders, Workshop, introduce, open_module
+from colonnade.engines.party import PartySide
+from colonnade.errors import Refused, RunError, WireError
+from colonnade.federation import Federation, Party, RowSplit, Task
+from colonnade.identity.credentials import Credentials
+from colonnade.identity.envelope import KeyPair
+from colonnade.models.schema import Schema
+from colonnade.privacy.gate import Gate, Mechanism, Unchanged
+from colonnade.privacy.ledger import Ledger
+from colonnade.run import DTYPES
+from colonnade.schedule import Schedule
+from colonnade.wire.messages import Order, Purpose
+from colonnade.wire.notice import Notice
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What a party holds: columns (R, ...) by row number, and which of those rows it really has."""
+
+    values: Tensor = field(repr=False)
+    held: Tensor = field(repr=False)  # (R,) true or false
+    scaled: bool = False
+
+    def digest(self) -> str:
+        """SHA-256, so that a restart with another table is noticed."""
+        shape = f"{tuple(self.values.shape)}{self.values.dtype}".encode()
+        return hashlib.sha256(shape + self.values.contiguous().numpy().tobytes()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Duty:
+    """What a party brings: its columns (given the training rows), limits, noise, network and device."""
+
+    columns: Callable[[Tensor, int], Columns]
+    policy: Policy = field(default_factory=Policy)
+    mechanism: Mechanism = field(default_factory=Unchanged)
+    encoders: Encoders = None
+    device: str = "cpu"
+    alignment: str = ""  # digest of the rows it aligned; empty: not checked
+
+
+class Membership:
+    """One party's place in one run: nothing yet, joined to a proposal, or agreed."""
+
+    def __init__(self, run: str, credentials: Credentials, duty: Duty, keys: KeyPair) -> None:
+        self.me, self.run = credentials.name, run
+        self.credentials, self.duty, self.keys = credentials, duty, keys
+        self.proposal: Proposal | None = None
+        self.agreement: Agreement | None = None
+        self._columns: Columns | None = None
+
+    # -- agreeing -----------------------------------------------------------------------------
+
+    def consider(self, notice: Notice) -> tuple[Proposal, Notice]:
+        """Check a proposal against the operator's policy and one's own data; the consent, or `Refused`."""
+        proposal = read_proposal(notice, self.credentials)
+        if self.agreement is not None and proposal.digest != self.agreement.proposal.digest:
+            raise Refused(f"run {self.run!r} began with another proposal; choose another name for a new run")
+        if self.agreement is None:
+            self.proposal = None
+            self._check(proposal)
+            self._columns = self._read_columns(proposal)
+            self.proposal = proposal
+        return proposal, join(proposal, self._joined(proposal), self.credentials)
+
+    def _check(self, proposal: Proposal) -> None:
+        body = proposal.body
+        if self.me not in proposal.parties:
+            raise Refused(f"{self.me!r} is not among the parties of the proposal: {', '.join(proposal.parties)}")
+        if self.duty.alignment and body.get("alignment") != self.duty.alignment:
+            raise Refused(
+                f"the proposal is about the rows of another alignment ({str(body.get('alignment'))[:12]}) than the one "
+                f"this party has ({self.duty.alignment[:12]}); align again, all together"
+            )
+        if body.get("mechanism") != self.duty.mechanism.name:
+            raise Refused(
+                f"the proposal wants mechanism {body.get('mechanism')!r} between columns and wire; "
+                f"this party is set to {self.duty.mechanism.name!r}"
+            )
+        check_run(self.duty.policy, body)
+
+    def agree(self, notice: Notice) -> Agreement:
+        """Check the agreement against the proposal that was joined; it holds from `adopt` on."""
+        if self.proposal is None:
+            raise Refused(f"party {self.me!r} has not joined a proposal of run {self.run!r}")
+        agreement = read_agreement(notice, self.proposal, self._joined(self.proposal), self.credentials)
+        self.seals(agreement)  # the run's key was really meant for this party
+        return agreement
+
+    def adopt(self, agreement: Agreement) -> str:
+        """From now on this holds; the digest of the columns it holds for."""
+        if self._columns is None:
+            self._columns = self._read_columns(agreement.proposal)
+        self.proposal, self.agreement = agreement.proposal, agreement
+        return self._columns.digest()
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the run goes on without a party that stays away."""
+        return self.agreement is not None and self.agreement.proposal.body["absence"]["then"] == "continue"
+
+    def seals(self, agreement: Agreement) -> RunSeals:
+        """The envelopes that the agreement makes possible."""
+        p = agreement.proposal
+        try:
+            secret = bytes.fromhex(agreement.secrets[self.me])
+        except (KeyError, ValueError):
+            raise WireError("the agreement has no key of the run for this party") from None
+        return seals_of_party(self.me, self.keys, p.key, secret, p.digest)
+
+    # -- one's own part -----------------------------------------------------------------------
+
+    def _read_columns(self, proposal: Proposal) -> Columns:
+        rows = int(proposal.body["rows"])
+        columns = self.duty.columns(proposal.train, rows)
+        if len(columns.values) < rows or not bool(columns.held[:rows].all()):
+            raise Refused(f"the proposal speaks of {rows} rows; this party has {int(columns.held.sum())}; align again")
+        return columns
+
+    @property
+    def columns(self) -> Columns:
+        """The party's columns, once they are read."""
+        if self._columns is None:
+            raise RunError("the columns are not read yet: there is no proposal")
+        return self._columns
+
+    def _joined(self, proposal: Proposal) -> Joined:
+        dtype = DTYPES[proposal.training().dtype]
+        shape = tuple(self.columns.values.shape[1:])
+        return Joined(introduce(self.me, self._module(proposal), shape, dtype), self.keys.public)
+
+    def _module(self, proposal: Proposal) -> torch.nn.Module:
+        training, shape = proposal.training(), tuple(self.columns.values.shape[1:])
+        dtype = DTYPES[training.dtype]
+        return open_module(self.duty.encoders, proposal.model(), self.me, shape, training.seed, dtype)
+
+    def open_side(self, ledger: Ledger) -> PartySide:
+        """The party side of the agreed run, with its first weights."""
+        if self.agreement is None:
+            raise RunError(f"party {self.me!r} has not agreed to a run")
+        proposal, columns = self.agreement.proposal, self.columns
+        training, model, method = proposal.training(), proposal.model(), proposal.method()
+        schema = self.agreement.schema(torch.device(self.duty.device))
+        group = schema.groups[schema.position(self.me)[0]]
+        gate = Gate(self.run, ledger, method.says(schema, group), self.duty.mechanism)
+        scale = not columns.scaled if model.scale_columns == "auto" else model.scale_columns == "always"
+        workshop = Workshop(self._federation(schema), schema, {self.me: self._module(proposal)}, scale)
+        speaks = method.hears != "nothing"
+        schedule = Schedule(training.schedule, schema.train, schema.parties, training.seed, speaks)
+        remembers = schedule.someone_may_be_silent or self.goes_on
+        return PartySide(method, workshop.cohort((self.me,)), gate, remembers)
+
+    def _federation(self, schema: Schema) -> Federation:
+        """This party's part of the federation: its own columns, nobody's labels."""
+        none = torch.empty(0, dtype=torch.int64)
+        split = RowSplit(schema.train, none, none)
+        party = Party(self.me, self.columns.values)
+        return Federation((party,), none, schema.outputs, Task.REGRESSION, split, scaled=self.columns.scaled)
+
+    # -- limits -------------------------------------------------------------------------------
+
+    def check_order(self, order: Order) -> None:
+        """An order keeps to what was agreed on and what the operator allows; `Refused` or `WireError` otherwise."""
+        held = self.columns.held
+        purposes = self.agreement.proposal.body["purposes"] if self.agreement else []
+        for ask in order.asks:
+            if ask.purpose.value not in purposes:
+                raise Refused(f"the run did not agree on purpose {ask.purpose.value}")
+            if len(ask.rows) and (int(ask.rows.min()) < 0 or int(ask.rows.max()) >= len(held)):
+                raise WireError(f"order {order.number} asks about row {int(ask.rows.max())}; there are {len(held)}")
+            if self.me not in ask.speakers:
+                continue
+            if ask.purpose in (Purpose.PREDICT, Purpose.EXPLAIN):
+                check_prediction(self.duty.policy, len(ask.rows), ask.purpose.value)
+            if not bool(held[ask.rows].all()):
+                raise Refused(f"order {order.number} asks about rows that {self.me!r} does not have")
+
+
+def in_short(proposal: Proposal) -> Mapping[str, Any]:
+    """What an operator wants to see of a proposal."""
+    body = proposal.body
+    keys = ("rows", "parties", "label_exposure", "purposes", "mechanism")
+    return {"method": body["method"]["name"], "rounds": body["training"]["rounds"], **{k: body.get(k) for k in keys}}

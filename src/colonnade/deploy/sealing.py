@@ -1,0 +1,110 @@
+"""End-to-end sealing: from the agreement on, the server carries envelopes that only their readers can open.
+
+    between the coordinator and a party     X25519, the party's key and the coordinator's, both signed
+    from the coordinator to all             the run's key, which each party gets in an envelope of its own
+
+    sealed message = mark (8 bytes) | number of the exchange (8) | envelope (28 bytes longer than its content)
+
+Subject and number are authenticated with the content. So the operator of the server sees sizes, times, names
+and numbers; it can neither read a message nor make one, nor let one pass for another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from colonnade.engines.post import Letter
+from colonnade.errors import IdentityError, RunError
+from colonnade.identity.envelope import Envelope, KeyPair
+from colonnade.wire.messages import COORDINATOR
+
+MARK = b"COLSEAL1"  # no message begins so: safetensors would read it as a header of exabytes
+NUMBER = 8
+KEY_FILE = "key"
+EVERYONE = "*"
+
+
+@dataclass(frozen=True)
+class RunSeals:
+    """The envelopes of one process: by reader for what it sends, by writer for what it gets."""
+
+    me: str
+    envelopes: Mapping[str, Envelope] = field(repr=False)  # by name of the other side, and "*"
+
+    def seal(self, to: str, subject: str, number: int, payload: bytes) -> bytes:
+        """The payload for one reader, or for everybody."""
+        start = MARK + number.to_bytes(NUMBER, "big", signed=True)
+        return start + self.envelopes[to].seal(payload, start + subject.encode())
+
+    def open(self, letter: Letter) -> Letter:
+        """The letter with its payload; one that came open is left as it is, and says so."""
+        start, rest = letter.data[: len(MARK) + NUMBER], letter.data[len(MARK) + NUMBER :]
+        if not start.startswith(MARK):
+            return letter
+        other = EVERYONE if letter.subject.endswith(".all") else letter.sender
+        if other not in self.envelopes:
+            raise IdentityError(f"a sealed message of {other[:64]!r}, with whom no key was agreed on")
+        opened = self.envelopes[other].open(rest, start + letter.subject.encode())
+        return replace(letter, data=opened, sealed=True, number=_number(start))
+
+
+def unopened(letter: Letter) -> int | None:
+    """The number of a sealed message that this process has no key for, or None if it is open."""
+    if letter.sealed or not letter.data.startswith(MARK) or len(letter.data) < len(MARK) + NUMBER:
+        return None
+    return _number(letter.data[: len(MARK) + NUMBER])
+
+
+def _number(start: bytes) -> int:
+    return int.from_bytes(start[len(MARK) :], "big", signed=True)
+
+
+# -- keys -------------------------------------------------------------------------------------
+
+
+def own_keys(folder: Path) -> KeyPair:
+    """The key pair of a run folder, made on first use and readable for its owner only."""
+    path = folder / KEY_FILE
+    try:
+        if not path.exists():
+            beside = path.with_name(path.name + ".part")
+            with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+                file.write(KeyPair.new().private)
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(path)
+        return KeyPair.restore(path.read_bytes())
+    except OSError as error:
+        raise RunError(f"the key of the run in {str(folder)!r} cannot be used: {error.strerror}") from None
+
+
+def run_secret(keys: KeyPair, proposal: str) -> bytes:
+    """The key to everybody's messages; the same after a restart, and for no other proposal."""
+    return hashlib.sha256(b"colonnade run secret 1\0" + keys.private + proposal.encode()).digest()
+
+
+def secrets_for(keys: KeyPair, publics: Mapping[str, bytes], proposal: str) -> dict[str, str]:
+    """The run's key for each party, in an envelope that only this party can open; as text."""
+    secret = run_secret(keys, proposal)
+    return {
+        party: Envelope.between(keys, public, proposal).seal(secret, b"run secret").hex()
+        for party, public in publics.items()
+    }
+
+
+def seals_of_coordinator(keys: KeyPair, publics: Mapping[str, bytes], proposal: str) -> RunSeals:
+    """The coordinator's envelopes."""
+    envelopes = {party: Envelope.between(keys, public, proposal) for party, public in publics.items()}
+    envelopes[EVERYONE] = Envelope.broadcast(run_secret(keys, proposal), keys.public, proposal)
+    return RunSeals(COORDINATOR, envelopes)
+
+
+def seals_of_party(me: str, keys: KeyPair, coordinator: bytes, sealed_secret: bytes, proposal: str) -> RunSeals:
+    """A party's envelopes; `IdentityError` if the run's key was not meant for it."""
+    pair = Envelope.between(keys, coordinator, proposal)
+    secret = pair.open(sealed_secret, b"run secret")
+    return RunSeals(me, {COORDINATOR: pair, EVERYONE: Envelope.broadcast(secret, coordinator, proposal)})
