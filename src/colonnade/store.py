@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
+from safetensors.numpy import save as save_arrays  # several times faster for many small ones
 from safetensors.torch import load, save
 from torch import Tensor
 
@@ -26,6 +27,8 @@ from colonnade.privacy.sealed import Released
 
 FORMAT = 1
 LARGE = 2**16  # bytes from which a tensor is written on its own
+PAGE = 2**14  # bytes of a page of the file: most of it are blobs of a hundred times that
+LONGEST_WAL = 2**25  # bytes of the write-ahead log until it is folded into the file: rounds rewrite the same pages
 _SCHEMA = """
 create table if not exists about (one integer primary key check (one = 1), format integer, body text not null);
 create table if not exists state (one integer primary key check (one = 1), facts text not null, tensors blob not null);
@@ -94,8 +97,7 @@ class TensorTable:
         for name, value in large.items():
             self._write(name, value)
         # Copies, because safetensors refuses tensors that share memory, as a head in the state and in the reply does.
-        dense = torch.contiguous_format
-        return save({name: v.clone(memory_format=dense) for name, v in host.items() if name not in large})
+        return save_arrays({name: v.contiguous().numpy().copy() for name, v in host.items() if name not in large})
 
     def _write(self, name: str, value: Tensor) -> None:
         old = self._last.get(name)
@@ -135,8 +137,10 @@ class Store:
                 f"the run store {path} cannot be opened ({error}); check the folder and its rights"
             ) from None
         try:
+            self._db.execute(f"pragma page_size = {PAGE}")  # of a new file
             self._db.execute("pragma journal_mode = wal")
             self._db.execute("pragma synchronous = full")
+            self._db.execute(f"pragma wal_autocheckpoint = {LONGEST_WAL // PAGE}")
             self._db.executescript(_SCHEMA)
         except sqlite3.Error as error:
             self.close()  # or SQLite's own files would stay beside it

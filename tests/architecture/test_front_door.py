@@ -12,7 +12,10 @@ import pytest
 import colonnade
 
 MOST_NAMES = 14
-EXTRAS = ("typer", "rich", "matplotlib", "jinja2", "pandas", "pyarrow", "PIL")
+EXTRAS = (
+    "typer", "rich", "matplotlib", "jinja2", "pandas", "pyarrow", "PIL",
+    "nats", "cryptography", "private_set_intersection",
+)  # fmt: skip
 
 
 def visible(door: ModuleType) -> set[str]:

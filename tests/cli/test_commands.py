@@ -19,7 +19,10 @@ from tests.architecture.source import ROOT
 from tests.cli.conftest import Call
 from tests.cli.test_bad_input import write_tables
 
-COMMANDS = ("demo", "train", "compare", "resume", "predict", "report", "estimate", "doctor")
+COMMANDS = (
+    "demo", "train", "compare", "resume", "predict", "report", "estimate", "doctor",
+    "certificates", "nats-config", "align", "party", "coordinator",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -137,6 +137,26 @@ def breaches(source: Source) -> list[str]:
     return found
 
 
+# Notices travel without passing the gate, and `repeat` seals stored bytes: who may make them is part of the promise.
+MAKERS = {"colonnade.wire.notice.Notice": ("align/", "deploy/"), "colonnade.privacy.gate.repeat": ("deploy/party.py",)}
+KNOWERS = ("wire/notice.py", "privacy/gate.py", "engines/post.py", "engines/nats.py")  # where they are defined, or sent
+
+
+def makers(source: Source) -> list[str]:
+    """Files that could make a notice or repeat stored bytes, and should not."""
+    return [
+        source.at(found.line, f"{found.target} is for {' and '.join(MAKERS[found.target])} only")
+        for found in source.imports
+        if found.target in MAKERS and not source.path.startswith(MAKERS[found.target]) and source.path not in KNOWERS
+    ]
+
+
+def test_notices_are_no_way_around_the_gate() -> None:
+    assert [complaint for source in package() for complaint in makers(source)] == []
+    assert makers(Source("methods/x.py", "from colonnade.wire.notice import Notice"))
+    assert makers(Source("engines/remote.py", "from colonnade.privacy.gate import repeat"))
+
+
 def test_only_the_gate_touches_the_seal() -> None:
     found = [breach for source in package() for breach in breaches(source)]
     assert not found, lines(found)

@@ -75,7 +75,7 @@ class _About(BaseModel):
 def prepare(folder: Path) -> None:
     """Make the folder, and find out now rather than after minutes of work that it cannot be written."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)  # it will hold ids
         probe = folder / f".{ABOUT}.part"
         probe.write_bytes(b"")
         probe.unlink()

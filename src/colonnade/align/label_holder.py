@@ -133,13 +133,11 @@ class LabelHolder:
         return len(parties) == len(self._settings.parties) and all(party.done for party in parties.values())
 
     def awaited(self) -> str:
-        """The parties that owe an answer."""
-        waiting = self._now.outcome is None
-        owing = [
-            name
-            for name in self._settings.parties
-            if (party := self._now.parties.get(name)) is None or not (party.heard if waiting else party.done)
-        ]
+        """The parties that owe the next thing: to join, to answer, or to be done."""
+        parties = self._now.parties
+        owing = [name for name in self._settings.parties if name not in parties]
+        owing = owing or [name for name, party in parties.items() if not party.heard]
+        owing = owing or [name for name, party in parties.items() if not party.done]
         return " and ".join(m.called(name) for name in owing)
 
     def made(self, tag: tuple[str, str, int], points: bytes) -> None:

@@ -132,6 +132,7 @@ class NatsServer:
                 logger.info(line.decode(errors="replace").rstrip())
                 if b"Server is ready" in line:
                     ready.set()
+        process.wait()
         ready.set()  # it is gone: no reason to wait any longer
 
     def stop(self) -> None:

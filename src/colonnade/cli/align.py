@@ -53,6 +53,7 @@ def _label_holder(
     from colonnade.align.label_holder import align_as_label_holder
     from colonnade.align.settings import AlignSettings
     from colonnade.config import build
+    from colonnade.deploy.folder import claimed
     from colonnade.deploy.line import LinkLine
     from colonnade.deploy.settings import read_coordinator
 
@@ -62,7 +63,7 @@ def _label_holder(
     chosen = {"name": c.run, "parties": asked, "own": c.own, "keep": c.keep, "most_ids": c.most_ids}
     settings = build(AlignSettings, {**chosen, "patience": patience}, "coordinator")
     ids = read_ids(c.table, c.id)
-    with LinkLine(credentials, c.run, say).opened(asked) as line:
+    with claimed(c.alignment), LinkLine(credentials, c.run, say).opened(asked) as line:
         return align_as_label_holder(line, credentials, settings, ids, c.alignment, workers, say), c.alignment
 
 
@@ -72,6 +73,7 @@ def _party(
     from colonnade.align.ids import read_ids
     from colonnade.align.party import align_as_party
     from colonnade.align.settings import JoinSettings
+    from colonnade.deploy.folder import claimed
     from colonnade.deploy.line import LinkLine
     from colonnade.deploy.settings import read_party
 
@@ -79,7 +81,7 @@ def _party(
     p, credentials = read.party, read.credentials()
     settings = JoinSettings(name=p.run, patience=patience, most_ids=p.most_ids)
     ids = read_ids(p.table, p.id)
-    with LinkLine(credentials, p.run, say).opened() as line:
+    with claimed(p.alignment), LinkLine(credentials, p.run, say).opened() as line:
         return align_as_party(line, credentials, settings, ids, p.alignment, workers, say), p.alignment
 
 

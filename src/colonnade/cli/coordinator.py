@@ -37,7 +37,7 @@ def coordinator(
     def watch(now: Progress) -> None:
         score = None if now.score is None else round(now.score, 4)
         best = None if now.best is None else round(now.best, 4)
-        journal("round", number=f"{now.round}/{now.rounds}", validation=score, best=best, bytes=now.bytes)
+        journal("round", number=now.round, rounds=now.rounds, validation=score, best=best, bytes=now.bytes)
 
     with operated(journal) as say:
         run, folder = run_coordinator(config, overrides, say, watch)

@@ -17,8 +17,10 @@ EXTRAS = {  # extra -> modules it brings
     "report": ("matplotlib", "jinja2"),
     "tables": ("pandas", "pyarrow"),
     "images": ("PIL",),
+    "deploy": ("nats", "cryptography"),
+    "align": ("private_set_intersection",),
 }
-DISTRIBUTION = {"PIL": "pillow"}  # where the name to install is another
+DISTRIBUTION = {"PIL": "pillow", "nats": "nats-py", "private_set_intersection": "openmined-psi"}  # where the name to install is another
 
 
 @dataclass(frozen=True)

@@ -85,6 +85,8 @@ def in_words(event: str, facts: Mapping[str, Any]) -> str:
     shown = {k: v for k, v in facts.items() if v not in (None, "", []) and not (k == "exchange" and v < 1)}
     if event == "waiting":
         event = f"waiting for {', '.join(shown.pop('parties', ['the label holder']))}"
+    elif event == "round":
+        event = f"round {shown.pop('number')} of {shown.pop('rounds')}"
     elif event == "server":  # whatever the trouble is, it is tried again
         event = "waiting for the server"
     words = [_plain(v) if k in SENTENCES else f"{k.replace('_', ' ')} {_plain(v)}" for k, v in shown.items()]

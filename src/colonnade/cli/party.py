@@ -28,4 +28,21 @@ def party(
     from colonnade.deploy.start import run_party
 
     with operated(Journal(log, quiet)) as say:
+        _check(config, overrides)
         run_party(config, overrides, once, say)
+
+
+def _check(config: Path, overrides: list[str] | None) -> None:
+    """What is wrong with the table or the device is said now, and here; not to the label holder, once it proposes."""
+    import torch
+
+    from colonnade.align.files import read_alignment
+    from colonnade.deploy.settings import read_party
+    from colonnade.deploy.start import party_duty
+    from colonnade.fit import find_device
+
+    read = read_party(config, overrides)
+    read.credentials()
+    duty, rows = party_duty(read), read_alignment(read.party.alignment).complete
+    find_device(duty.device)
+    duty.columns(torch.arange(rows), rows)

@@ -218,10 +218,11 @@ class Agreement:
         return self.proposal.schema(self.groups, device)
 
     def notice(self) -> Notice:
-        """The agreement as a message."""
+        """The agreement as a message; the proposal is in it, for a party that joined and was then started again."""
+        proposed = self.proposal.notice()
         body = settlement(self.proposal, self.joined, self.secrets)
-        facts = {"body": body, "signature": dict(self.signature)}
-        return Notice(self.proposal.body["run"], SETTLED, AGREED, COORDINATOR, facts)
+        facts = {"body": body, "signature": dict(self.signature), "proposal": dict(proposed.facts)}
+        return Notice(proposed.run, SETTLED, AGREED, COORDINATOR, facts, proposed.blobs)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, for a store."""
@@ -275,6 +276,14 @@ def read_agreement(notice: Notice, proposal: Proposal, mine: Joined, credentials
     if tuple(joined) != proposal.parties or joined.get(credentials.name) != mine:
         raise WireError("the agreement names other parties, or another network of this one, than were proposed")
     return Agreement(proposal, joined, secrets, signature)
+
+
+def proposal_within(notice: Notice) -> Notice:
+    """The proposal that came with an agreement, as the notice it was; not checked yet."""
+    facts = notice.facts.get("proposal")
+    if not isinstance(facts, dict):
+        raise WireError("the agreement lacks its proposal")
+    return Notice(notice.run, PROPOSED, PROPOSAL, notice.sender, facts, notice.blobs)
 
 
 def _settled(body: Mapping[str, Any]) -> tuple[dict[str, Joined], dict[str, str]]:

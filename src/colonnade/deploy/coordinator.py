@@ -38,8 +38,9 @@ from colonnade.models.encoders import ModelSettings
 from colonnade.privacy.ledger import Ledger
 from colonnade.run import RECORD, STORE, Run, Training
 from colonnade.store import Store
+from colonnade.wire.codec import decode
 from colonnade.wire.messages import COORDINATOR, Purpose
-from colonnade.wire.notice import Notice, read_notice
+from colonnade.wire.notice import Notice, notice_of
 
 T = TypeVar("T")
 PURPOSES = (Purpose.TRAIN.value, Purpose.EVALUATE.value, Purpose.PREDICT.value)
@@ -109,9 +110,12 @@ class CoordinatorProcess:
         """Everything, from the proposal to the closed run."""
         u, link = self.undertaking, self.link
         link.lay(u.parties)
+        finished = (self.folder / RECORD).exists()
+        if not finished:  # what was said to an earlier life is said again when asked; a refusal may not hold any more
+            link.purge(answers_only=self.store.begun)
         link.listen()
         agreement = self._agreement()
-        if (self.folder / RECORD).exists():  # only the goodbye may be missing
+        if finished:  # only the goodbye may be missing
             run = Run.load(self.folder)
             self._close(patience=5.0)
             return run
@@ -163,10 +167,10 @@ class CoordinatorProcess:
             if time.monotonic() - asked > ASK_AGAIN:
                 posts = [Post(p, notice) for p in missing] if asked else [Post("*", notice)]
                 self.link.send(*posts, again=True)
-                self.say("waiting", exchange=notice.number, parties=missing)
                 asked = time.monotonic()
             letter = self.link.next(1.0)
             if letter is None:
+                self.say("waiting", exchange=notice.number, parties=missing)
                 continue
             try:
                 heard = self._read(letter, notice.number, answer)
@@ -179,11 +183,13 @@ class CoordinatorProcess:
 
     def _read(self, letter: Letter, number: int, answer: str) -> Notice | None:
         """An answer to a roll call; None if it is an answer to something else."""
-        heard = read_notice(letter.data)
-        if heard.sender != letter.sender or heard.sender not in self.undertaking.parties or heard.run != self.link.run:
-            raise WireError(f"a message of {letter.sender[:64]!r} in the name of {heard.sender[:64]!r}, {heard.run!r}")
-        if heard.number != number:
+        header, arrays = decode(letter.data)
+        said, run = str(header.get("sender"))[:64], str(header.get("run"))[:64]
+        if said != letter.sender or said not in self.undertaking.parties or run != self.link.run:
+            raise WireError(f"a message of {letter.sender[:64]!r} in the name of {said!r}, run {run!r}")
+        if header.get("number") != number:
             return None
+        heard = notice_of(header, {name: array.numpy().tobytes() for name, array in arrays.items()})
         if heard.kind == REFUSED:
             self.link.done([letter])
             reason = str(heard.facts.get("reason", "it gave no reason"))[:500]

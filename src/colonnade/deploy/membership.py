@@ -10,7 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from colonnade.deploy.agreement import Agreement, Joined, Proposal, join, read_agreement, read_proposal
+from colonnade.deploy.agreement import (
+    Agreement,
+    Joined,
+    Proposal,
+    join,
+    proposal_within,
+    read_agreement,
+    read_proposal,
+)
 from colonnade.deploy.policy import Policy, check_prediction, check_run
 from colonnade.deploy.sealing import RunSeals, seals_of_party
 from colonnade.engines.base import Encoders, Workshop, introduce, open_module
@@ -95,10 +103,12 @@ class Membership:
         check_run(self.duty.policy, body)
 
     def agree(self, notice: Notice) -> Agreement:
-        """Check the agreement against the proposal that was joined; it holds from `adopt` on."""
-        if self.proposal is None:
-            raise Refused(f"party {self.me!r} has not joined a proposal of run {self.run!r}")
-        agreement = read_agreement(notice, self.proposal, self._joined(self.proposal), self.credentials)
+        """Check the agreement against the proposal that was joined; it holds from `adopt` on.
+
+        A party that was started again after it joined looks at the proposal once more: nothing was stored yet.
+        """
+        proposal = self.proposal or self.consider(proposal_within(notice))[0]
+        agreement = read_agreement(notice, proposal, self._joined(proposal), self.credentials)
         self.seals(agreement)  # the run's key was really meant for this party
         return agreement
 

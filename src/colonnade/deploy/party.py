@@ -16,6 +16,7 @@ from typing import Any
 from torch import Tensor
 
 from colonnade.deploy.agreement import AGREED, CLOSE, PROPOSAL, PROPOSED, SETTLED, Agreement, refusal
+from colonnade.deploy.export import export
 from colonnade.deploy.membership import Duty, Membership, in_short
 from colonnade.deploy.sealing import own_keys, unopened
 from colonnade.engines.nats import Link
@@ -30,7 +31,7 @@ from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.sealed import Released
 from colonnade.store import Store
 from colonnade.wire.codec import decode
-from colonnade.wire.messages import COORDINATOR, Order, read_order, unprefixed
+from colonnade.wire.messages import COORDINATOR, Order, Purpose, read_order, unprefixed
 from colonnade.wire.notice import Notice, notice_of
 
 STORE = "party.db"
@@ -154,9 +155,16 @@ class PartyProcess:
         self.ledger = Ledger(saved.ledger if saved else ())
         self.side, self.number = self.member.open_side(self.ledger), SETTLED
         if saved is not None:
-            self.side.restore(saved.tensors)
+            self.side.restore(saved.tensors | self._said(saved.facts["number"]))
             facts = saved.facts
             self.number, self.finished, self._notice = facts["number"], facts["finished"], facts["notice"]
+
+    def _said(self, number: int) -> dict[str, Tensor]:
+        """What was said in the last training turn, from the outbox: nothing is written twice."""
+        for _, kind, payload in self.store.sent(number):
+            if kind == Purpose.TRAIN.value:
+                return {f"said.{name}": array[None] for name, array in decode(payload)[1].items()}
+        return {}
 
     # -- an order -----------------------------------------------------------------------------
 
@@ -177,13 +185,10 @@ class PartyProcess:
     def _work(self, number: int, parts: Parts) -> None:
         letters = [letter for n in list(self._pool) if n <= number for letter, *_ in self._pool.pop(n).values()]
         try:
-            if number > self.number + 1 and not (self.member.goes_on or self.finished):
-                raise RunError(
-                    f"party {self.me!r} has carried out exchange {self.number} and is asked for {number}: its store is "
-                    "an old copy; put the newest one back"
-                )
             _, header, arrays = parts["ALL"]
-            self._carry_out(header, arrays, parts["OWN"][2] if "OWN" in parts else {})
+            order = read_order(header, arrays, self._side.cohort.schema.parties)
+            self._check_sequence(order)
+            self._carry_out(order, arrays, parts["OWN"][2] if "OWN" in parts else {})
         except Unwritable:
             raise  # nothing was sent: the operator sees to the disk, the order comes again
         except ColonnadeError as error:
@@ -191,9 +196,17 @@ class PartyProcess:
             self._refuse(number, str(error))
         self.link.done(letters)
 
-    def _carry_out(self, header: dict[str, Any], arrays: dict[str, Tensor], own: dict[str, Tensor]) -> None:
+    def _check_sequence(self, order: Order) -> None:
+        """Orders come one by one; who missed some, where the run went on without it, cannot learn from the last."""
+        missed_well = self.finished or (self.member.goes_on and self.me not in order.learners)
+        if order.number > self.number + 1 and not missed_well:
+            raise RunError(
+                f"party {self.me!r} has carried out exchange {self.number} and is asked for {order.number}: its store "
+                "is an old copy; put the newest one back"
+            )
+
+    def _carry_out(self, order: Order, arrays: dict[str, Tensor], own: dict[str, Tensor]) -> None:
         side = self._side
-        order = read_order(header, arrays, side.cohort.schema.parties)
         self.member.check_order(order)
         common = {k: v.to(side.cohort.device) for k, v in unprefixed("common", arrays).items()}
         reply = Received(common, {k: v.unsqueeze(0).to(side.cohort.device) for k, v in own.items()})
@@ -206,6 +219,8 @@ class PartyProcess:
         self.number = order.number
         self._commit(sent, before)
         self._send(sent)
+        if self.finished:
+            self._export()
         size = sum(len(released.payload) for _, released in sent)
         self.say("answered", exchange=order.number, bytes=size, finished=self.finished)
 
@@ -228,7 +243,14 @@ class PartyProcess:
 
     def _commit(self, sent: list[tuple[int, Released]], before: int = 0) -> None:
         facts = {"number": self.number, "finished": self.finished, "notice": self._notice}
-        self.store.commit(facts, self._side.tensors(), ledger=self.ledger.since(before), outbox=sent)
+        in_outbox = any(released.kind == Purpose.TRAIN.value for _, released in sent)
+        tensors = self._side.tensors(said=not in_outbox)
+        self.store.commit(facts, tensors, ledger=self.ledger.since(before), outbox=sent)
+
+    def _export(self) -> None:
+        agreed = self.store.about()["agreement"]["proposal"]
+        about = {"run": self.run, "party": self.me, "proposal": agreed, "stop": self.finished}
+        export(self.store.path.parent, about, self._side.models()[self.me], self.ledger)
 
     # -- speaking -----------------------------------------------------------------------------
 

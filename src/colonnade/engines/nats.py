@@ -16,8 +16,8 @@ import asyncio
 import contextlib
 import itertools
 import json
-import os
 import queue
+import secrets
 import ssl
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
@@ -28,6 +28,7 @@ import nats.errors
 import nats.js.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, RetentionPolicy, StorageType, StreamConfig
 
 from colonnade.engines.post import Letter, Post, Say, Seals
@@ -56,9 +57,11 @@ class Link:
         self._held: dict[int, Msg] = {}  # delivered and not acknowledged, by identity
         self._boxes: list[_Box] = []
         self._parties: tuple[str, ...] | None = None  # set where this is the coordinator, which lays the stream
-        self._resends = itertools.count(1)
+        # Ids are the stream's, not the sender's: one that could be guessed would let another take it first.
+        self._id, self._resends = secrets.token_hex(8), itertools.count(1)
         self._laying: asyncio.Lock | None = None
         self._client: Client | None = None
+        self._closed = False
         self.seals: Seals | None = None  # set when the others' keys are known
         self.came_back = threading.Event()  # the connection was lost and is there again
         self._loop = asyncio.new_event_loop()
@@ -191,13 +194,15 @@ class Link:
         self._close_letters([letter], lambda message: message.term())
 
     def _close_letters(self, letters: Iterable[Letter], how: Callable[[Msg], Awaitable[None]]) -> None:
-        async def close(message: Msg) -> None:
-            self._held.pop(id(message), None)
-            with contextlib.suppress(*TROUBLE):  # an acknowledgement that is lost costs a repeated delivery
-                await how(message)
+        messages = [letter._message for letter in letters]
 
-        for letter in letters:
-            self._spawn(close(letter._message))
+        async def close() -> None:
+            for message in messages:
+                self._held.pop(id(message), None)
+                with contextlib.suppress(*TROUBLE):  # an acknowledgement that is lost costs a repeated delivery
+                    await how(message)
+
+        self._spawn(close())
 
     async def _renew(self) -> None:
         """Tell the server that the held messages are being worked on."""
@@ -211,7 +216,7 @@ class Link:
 
     def send(self, *posts: Post, again: bool = False) -> None:
         """Send, and come back when the server has stored everything; `again` marks a deliberate repetition."""
-        mark = f".{os.getpid()}.{next(self._resends)}" if again else ""
+        mark = f".{next(self._resends)}" if again else ""
         self._do(self._send_all(posts, mark))
 
     async def _send_all(self, posts: Sequence[Post], mark: str) -> None:
@@ -222,7 +227,7 @@ class Link:
         payload, subject = post.message.payload, self._subject(post.to)
         if self.seals is not None and not post.open:
             payload = self.seals.seal(post.to, subject, post.message.number, payload)
-        name = f"{post.message.number}.{post.message.kind}.{post.part}.{self.me}.{post.to}{mark}"
+        name = f"{post.message.number}.{post.message.kind}.{post.part}.{post.to}.{self._id}{mark}"
         jetstream, patience = self._connected.jetstream(), 5 + len(payload) / SLOWEST
         while True:
             try:
@@ -245,19 +250,32 @@ class Link:
 
     # -- the end ------------------------------------------------------------------------------
 
-    def purge(self) -> None:
-        """For the coordinator: remove from the server's disk whatever is left of the run's messages."""
-        self._do(self._connected.jetstream(timeout=5).purge_stream(self.stream))
+    def purge(self, answers_only: bool = False) -> None:
+        """For the coordinator: remove from the server's disk what is left of the run's messages, or of its answers."""
+        which = f"run.{self.run}.up.*" if answers_only else None
+        self._do(self._until_heard(lambda jetstream: jetstream.purge_stream(self.stream, subject=which)))
 
     def stream_state(self) -> dict[str, int]:
         """For the coordinator: messages and bytes that the server holds for the run."""
-        state = self._do(self._connected.jetstream(timeout=5).stream_info(self.stream)).state
-        return {"messages": state.messages, "bytes": state.bytes}
+        info = self._do(self._until_heard(lambda jetstream: jetstream.stream_info(self.stream)))
+        return {"messages": info.state.messages, "bytes": info.state.bytes} if info else {"messages": 0, "bytes": 0}
+
+    async def _until_heard(self, ask: Callable[[JetStreamContext], Awaitable[T]]) -> T | None:
+        """Ask about the stream until the server answers; None if there is no such stream."""
+        while True:
+            try:
+                return await ask(self._connected.jetstream(timeout=5))
+            except nats.js.errors.NotFoundError:
+                return None
+            except TROUBLE as error:
+                self._say("server", trouble=f"no answer about the stream of the run yet: {_told(error)}")
+                await asyncio.sleep(RETRY)
 
     def close(self) -> None:
         """Leave; what was sent has been stored, what is held will be delivered again."""
-        if self._loop.is_closed():
+        if self._closed:
             return
+        self._closed = True
         with contextlib.suppress(*TROUBLE, TimeoutError):
             self._do(self._leave(), timeout=5)
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -283,6 +301,9 @@ class Link:
 
     def _do(self, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
         """Run a coroutine in the link's thread and wait; an interruption here cancels it there."""
+        if self._loop.is_closed():
+            work.close()
+            raise LinkError("the link is closed")
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result(timeout)
@@ -291,6 +312,9 @@ class Link:
             raise
 
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+        if self._closed:  # whatever it was to tell the server, the server finds out by itself
+            work.close()
+            return
         asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def deliver(self, message: Msg) -> None:
@@ -326,7 +350,7 @@ class _Box:
 
     async def _arrived(self, message: Msg) -> None:
         status = (message.headers or {}).get("Status")
-        if status is None:
+        if status is None or message.reply.startswith("$JS.ACK."):  # whatever a sender writes into its headers
             self._left -= 1
             self.link.deliver(message)
         elif status != "100":  # 404, 408, 409, 503: the request is over; 100 is a heart beat

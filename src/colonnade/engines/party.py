@@ -100,10 +100,11 @@ class PartySide:
         else:
             self.said = dict(values)
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Everything that must survive a restart."""
+    def tensors(self, said: bool = True) -> dict[str, Tensor]:
+        """Everything that must survive a restart; without `said`, if what was said is kept elsewhere."""
         out = {f"cohort.{k}": v for k, v in self.cohort.tensors().items()}
-        out |= {f"said.{k}": v for k, v in self.said.items()}
+        if said:
+            out |= {f"said.{k}": v for k, v in self.said.items()}
         out |= {f"best.{k}": v for k, v in self.best.items()}
         if self.memory is not None:
             out |= {f"board.{k}": v for k, v in self.memory.values.items()}

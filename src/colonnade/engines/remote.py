@@ -8,7 +8,7 @@ refused and named, and counts as not having come. Letters are acknowledged in `s
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -69,11 +69,16 @@ class Exchange:
     waited_for: set[str]
     came: dict[tuple[str, int], Arrived] = field(default_factory=dict)
     late: list[tuple[int, str, Mapping[str, Tensor]]] = field(default_factory=list)
-    heard_from: set[str] = field(default_factory=set)
 
-    def missing(self) -> list[str]:
-        """Parties that are waited for and have not said everything."""
-        return [p for p in sorted(self.waited_for) if any((p, part) not in self.came for part in self.wanted[p])]
+    @property
+    def trains(self) -> bool:
+        """Whether this is part of the training; not the order to stop, and no look at the test rows afterwards."""
+        asked = any(ask.purpose is Purpose.TRAIN for ask in self.order.asks)
+        return self.order.stop is None and (asked or bool(self.order.learners))
+
+    def unanswered(self, parties: Iterable[str]) -> list[str]:
+        """Those who have not said everything."""
+        return [p for p in sorted(parties) if any((p, part) not in self.came for part in self.wanted[p])]
 
 
 @dataclass
@@ -89,6 +94,7 @@ class Remote:
     name: str = "nats"
     away: set[str] = field(default_factory=set)
     _unsettled: list[Letter] = field(default_factory=list, repr=False)
+    _early: list[Letter] = field(default_factory=list, repr=False)  # answers to the order after this one
     _begun: bool = False
     _rows_of: dict[int, int] = field(default_factory=dict, repr=False)  # training rows of each exchange
 
@@ -107,8 +113,11 @@ class Remote:
         self.link.send(*posts, Post("*", down.everyone), again=not self._begun)
         self._begun = True
         self._rows_of[order.number] = next((len(a.rows) for a in order.asks if a.purpose is Purpose.TRAIN), 0)
+        early, self._early = self._early, []
+        for letter in early:
+            self._take(now, letter)
         self._collect(now)
-        self.away = {p for p in self.schema.parties if p not in now.heard_from or p in now.missing()}
+        self.away = set(now.unanswered(self.schema.parties))
         return self._answers(now)
 
     def _parts(self, order: Order, party: str) -> set[int]:
@@ -116,18 +125,19 @@ class Remote:
         return {i for i, ask in enumerate(order.asks) if party in ask.speakers} or {WHOLE}
 
     def _collect(self, now: Exchange) -> None:
-        started = asked = time.monotonic()
+        started = told = asked = time.monotonic()
         pause = ASK_AGAIN
-        while missing := now.missing():
-            letter = self.link.next(min(1.0, self.absence.patience))
-            if letter is not None:
-                self._take(now, letter)
-                continue
+        while missing := now.unanswered(now.waited_for):
             waited = time.monotonic() - started
             if waited > self.absence.patience and self.absence.then != "wait":
                 return self._do_without(now, missing, waited)
-            self.say("waiting", exchange=now.order.number, parties=missing, seconds=round(waited))
-            if time.monotonic() - asked > pause or self.link.came_back.is_set():
+            letter = self.link.next(min(1.0, self.absence.patience))
+            if letter is not None:
+                self._take(now, letter)
+            if time.monotonic() - told > 1.0:
+                told = time.monotonic()
+                self.say("waiting", exchange=now.order.number, parties=missing, seconds=round(told - started))
+            if time.monotonic() - asked > pause or (letter is None and self.link.came_back.is_set()):
                 self.link.came_back.clear()
                 self._ask_again(now, missing)
                 asked, pause = time.monotonic(), min(2 * pause, LONGEST_PAUSE)
@@ -143,7 +153,7 @@ class Remote:
     def _do_without(self, now: Exchange, missing: list[str], waited: float) -> None:
         names = ", ".join(missing)
         self.say("absent", exchange=now.order.number, parties=missing, then=self.absence.then)
-        if self.absence.then == "stop" and now.order.stop is None:
+        if self.absence.then == "stop" and now.trains:
             raise Away(f"{names} did not answer within {waited:.0f} s in exchange {now.order.number}")
         now.waited_for -= set(missing)
 
@@ -160,29 +170,39 @@ class Remote:
     def _read(self, now: Exchange, letter: Letter, sender: str) -> None:
         header, arrays = decode(letter.data)
         kind, number, part = self._checked(header, sender)
+        if not letter.sealed and number > 0 and kind != REFUSED:  # who has lost its keys can still say so
+            raise WireError(f"a message {kind[:16]!r} that is not sealed")
         if number > now.order.number:
-            raise RunError(
-                f"party {sender!r} has answered exchange {number}, but the coordinator's store knows only "
-                f"{now.order.number}: it is an old copy; put the newest one back"
-            )
+            return self._read_early(now, letter, number)
+        now.waited_for.add(sender)  # a sign of life, whatever it is about: a party that was given up is back
         if number < now.order.number:
-            self._read_late(now, letter, sender, (kind, number, part), arrays)
-            return
-        if not letter.sealed:
-            raise WireError("a message that is not sealed")
-        now.heard_from.add(sender)
+            return self._read_late(now, letter, sender, (kind, number, part), arrays)
         if kind in (DIVERGED, REFUSED):
             self.link.done([letter])
             _raise(kind, sender, header)
         if kind == DONE:
-            part = WHOLE
+            part = self._whole(now, sender)
         else:
             self._check_arrays(now, sender, kind, part, arrays)
         if part in now.wanted[sender] and (sender, part) not in now.came:
             now.came[sender, part] = Arrived(sender, letter.data, arrays)
             self._unsettled.append(letter)
         else:
-            self.link.done([letter])  # a repetition
+            self._drop(letter, sender, number)
+        return None
+
+    def _whole(self, now: Exchange, sender: str) -> int:
+        """A party that says only "done" has no answer to give, or gave it so long ago that it has moved on."""
+        if WHOLE not in now.wanted[sender]:
+            raise RunError(
+                f"party {sender!r} has long answered exchange {now.order.number}, and the coordinator's store does not "
+                "know it: it is an old copy; put the newest one back"
+            )
+        return WHOLE
+
+    def _drop(self, letter: Letter, sender: str, number: int) -> None:
+        self.say("repetition", party=sender, exchange=number)
+        self.link.done([letter])
 
     def _checked(self, header: Mapping[str, Any], sender: str) -> tuple[str, int, int]:
         if sender not in self._agreed:
@@ -223,8 +243,14 @@ class Remote:
             self._check_shapes(sender, self._rows_of[number], arrays)
             self._unsettled.append(letter)
             now.late.append((number, sender, arrays))
-            return
-        self.link.done([letter])
+        else:
+            self._drop(letter, sender, number)
+
+    def _read_early(self, now: Exchange, letter: Letter, number: int) -> None:
+        """Only the order after the one to stop may be answered already: an earlier life of this process sent it."""
+        if now.order.stop is None or number != now.order.number + 1:
+            raise WireError(f"an answer to exchange {number}, which has not been ordered; this is {now.order.number}")
+        self._early.append(letter)
 
     # -- what the coordinator hears -----------------------------------------------------------
 

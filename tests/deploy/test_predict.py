@@ -1,0 +1,214 @@
+"""Prediction by rows between separate organisations: the same logits, and honest about who was missing."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from colonnade.bench.organisations import Trial
+from colonnade.deploy.coordinator import CoordinatorProcess
+from colonnade.deploy.party import PartyProcess
+from colonnade.deploy.policy import Policy
+from colonnade.deploy.predict import Prediction, Wish, predict_rows
+from colonnade.engines.nats import Link
+from colonnade.errors import ConfigError, Refused, RunError
+from colonnade.federation import Federation
+from colonnade.fit import Trainer
+from colonnade.identity.credentials import Credentials
+from colonnade.methods.base import Heard, outputs
+from colonnade.privacy.events import Release
+from colonnade.run import Run
+from colonnade.store import Store
+from colonnade.wire.messages import COORDINATOR, Purpose
+from tests.nats_server import NatsServer, needs_nats
+
+pytestmark = needs_nats
+DATA = {"set": "digits", "parties": 3}
+ROWS = torch.tensor([5, 1700, 3, 900])
+PATIENCE = 20.0
+
+
+@dataclass
+class Scene:
+    """A finished run whose parties are still there, each in a thread of its own."""
+
+    trial: Trial
+    here: dict[str, Link] = field(default_factory=dict)
+
+    @property
+    def federation(self) -> Federation:
+        return self.trial.federation()
+
+    def link(self, name: str) -> Link:
+        credentials = Credentials.load(self.trial.connections[name])
+        return Link(credentials, self.trial.run, lambda event, **facts: None).open()
+
+    def arrive(self, name: str, policy: Policy | None = None) -> None:
+        link = self.link(name)
+        duty = self.trial.duty(name)
+        duty = duty if policy is None else type(duty)(duty.columns, policy)
+        ready = threading.Event()
+
+        def serve() -> None:
+            with contextlib.suppress(Exception):  # the link is closed under it when it leaves
+                party = PartyProcess(self.trial.place(name), link, link._credentials, duty, lambda e, **f: None)
+                ready.set()
+                party.serve()
+
+        threading.Thread(target=serve, daemon=True).start()
+        assert ready.wait(PATIENCE)
+        self.here[name] = link
+
+    def leave(self, name: str) -> None:
+        self.here.pop(name).close()
+
+    def train(self) -> Run:
+        link = self.link(COORDINATOR)
+        say: Any = lambda event, **facts: None  # noqa: E731
+        try:
+            credentials, place = link._credentials, self.trial.place(COORDINATOR)
+            return CoordinatorProcess(place, link, credentials, self.trial.undertaking(), say).serve()
+        finally:
+            link.close()
+
+    def predict(self, **wish: Any) -> Prediction:
+        link = self.link(COORDINATOR)
+        try:
+            wanted = Wish(**{"rows": ROWS, "patience": PATIENCE, **wish})
+            return predict_rows(self.trial.place(COORDINATOR), link, wanted, lambda event, **facts: None)
+        finally:
+            link.close()
+
+    def releases(self, party: str) -> list[Release]:
+        store = Store(self.trial.place(party) / "party.db")
+        saved = store.snapshot()
+        store.close()
+        assert saved is not None
+        return [release for release in saved.ledger if release.purpose is Purpose.PREDICT]
+
+
+@contextlib.contextmanager
+def finished(folder: Path, method: str, **model: Any) -> Iterator[tuple[Scene, Run]]:
+    """A finished run, and the same run simulated."""
+    names = ("party_1", "party_2", "party_3")
+    with NatsServer(folder / "nats", names) as server:
+        trial = Trial(
+            folder=folder / "run",
+            run="digits",
+            connections={name: server.connection(name) for name in (COORDINATOR, *names)},
+            data=DATA,
+            method={"name": method, "local_steps": 2},
+            model={"hidden": 10, "embedding": 6, **model},
+            training={"rounds": 4, "dtype": "float64", "schedule": {"batch": 200}, "evaluate_every": 2},
+        )
+        scene, u = Scene(trial), trial.undertaking()
+        for name in names:
+            scene.arrive(name)
+        scene.train()
+        simulated = Trainer.open(trial.federation(), u.method, u.training, u.model, None, None).train()
+        try:
+            yield scene, simulated
+        finally:
+            for name in list(scene.here):
+                scene.leave(name)
+
+
+def expected(run: Run, federation: Federation, without: tuple[str, ...] = ()) -> Tensor:
+    """What the simulated run says, with what some parties say set to nothing."""
+    from colonnade.run import Run as Loaded
+
+    heard: list[Heard] = []
+
+    def spy(method: Any, state: Any, h: Heard) -> Tensor:
+        groups = []
+        place = 0
+        for group in h.groups:
+            size = len(next(iter(group.values())))
+            names = federation.names[place : place + size]
+            keep = torch.tensor([name not in without for name in names]).view(-1, 1, 1)
+            groups.append({k: v * keep for k, v in group.items()})
+            place += size
+        heard.append(Heard(tuple(groups)))
+        return outputs(method, state, heard[-1])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("colonnade.run.outputs", spy)
+        return Loaded.logits(run, {p.name: p.columns[ROWS] for p in federation.parties})
+
+
+@pytest.fixture(scope="module")
+def vimadmm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Scene, Run]]:
+    with finished(tmp_path_factory.mktemp("vimadmm"), "vimadmm") as both:
+        yield both
+
+
+def test_all_present(vimadmm: tuple[Scene, Run]) -> None:
+    scene, simulated = vimadmm
+    before = {p: len(scene.releases(p)) for p in scene.federation.names}
+    found = scene.predict()
+    assert torch.allclose(found.logits, expected(simulated, scene.federation), atol=1e-9)
+    assert found.without == ((),) * 4
+    for party in scene.federation.names:  # every prediction is a release, with its rows
+        new = scene.releases(party)[before[party] :]
+        assert [(release.rows, release.owner) for release in new] == [(4, party)]
+
+
+def test_an_absent_party_is_refused_or_left_out(vimadmm: tuple[Scene, Run]) -> None:
+    scene, simulated = vimadmm
+    scene.leave("party_2")
+    with pytest.raises(RunError, match=r"party_2 did not answer within 1 s; nothing was predicted"):
+        scene.predict(patience=1.0)
+    found = scene.predict(patience=1.0, absent="leave-out")
+    assert found.left_out == ("party_2",)
+    assert found.without == (("party_2",),) * 4
+    assert torch.allclose(found.logits, expected(simulated, scene.federation, ("party_2",)), atol=1e-9)
+    scene.arrive("party_2")  # it answers what is in its box, and takes part again
+    assert torch.allclose(scene.predict().logits, expected(simulated, scene.federation), atol=1e-9)
+
+
+def test_a_party_that_lacks_a_row_is_left_out_of_that_row_only(vimadmm: tuple[Scene, Run]) -> None:
+    scene, simulated = vimadmm
+    held = {name: np.ones(2000, dtype=bool) for name in scene.federation.names}
+    held["party_3"][900] = False
+    with pytest.raises(RunError, match="party_3 do not hold all of these rows"):
+        scene.predict(presence=held)
+    found = scene.predict(presence=held, absent="leave-out")
+    assert found.without == ((), (), (), ("party_3",))
+    assert torch.allclose(found.logits[:3], expected(simulated, scene.federation)[:3], atol=1e-9)
+    assert torch.allclose(found.logits[3], expected(simulated, scene.federation, ("party_3",))[3], atol=1e-9)
+
+
+def test_the_operators_limit_holds(vimadmm: tuple[Scene, Run]) -> None:
+    scene, _ = vimadmm
+    scene.leave("party_1")
+    scene.arrive("party_1", Policy(most_rows_per_prediction=2))
+    before = len(scene.releases("party_1"))
+    with pytest.raises(Refused, match=r"'party_1' refuses: .*most_rows_per_prediction"):
+        scene.predict()
+    assert len(scene.releases("party_1")) == before
+    scene.leave("party_1")
+    scene.arrive("party_1")
+
+
+def test_heads_at_the_parties(tmp_path: Path) -> None:
+    with finished(tmp_path, "vimadmm_j", head={"layers": 2}) as (scene, simulated):
+        assert torch.allclose(scene.predict().logits, expected(simulated, scene.federation), atol=1e-9)
+        scene.leave("party_1")
+        found = scene.predict(patience=1.0, absent="leave-out")
+        assert torch.allclose(found.logits, expected(simulated, scene.federation, ("party_1",)), atol=1e-9)
+
+
+def test_a_head_that_says_something_about_nothing_cannot_be_left_out(tmp_path: Path) -> None:
+    with finished(tmp_path, "vimadmm", head={"layers": 2}) as (scene, _):
+        scene.leave("party_1")
+        with pytest.raises(ConfigError, match="cannot leave a party out"):
+            scene.predict(patience=1.0, absent="leave-out")
