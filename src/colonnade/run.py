@@ -20,7 +20,7 @@ from colonnade.admm.stopping import Stopping
 from colonnade.config import Settings, build
 from colonnade.engines.base import Encoders, open_workshop
 from colonnade.engines.stacked import Stacked
-from colonnade.errors import DataError, RunError
+from colonnade.errors import DataError, RunError, Unwritable
 from colonnade.evaluate.metrics import SCORE_NAME, decide, probabilities
 from colonnade.federation import Federation, RowSplit, Task
 from colonnade.methods import make_method
@@ -170,12 +170,15 @@ class Run:
     def save(self, folder: str | Path) -> Path:
         """Write run.json, model.safetensors and ledger.jsonl; each appears whole or not at all, run.json last."""
         folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
         flat = {k: v.detach().cpu().contiguous() for k, v in self._flat().items()}
-        _replace(folder / MODEL, save(flat))
         lines = "".join(json.dumps(release.to_json()) + "\n" for release in self.ledger)
-        _replace(folder / LEDGER, lines.encode())
-        _replace(folder / RECORD, json.dumps(self.record(), indent=1).encode())
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            _replace(folder / MODEL, save(flat))
+            _replace(folder / LEDGER, lines.encode())
+            _replace(folder / RECORD, json.dumps(self.record(), indent=1).encode())
+        except OSError as error:
+            raise Unwritable(f"the run cannot be saved in {folder} ({error.strerror}); see to the disk") from None
         self.path = folder
         return folder
 

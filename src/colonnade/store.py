@@ -151,7 +151,10 @@ class Store:
 
     def describe(self, about: Mapping[str, Any]) -> None:
         """Write once what the run is; it never changes afterwards."""
-        self._db.execute("insert into about values (1, ?, ?)", (FORMAT, json.dumps(about)))
+        try:
+            self._db.execute("insert into about values (1, ?, ?)", (FORMAT, json.dumps(about)))
+        except sqlite3.OperationalError as error:
+            raise self._unwritable(error) from None
 
     @property
     def begun(self) -> bool:
@@ -201,11 +204,14 @@ class Store:
                 x("rollback")
             self._tensors.forget()
             if isinstance(error, sqlite3.OperationalError):  # a full disk, a lock, a folder that is gone
-                raise Unwritable(
-                    f"the store {self.path} cannot be written ({error}); nothing of this exchange was sent; "
-                    "see to the disk and start again"
-                ) from None
+                raise self._unwritable(error) from None
             raise
+
+    def _unwritable(self, error: sqlite3.OperationalError) -> Unwritable:
+        return Unwritable(
+            f"the store {self.path} cannot be written ({error}); nothing of this exchange was sent; "
+            "see to the disk and start again"
+        )
 
     def snapshot(self) -> Snapshot | None:
         """The last commit, or None before the first."""

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from colonnade.bench import catalogue
+from colonnade.bench.align import AlignBenchSettings
 from colonnade.bench.catalogue import CHECKOUT, Limit, find, names, read_bench
 from colonnade.bench.settings import SpeedSettings
 from colonnade.config import build
@@ -64,7 +65,7 @@ def shipped() -> list[str]:
 
 
 def test_the_promised_benchmarks_are_there() -> None:
-    assert {"mnist-vimadmm", "mnist-vimadmm-j", "speed"} <= set(shipped())
+    assert {"mnist-vimadmm", "mnist-vimadmm-j", "speed", "align"} <= set(shipped())
 
 
 @pytest.mark.parametrize("name", shipped())
@@ -75,5 +76,7 @@ def test_every_shipped_benchmark_can_be_read(name: str, monkeypatch: pytest.Monk
     assert bench.limits("cpu") and bench.limits("cuda")
     if bench.kind == "accuracy":
         assert read_job(bench.tables).training.evaluate_every == 1 or bench.reach is None
-    else:
+    elif bench.kind == "speed":
         build(SpeedSettings, bench.tables["speed"], "speed")
+    elif bench.kind == "align":
+        build(AlignBenchSettings, bench.tables["align"], "align")

@@ -26,7 +26,7 @@ from colonnade.align.party import align_as_party
 from colonnade.align.settings import AlignSettings, JoinSettings
 from colonnade.bench.catalogue import Bench
 from colonnade.bench.clock import available_cores
-from colonnade.bench.server import local_server
+from colonnade.bench.nats_server import NatsServer
 from colonnade.bench.settings import Options, Say
 from colonnade.config import Settings, build
 from colonnade.deploy.line import LinkLine
@@ -67,7 +67,7 @@ def measure(ids: int, parties: int, workers: int) -> float:
     names = tuple(f"party_{number}" for number in range(1, parties + 1))
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        connections = stack.enter_context(local_server(folder, names))
+        connections = stack.enter_context(NatsServer(folder / "nats", names)).connections()
         tasks = [
             _Task(name, names, ids, workers, folder / name, connection) for name, connection in connections.items()
         ]

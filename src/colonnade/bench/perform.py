@@ -27,11 +27,18 @@ def _run_deployment(bench: Bench, options: Options, say: Say) -> dict[str, float
     return run_deployment(bench, options, say)
 
 
+def _run_faults(bench: Bench, options: Options, say: Say) -> dict[str, float | None]:
+    from colonnade.bench.faults import run_faults  # needs nats-py, too
+
+    return run_faults(bench, options, say)
+
+
 RUNNERS: dict[str, Callable[[Bench, Options, Say], dict[str, float | None]]] = {
     "accuracy": run_accuracy,
     "speed": run_speed,
     "align": _run_align,
     "deployment": _run_deployment,
+    "faults": _run_faults,
 }
 
 

@@ -20,7 +20,11 @@ EXTRAS = {  # extra -> modules it brings
     "deploy": ("nats", "cryptography"),
     "align": ("private_set_intersection",),
 }
-DISTRIBUTION = {"PIL": "pillow", "nats": "nats-py", "private_set_intersection": "openmined-psi"}  # where the name to install is another
+DISTRIBUTION = {
+    "PIL": "pillow",
+    "nats": "nats-py",
+    "private_set_intersection": "openmined-psi",
+}  # where the name to install is another
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,11 @@ from torch import Tensor
 
 from colonnade.config import build
 from colonnade.engines.base import Introduction, form_groups
+from colonnade.engines.remote import Absence
 from colonnade.errors import ColonnadeError, IdentityError, WireError
 from colonnade.federation import Task
 from colonnade.identity.credentials import Credentials
+from colonnade.identity.envelope import KEY
 from colonnade.methods import make_method
 from colonnade.methods.base import Method
 from colonnade.models.encoders import ModelSettings
@@ -136,12 +138,18 @@ def _check(proposal: Proposal) -> None:
     """Everything a party will rely on can be read; one sentence if not."""
     body = proposal.body
     try:
-        rows, outputs = body["rows"], body["outputs"]
-        if not (0 < rows <= MOST_ROWS and 0 < outputs <= MOST_WIDTH and body["parties"]):
-            raise WireError(f"the proposal speaks of {rows} rows, {outputs} outputs and {len(body['parties'])} parties")
+        rows, outputs, parties = body["rows"], body["outputs"], body["parties"]
+        named = isinstance(parties, list) and all(isinstance(name, str) for name in parties)
+        if not named or type(rows) is not int or type(outputs) is not int:
+            raise WireError(
+                "the proposal does not say as it must how many rows and outputs there are, and which parties"
+            )
+        if not (0 < rows <= MOST_ROWS and 0 < outputs <= MOST_WIDTH and parties):
+            raise WireError(f"the proposal speaks of {rows} rows, {outputs} outputs and {len(parties)} parties")
         if len(proposal.train) == 0 or int(proposal.train.min()) < 0 or int(proposal.train.max()) >= rows:
             raise WireError(f"the proposal's training rows are not among its {rows} rows")
         proposal.method(), proposal.model(), proposal.training(), Task(body["task"]), proposal.key
+        build(Absence, body["absence"], "absence")
     except (KeyError, TypeError, ValueError) as error:
         raise WireError(f"the proposal cannot be read: {error!r}") from None
 
@@ -187,7 +195,9 @@ def read_join(notice: Notice, proposal: Proposal, credentials: Credentials) -> J
     try:
         key = bytes.fromhex(body["key"])
     except (KeyError, TypeError, ValueError):
-        raise WireError(f"the consent of {notice.sender!r} has no public key") from None
+        key = b""
+    if len(key) != KEY:
+        raise WireError(f"the consent of {notice.sender!r} has no public key")
     return Joined(Introduction(architecture[:64], tuple(shape or ()), width), key)
 
 

@@ -231,4 +231,6 @@ class CoordinatorProcess:
                 self.say("refused", party=letter.sender, reason=str(error))
             self.link.done([letter])
         left = sorted(set(self.undertaking.parties) - told)
+        if not left:
+            self.link.purge()  # nothing of the run stays on the server's disk
         self.say("closed", run=self.link.run, **({"not_told": left} if left else {}))

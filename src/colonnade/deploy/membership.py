@@ -23,7 +23,7 @@ from colonnade.deploy.policy import Policy, check_prediction, check_run
 from colonnade.deploy.sealing import RunSeals, seals_of_party
 from colonnade.engines.base import Encoders, Workshop, introduce, open_module
 from colonnade.engines.party import PartySide
-from colonnade.errors import Refused, RunError, WireError
+from colonnade.errors import ModelError, Refused, RunError, WireError
 from colonnade.federation import Federation, Party, RowSplit, Task
 from colonnade.identity.credentials import Credentials
 from colonnade.identity.envelope import KeyPair
@@ -34,6 +34,8 @@ from colonnade.run import DTYPES
 from colonnade.schedule import Schedule
 from colonnade.wire.messages import Order, Purpose
 from colonnade.wire.notice import Notice
+
+MOST_STEPS = 100_000  # of one party in one exchange: an order for more would keep it busy for ever
 
 
 @dataclass(frozen=True)
@@ -157,7 +159,10 @@ class Membership:
     def _module(self, proposal: Proposal) -> torch.nn.Module:
         training, shape = proposal.training(), tuple(self.columns.values.shape[1:])
         dtype = DTYPES[training.dtype]
-        return open_module(self.duty.encoders, proposal.model(), self.me, shape, training.seed, dtype)
+        try:
+            return open_module(self.duty.encoders, proposal.model(), self.me, shape, training.seed, dtype)
+        except (RuntimeError, MemoryError, ValueError, TypeError) as error:  # larger than this machine, for one
+            raise ModelError(f"the network of the proposal cannot be made here: {str(error).splitlines()[0]}") from None
 
     def open_side(self, ledger: Ledger) -> PartySide:
         """The party side of the agreed run, with its first weights."""
@@ -188,6 +193,10 @@ class Membership:
         """An order keeps to what was agreed on and what the operator allows; `Refused` or `WireError` otherwise."""
         held = self.columns.held
         purposes = self.agreement.proposal.body["purposes"] if self.agreement else []
+        if any(not 0 <= count <= MOST_STEPS for _, count in order.steps):
+            raise WireError(
+                f"order {order.number} wants a number of local steps that is not between 0 and {MOST_STEPS:,}"
+            )
         for ask in order.asks:
             if ask.purpose.value not in purposes:
                 raise Refused(f"the run did not agree on purpose {ask.purpose.value}")

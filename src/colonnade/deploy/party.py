@@ -31,7 +31,7 @@ from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.sealed import Released
 from colonnade.store import Store
 from colonnade.wire.codec import decode
-from colonnade.wire.messages import COORDINATOR, Order, Purpose, read_order, unprefixed
+from colonnade.wire.messages import COORDINATOR, MOST_EXCHANGES, Order, Purpose, read_order, unprefixed
 from colonnade.wire.notice import Notice, notice_of
 
 STORE = "party.db"
@@ -93,7 +93,7 @@ class PartyProcess:
         if header.get("to", self.me) != self.me:
             raise WireError(f"a message for {str(header.get('to'))[:64]!r}")
         kind, number = header.get("kind"), header.get("number")
-        if not isinstance(kind, str) or type(number) is not int:
+        if not isinstance(kind, str) or type(number) is not int or abs(number) > MOST_EXCHANGES:
             raise WireError("the message does not say what it is")
         if not sealed and kind not in (PROPOSAL, AGREED):
             raise WireError(f"a message {kind[:32]!r} that is not sealed")

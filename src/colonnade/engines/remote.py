@@ -27,7 +27,7 @@ from colonnade.models.schema import Schema
 from colonnade.models.stack import Way
 from colonnade.privacy.gate import Down
 from colonnade.wire.codec import decode
-from colonnade.wire.messages import Order, Purpose
+from colonnade.wire.messages import MOST_EXCHANGES, Order, Purpose
 
 ASK_AGAIN = 5.0  # seconds until a party that has not answered is asked again; then twice as long, and so on
 LONGEST_PAUSE = 60.0
@@ -211,8 +211,11 @@ class Remote:
             raise WireError(f"a message of run {str(header.get('run'))[:64]!r}; this is run {self.run!r}")
         if header.get("sender") != sender:
             raise WireError(f"a message of {sender!r} says it is from {str(header.get('sender'))[:64]!r}")
-        kind, number, part = header.get("kind"), header.get("number"), header.get("part", 0)
-        if not (isinstance(kind, str) and type(number) is int and type(part) is int):  # True is an int, too
+        kind: Any = header.get("kind")
+        number: Any = header.get("number")
+        part: Any = header.get("part", 0)
+        numbers = type(number) is int and type(part) is int  # True would be an int, too, for isinstance
+        if not isinstance(kind, str) or not numbers or not -MOST_EXCHANGES < number < MOST_EXCHANGES:
             raise WireError("the message does not say which exchange and what it answers")
         return kind, number, part
 

@@ -22,6 +22,7 @@ from torch import Tensor
 from colonnade.errors import WireError
 
 COORDINATOR = "coordinator"
+MOST_EXCHANGES = 2**31  # a number beyond this is no exchange
 
 
 class Purpose(str, Enum):
@@ -87,8 +88,11 @@ def read_order(header: Mapping[str, Any], arrays: Mapping[str, Tensor], everyone
             for i, ask in enumerate(header["asks"])
         )
         steps = tuple((str(party), int(count)) for party, count in header["steps"])
-        return Order(int(header["number"]), asks, full(header["learners"]), steps, bool(header["keep"]), header["stop"])
-    except (KeyError, TypeError, ValueError) as error:
+        number, keep, stop = int(header["number"]), bool(header["keep"]), header["stop"]
+        if any(ask.rows.dim() != 1 for ask in asks) or not isinstance(stop, (str, type(None))):
+            raise ValueError("rows that are no list, or a reason to stop that is no text")
+        return Order(number, asks, full(header["learners"]), steps, keep, stop)
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise WireError(f"the coordinator's message is malformed: {error!r}") from None
 
 
