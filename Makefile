@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format clean
+.PHONY: help setup server demo test check format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,6 +18,30 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[all,dev]"
 	@touch $@
+
+# Debian starts a service as soon as it is installed, and at every boot: policy-rc.d and the last line say no.
+define INSTALL_SERVER
+set -eu
+made=
+trap 'rm -f "$$made"' EXIT
+if [ ! -e /usr/sbin/policy-rc.d ]; then
+  made=/usr/sbin/policy-rc.d
+  printf '#!/bin/sh\nexit 101\n' > "$$made"
+  chmod 755 "$$made"
+fi
+export DEBIAN_FRONTEND=noninteractive
+get() { apt-get -qq -y -o DPkg::Lock::Timeout=120 -o Acquire::Retries=2 "$$@"; }
+get install --no-install-recommends nats-server || { get update; get install --no-install-recommends nats-server; }
+systemctl disable nats-server || true
+endef
+export INSTALL_SERVER
+
+server: ## install nats-server for the tests of separate organisations, where apt-get is allowed
+	@export PATH="$$PATH:/usr/sbin:/usr/local/sbin"; \
+	if command -v nats-server > /dev/null; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ]; then as_root=; else as_root="sudo -n"; fi; \
+	command -v apt-get > /dev/null && $$as_root sh -c "$$INSTALL_SERVER" < /dev/null > /dev/null 2>&1 \
+		|| echo "nats-server is not installed and apt-get is not allowed here; tests that need it are left out"
 
 demo: setup ## train on bundled data, compare methods, write a report
 	@$(BIN)/colonnade demo
@@ -31,7 +55,7 @@ check: setup ## ruff, mypy strict, architecture tests
 # One thread per worker: two workers with two threads each fight over two cores.
 # worksteal: neighbours (and their module fixtures) stay together until a worker runs dry.
 test: export OMP_NUM_THREADS = 1
-test: setup check ## check, then the whole test suite
+test: setup server check ## check, then the whole test suite
 	@$(BIN)/pytest -n $(WORKERS) --dist worksteal
 
 format: setup ## format the code and apply safe lint fixes

@@ -26,7 +26,7 @@ from colonnade.errors import ConfigError
 LogKind = Annotated[
     Literal["text", "json"], typer.Option("--log", help="text: for people; json: one object per event.")
 ]
-PASSING = {"answered", "waiting", "round", "repeating"}  # on a terminal shown in the status line only
+PASSING = {"answered", "waiting", "round", "repeating", "progress"}  # on a terminal shown in the status line only
 EVERY = 10.0  # seconds between two lines about the same thing where there is no status line
 SENTENCES = {"reason", "trouble", "note"}  # facts that need no name before them
 EXTRAS = {"nats": "deploy", "cryptography": "deploy", "private_set_intersection": "align", "pandas": "tables"}

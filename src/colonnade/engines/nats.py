@@ -217,10 +217,11 @@ class Link:
     def send(self, *posts: Post, again: bool = False) -> None:
         """Send, and come back when the server has stored everything; `again` marks a deliberate repetition."""
         mark = f".{next(self._resends)}" if again else ""
-        self._do(self._send_all(posts, mark))
 
-    async def _send_all(self, posts: Sequence[Post], mark: str) -> None:
-        await asyncio.gather(*(self._insist(post, mark) for post in posts))
+        async def send_all() -> None:
+            await asyncio.gather(*(self._insist(post, mark) for post in posts))
+
+        self._do(send_all())
 
     async def _insist(self, post: Post, mark: str) -> None:
         """Publish until the server says that it has it. Its own memory of ids swallows what it got twice."""
@@ -228,21 +229,18 @@ class Link:
         if self.seals is not None and not post.open:
             payload = self.seals.seal(post.to, subject, post.message.number, payload)
         name = f"{post.message.number}.{post.message.kind}.{post.part}.{post.to}.{self._id}{mark}"
-        jetstream, patience = self._connected.jetstream(), 5 + len(payload) / SLOWEST
+        jetstream, patience = self._connected.jetstream(), 2 + len(payload) / SLOWEST
         while True:
             try:
                 await jetstream.publish(subject, payload, timeout=patience, headers={"Nats-Msg-Id": name})
-            except nats.js.errors.NoStreamResponseError:
-                if self._parties is not None:
+                return
+            except TROUBLE as error:
+                if isinstance(error, nats.js.errors.NoStreamResponseError) and self._parties is not None:
                     self._say("server", trouble="the stream of the run is gone; making it again")
                     await self._lay_stream()
-                else:
-                    await asyncio.sleep(RETRY)
-            except TROUBLE as error:
+                    continue
                 self._say("server", trouble=f"a message is not stored yet: {_told(error)}")
                 await asyncio.sleep(RETRY)
-            else:
-                return
 
     def _subject(self, to: str) -> str:
         tail = {"*": "all", COORDINATOR: f"up.{self.me}"}.get(to, f"down.{to}")
