@@ -18,9 +18,9 @@ import itertools
 import json
 import queue
 import secrets
-import ssl
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from concurrent.futures import TimeoutError as FutureTimeout  # the built-in one from Python 3.11 on
 from typing import Any, TypeVar
 
 import nats
@@ -33,7 +33,7 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, RetentionPolic
 
 from colonnade.engines.post import Letter, Post, Say, Seals
 from colonnade.errors import IdentityError, LinkError
-from colonnade.identity.credentials import Credentials
+from colonnade.identity.credentials import Credentials, why_shut_out
 from colonnade.wire.codec import LIMIT
 from colonnade.wire.messages import COORDINATOR
 
@@ -86,7 +86,7 @@ class Link:
 
         async def on_error(error: Exception) -> None:
             nonlocal told
-            reason = _why_not(error)
+            reason = why_shut_out(error)
             if reason and not failed.done():
                 failed.set_result(reason)
             elif not told or self._client is not None:
@@ -274,7 +274,7 @@ class Link:
         if self._closed:
             return
         self._closed = True
-        with contextlib.suppress(*TROUBLE, TimeoutError):
+        with contextlib.suppress(*TROUBLE, FutureTimeout):
             self._do(self._leave(), timeout=5)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=5)
@@ -381,18 +381,6 @@ class _Box:
             except asyncio.TimeoutError:
                 return await self.link.missing()
         return None
-
-
-def _why_not(error: Exception) -> str | None:
-    """Why trying again is useless, if it is."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is not one that our authority vouches for ({error.verify_message})"
-    if isinstance(error, ssl.SSLError) or isinstance(error.__cause__, ssl.SSLError):
-        return f"TLS failed ({error}); check certificate, key and authority"
-    text = str(error).lower()
-    if "authorization" in text or "authentication" in text:
-        return "our certificate is of a name that it does not know; have it added with `colonnade nats-config`"
-    return None
 
 
 def _told(error: BaseException) -> str:

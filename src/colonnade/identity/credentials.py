@@ -158,3 +158,15 @@ def _x509() -> ModuleType:
             "certificates need cryptography, which is not installed; run: pip install 'colonnade[deploy]'"
         ) from None
     return chain
+
+
+def why_shut_out(error: Exception) -> str | None:
+    """Why a server does not let a client in, if trying again is useless; None if it may come right by itself."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not one that our authority vouches for ({error.verify_message})"
+    if isinstance(error, ssl.SSLError) or isinstance(error.__cause__, ssl.SSLError):
+        return f"TLS failed ({error}); check certificate, key and authority"
+    text = str(error).lower()
+    if "authorization" in text or "authentication" in text:
+        return "our certificate is of a name that it does not know; have it added with `colonnade nats-config`"
+    return None
