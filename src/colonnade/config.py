@@ -44,8 +44,13 @@ def _sentence(error: ValidationError, kind: type[BaseModel], section: str) -> st
     where = ".".join(str(part) for part in first["loc"]) or section
     if first["type"] == "extra_forbidden":
         return unknown_key(where, _known_keys(kind, first["loc"]), section)
+    meaning = _meaning(kind, first["loc"])
+    if first["type"] == "missing":
+        return f"[{section}] needs {where!r}" + (f": {meaning}" if meaning else "")
     got = first.get("input")
     wanted = first["msg"][0].lower() + first["msg"][1:]
+    if first["type"] == "string_pattern_mismatch" and meaning:
+        wanted = f"wanted {meaning}"  # which people read more easily than a regular expression
     return f"[{section}] {where} = {got!r} is not valid: {wanted}"
 
 
@@ -58,6 +63,12 @@ def _known_keys(kind: type[BaseModel], where: tuple[int | str, ...]) -> list[str
         tagged = [o for o in options if "kind" in o.model_fields and o.model_fields["kind"].default == part]
         options = inner or tagged or options
     return [key for option in options for key in option.model_fields]
+
+
+def _meaning(kind: type[BaseModel], where: tuple[int | str, ...]) -> str:
+    """What the field at `where` is described as, if it is a field of `kind` itself."""
+    known = kind.model_fields.get(str(where[0])) if len(where) == 1 else None
+    return (known.description or "") if known is not None else ""
 
 
 def _models(annotation: Any) -> list[type[BaseModel]]:

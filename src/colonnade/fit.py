@@ -289,12 +289,12 @@ def _new_store(folder: Path) -> Store:
     return Store(folder / STORE)
 
 
-def find_device(name: str) -> torch.device:
-    """The device of that name, if it is there."""
+def find_device(name: str, setting: str = "training.device") -> torch.device:
+    """The device of that name, if it is there; `setting` is where the name was given."""
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise ConfigError(f"training.device = {name!r} is not a device; use cpu, cuda or cuda:0") from None
+        raise ConfigError(f"{setting} = {name!r} is not a device; use cpu, cuda or cuda:0") from None
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("training.device = 'cuda' but no GPU is available here; use device = 'cpu'")
+        raise ConfigError(f"{setting} = {name!r} but no GPU is available here; use device = 'cpu'")
     return device

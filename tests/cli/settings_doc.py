@@ -1,15 +1,25 @@
-"""The tables of docs/configuration.md, from the declarations. `python -m tests.cli.settings_doc` writes them again."""
+"""The tables of docs/configuration.md and docs/deployment.md, from the declarations.
+
+`python -m tests.cli.settings_doc` writes them again.
+"""
 
 from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from enum import Enum
+from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from colonnade.data.sets import SETS
+from colonnade.deploy.policy import Policy
+from colonnade.deploy.settings import CoordinatorSection, PartySection
+from colonnade.engines.remote import Absence
+from colonnade.identity.credentials import Connection
 from colonnade.methods import METHODS
 from colonnade.models.encoders import ModelSettings
 from colonnade.models.optimise import SGD, AdamW
@@ -22,8 +32,9 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["PAGE", "generated", "page", "tomllib"]
+__all__ = ["DEPLOYMENT", "PAGE", "generated", "page", "tomllib"]
 PAGE = ROOT / "docs" / "configuration.md"
+DEPLOYMENT = ROOT / "docs" / "deployment.md"
 BEGIN, END = "<!-- settings: begin -->", "<!-- settings: end -->"
 
 
@@ -33,11 +44,19 @@ def rows(kind: type[BaseModel], prefix: str = "") -> Iterator[str]:
         if isinstance(default, BaseModel) and name != "optimiser":
             yield from rows(type(default), f"{prefix}{name}.")
             continue
-        plain = {k: getattr(default, k) for k in ("kind", "lr")} if isinstance(default, BaseModel) else default
-        text = "unset" if plain is None else toml_value(plain)
         choices = _choices(field.annotation)
         meaning = (field.description or "").replace("|", "\\|")
-        yield f"| `{prefix}{name}` | `{text}` | {meaning}{choices} |"
+        yield f"| `{prefix}{name}` | {_default(field)} | {meaning}{choices} |"
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    default: Any = field.get_default()
+    plain = {k: getattr(default, k) for k in ("kind", "lr")} if isinstance(default, BaseModel) else default
+    if isinstance(plain, tuple):
+        plain = [item.value if isinstance(item, Enum) else item for item in plain]
+    return "`unset`" if plain is None else f"`{toml_value(plain)}`"
 
 
 def _choices(annotation: Any) -> str:
@@ -72,12 +91,28 @@ def generated() -> str:
     return "\n\n".join(parts)
 
 
-def page() -> str:
-    """The page with its tables made anew."""
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+def of_deployment() -> str:
+    """Everything between the marks of the page about separate organisations."""
+    parts = [
+        _table("`[party]` of party.toml", PartySection),
+        _table("`[coordinator]` of coordinator.toml", CoordinatorSection),
+        _table("`[connection]` of both", Connection),
+        _table("`[absence]` of coordinator.toml", Absence),
+        _table("policy.toml", Policy),
+    ]
+    return "\n\n".join(parts)
+
+
+TABLES: dict[Path, Callable[[], str]] = {PAGE: generated, DEPLOYMENT: of_deployment}
+
+
+def page(path: Path = PAGE) -> str:
+    """A page with its tables made anew."""
+    before, _, rest = path.read_text(encoding="utf-8").partition(BEGIN)
     _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n\n{generated()}\n\n{END}{after}"
+    return f"{before}{BEGIN}\n\n{TABLES[path]()}\n\n{END}{after}"
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    for path in TABLES:
+        path.write_text(page(path), encoding="utf-8")

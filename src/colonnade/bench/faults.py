@@ -59,7 +59,11 @@ def run_faults(bench: Bench, options: Options, say: Say) -> dict[str, float | No
     say("a run that is left in peace")
     peaceful, _ = one_run(settings, None)
     for number in range(settings.runs):
-        ending, killed = one_run(settings, stream(number, "kills"))
+        try:
+            ending, killed = one_run(settings, stream(number, "kills"))
+        except LinkError as error:  # one that never ends is not identical, and the others still count
+            say(f"run {number + 1} of {settings.runs}: {error}")
+            continue
         identical += ending == peaceful
         kills += killed
         say(f"run {number + 1} of {settings.runs}: {killed} kills, {identical} identical so far")
@@ -112,8 +116,10 @@ def _disturb(
         victim = victims[int(random.integers(len(victims)))]
         if victim == SERVER:
             server.restart(kill=True)
-        else:
+        elif victim in organisations.running():
             organisations.kill(victim)
+        else:
+            continue  # it has said goodbye
         killed += 1
     return killed
 

@@ -10,6 +10,7 @@ import typer
 from colonnade.cli.operating import Journal, LogKind, operated
 from colonnade.cli.options import AsJson, Overrides, Quiet
 from colonnade.cli.screen import Screen
+from colonnade.errors import ConfigError
 
 if TYPE_CHECKING:
     from colonnade.align.files import Alignment
@@ -60,10 +61,13 @@ def _label_holder(
     read = read_coordinator(config, overrides)
     c, credentials = read.coordinator, read.credentials()
     asked = tuple(name for name in c.parties if name not in c.own)
+    if not asked:
+        raise ConfigError("[coordinator] own names every party; there is nobody to align with")
     chosen = {"name": c.run, "parties": asked, "own": c.own, "keep": c.keep, "most_ids": c.most_ids}
     settings = build(AlignSettings, {**chosen, "patience": patience}, "coordinator")
     ids = read_ids(c.table, c.id)
     with claimed(c.alignment), LinkLine(credentials, c.run, say).opened(asked) as line:
+        say("aligning", run=c.run, parties=list(asked))
         return align_as_label_holder(line, credentials, settings, ids, c.alignment, workers, say), c.alignment
 
 
@@ -105,4 +109,4 @@ def _show(screen: Screen, found: Alignment, folder: Path) -> None:
     screen.emit({**facts, "complete": agreed.complete, "partial": agreed.partial, "report": report})
     for line in found.report.lines():
         screen.say(line)
-    screen.say(f"{found.name} is in {folder}; digest {found.digest[:16]}, the same on all sides")
+    screen.say(f"alignment {found.name} is in {folder}; digest {found.digest[:16]}, the same on all sides")

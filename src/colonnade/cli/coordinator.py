@@ -34,7 +34,13 @@ def coordinator(
 
     screen, journal = Screen(as_json, quiet), Journal(log, quiet)
 
+    last = 0
+
     def watch(now: Progress) -> None:
+        nonlocal last
+        again, last = now.round == last, now.round
+        if again and log == "text":
+            return  # the exchange after the last round only looks at the validation rows
         score = None if now.score is None else round(now.score, 4)
         best = None if now.best is None else round(now.best, 4)
         journal("round", number=now.round, rounds=now.rounds, validation=score, best=best, bytes=now.bytes)

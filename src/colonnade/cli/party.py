@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from colonnade.cli.operating import Journal, LogKind, operated
-from colonnade.cli.options import Overrides, Quiet
+from colonnade.cli.options import AsJson, Overrides, Quiet
+from colonnade.cli.screen import Screen
 
 
 def party(
@@ -16,6 +17,7 @@ def party(
     overrides: Overrides = None,
     once: Annotated[bool, typer.Option("--once", help="Exit when training is over; answer no predictions.")] = False,
     log: LogKind = "text",
+    as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Take part in a run with this organisation's columns, in the foreground, until stopped.
@@ -28,21 +30,5 @@ def party(
     from colonnade.deploy.start import run_party
 
     with operated(Journal(log, quiet)) as say:
-        _check(config, overrides)
-        run_party(config, overrides, once, say)
-
-
-def _check(config: Path, overrides: list[str] | None) -> None:
-    """What is wrong with the table or the device is said now, and here; not to the label holder, once it proposes."""
-    import torch
-
-    from colonnade.align.files import read_alignment
-    from colonnade.deploy.settings import read_party
-    from colonnade.deploy.start import party_duty
-    from colonnade.fit import find_device
-
-    read = read_party(config, overrides)
-    read.credentials()
-    duty, rows = party_duty(read), read_alignment(read.party.alignment).complete
-    find_device(duty.device)
-    duty.columns(torch.arange(rows), rows)
+        done = run_party(config, overrides, once, say)
+    Screen(as_json, quiet).emit(done)  # only with --once does it come to this

@@ -55,6 +55,8 @@ def predict_ids(
         from colonnade.run import Run
 
         run = Run.load(folder)
+        if run.about["engine"] != "nats":
+            raise RunError(f"{folder} is a simulated run; predict it with --rows or --tables")
         read = read_coordinator(config or _config_of(folder))
         alignment = read_alignment(read.coordinator.alignment)
         names = read_wanted(ids, read.coordinator.id)

@@ -43,7 +43,7 @@ from colonnade.wire.messages import COORDINATOR, Purpose
 from colonnade.wire.notice import Notice, notice_of
 
 T = TypeVar("T")
-PURPOSES = (Purpose.TRAIN.value, Purpose.EVALUATE.value, Purpose.PREDICT.value)
+PURPOSES = (Purpose.TRAIN, Purpose.EVALUATE, Purpose.PREDICT)
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,7 @@ class Undertaking:
     mechanism: str = "none"  # the parties' protection, by name
     alignment: str = ""  # digest of the rows everybody aligned
     class_names: tuple[str, ...] = ()
+    purposes: tuple[Purpose, ...] = PURPOSES
     config: dict[str, Any] | None = None
 
     def body(self, run: str) -> dict[str, Any]:
@@ -77,7 +78,7 @@ class Undertaking:
             "task": self.task.value,
             "outputs": self.outputs,
             "label_exposure": self.method.exposes.value,
-            "purposes": list(PURPOSES),
+            "purposes": [purpose.value for purpose in self.purposes],
             "mechanism": self.mechanism,
             "absence": self.absence.model_dump(),
             "alignment": self.alignment,

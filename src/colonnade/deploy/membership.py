@@ -76,9 +76,12 @@ class Membership:
 
     # -- agreeing -----------------------------------------------------------------------------
 
-    def consider(self, notice: Notice) -> tuple[Proposal, Notice]:
+    def read(self, notice: Notice) -> Proposal:
+        """A proposal that really is the coordinator's."""
+        return read_proposal(notice, self.credentials)
+
+    def consider(self, proposal: Proposal) -> Notice:
         """Check a proposal against the operator's policy and one's own data; the consent, or `Refused`."""
-        proposal = read_proposal(notice, self.credentials)
         if self.agreement is not None and proposal.digest != self.agreement.proposal.digest:
             raise Refused(f"run {self.run!r} began with another proposal; choose another name for a new run")
         if self.agreement is None:
@@ -86,7 +89,7 @@ class Membership:
             self._check(proposal)
             self._columns = self._read_columns(proposal)
             self.proposal = proposal
-        return proposal, join(proposal, self._joined(proposal), self.credentials)
+        return join(proposal, self._joined(proposal), self.credentials)
 
     def _check(self, proposal: Proposal) -> None:
         body = proposal.body
@@ -109,7 +112,11 @@ class Membership:
 
         A party that was started again after it joined looks at the proposal once more: nothing was stored yet.
         """
-        proposal = self.proposal or self.consider(proposal_within(notice))[0]
+        if self.proposal is None:
+            self.consider(self.read(proposal_within(notice)))
+        proposal = self.proposal
+        if proposal is None:
+            raise Refused(f"party {self.me!r} has not joined a proposal of run {self.run!r}")
         agreement = read_agreement(notice, proposal, self._joined(proposal), self.credentials)
         self.seals(agreement)  # the run's key was really meant for this party
         return agreement

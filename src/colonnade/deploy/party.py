@@ -23,7 +23,17 @@ from colonnade.engines.nats import Link
 from colonnade.engines.party import PartySide
 from colonnade.engines.post import Letter, Post, Say
 from colonnade.engines.remote import DIVERGED, DONE
-from colonnade.errors import ColonnadeError, Diverged, IdentityError, RunError, Unwritable, WireError
+from colonnade.errors import (
+    ColonnadeError,
+    ConfigError,
+    DataError,
+    Diverged,
+    IdentityError,
+    ModelError,
+    RunError,
+    Unwritable,
+    WireError,
+)
 from colonnade.identity.credentials import Credentials
 from colonnade.methods.base import Received
 from colonnade.privacy.gate import Spoken, repeat
@@ -59,16 +69,20 @@ class PartyProcess:
     def serve(self, once: bool = False) -> str:
         """Answer until the run is closed (`once`), or until interrupted."""
         self.link.listen()
+        self.say("listening", run=self.run, note="for a proposal" if self.side is None else "")
         while True:
             letter = self.link.next(1.0)
-            if letter is not None and self.handle(letter) and once:
-                return self.finished
+            if letter is not None and self.handle(letter):
+                if once:
+                    return self.finished
+                self.say("staying", run=self.run, note="to answer predictions, until stopped")
 
     def handle(self, letter: Letter) -> bool:
         """Take one message; true if the run is over. Whatever is in it, it changes nothing or is carried out whole."""
         try:
             if (number := unopened(letter)) is not None:
-                self._refuse(number, f"party {self.me!r} has no record of this run; put its folder back or begin anew")
+                told = f"party {self.me!r} has no record of this run; put its folder back or begin anew"
+                self._refuse(number, RunError(told))
                 self.link.done([letter])
                 return False
             header, arrays = decode(letter.data)
@@ -115,10 +129,12 @@ class PartyProcess:
     def _consider(self, notice: Notice) -> None:
         """Join a proposal, or say why not."""
         try:
-            proposal, consent = self.member.consider(notice)
+            proposal = self.member.read(notice)
+            self.say("proposal", digest=proposal.digest[:12], **in_short(proposal))
+            consent = self.member.consider(proposal)
         except ColonnadeError as error:
-            return self._refuse(PROPOSED, str(error), unsealed=True)
-        self.say("joined", digest=proposal.digest[:12], **in_short(proposal))
+            return self._refuse(PROPOSED, error, unsealed=True)
+        self.say("joined", digest=proposal.digest[:12])
         return self.link.send(Post(COORDINATOR, consent, open=True), again=True)
 
     def _agree(self, notice: Notice) -> None:
@@ -127,7 +143,7 @@ class PartyProcess:
             try:
                 agreement = self.member.agree(notice)
             except ColonnadeError as error:
-                return self._refuse(SETTLED, str(error), unsealed=True)
+                return self._refuse(SETTLED, error, unsealed=True)
             columns = self.member.adopt(agreement)
             self.store.describe({"agreement": agreement.to_json(), "columns": columns})
             self.side, self.number = self.member.open_side(self.ledger), SETTLED
@@ -193,7 +209,7 @@ class PartyProcess:
             raise  # nothing was sent: the operator sees to the disk, the order comes again
         except ColonnadeError as error:
             self._restore()  # nothing of a refused order stays
-            self._refuse(number, str(error))
+            self._refuse(number, error)
         self.link.done(letters)
 
     def _check_sequence(self, order: Order) -> None:
@@ -222,7 +238,10 @@ class PartyProcess:
         if self.finished:
             self._export()
         size = sum(len(released.payload) for _, released in sent)
-        self.say("answered", exchange=order.number, bytes=size, finished=self.finished)
+        self.say("answered", exchange=order.number, bytes=size)
+        rows = sum(len(ask.rows) for ask in order.asks if ask.purpose is Purpose.PREDICT and self.me in ask.speakers)
+        if rows:
+            self.say("predicted", exchange=order.number, rows=rows)
 
     def _answer(self, side: PartySide, order: Order, reply: Received) -> list[Spoken]:
         try:
@@ -233,7 +252,7 @@ class PartyProcess:
         except ColonnadeError:
             raise
         except Exception as error:  # a reply that the method cannot use: arrays missing, other shapes
-            raise WireError(f"order {order.number} cannot be carried out: {type(error).__name__}: {error}") from None
+            raise WireError(f"order {order.number} cannot be carried out: {type(error).__name__}") from error
 
     @property
     def _side(self) -> PartySide:
@@ -274,7 +293,10 @@ class PartyProcess:
         notice = Notice(self.run, number, kind, self.me, facts or {})
         self.link.send(Post(COORDINATOR, notice, open=unsealed), again=True)
 
-    def _refuse(self, number: int, reason: str, unsealed: bool = False) -> None:
-        self.say("refusing", exchange=number, reason=reason)
-        notice = refusal(self.run, number, self.me, reason)
+    def _refuse(self, number: int, error: ColonnadeError, unsealed: bool = False) -> None:
+        """Tell the coordinator why not; what is wrong with this party's own table is only for its own operator."""
+        self.say("refusing", exchange=number, reason=str(error))
+        own = isinstance(error, (DataError, ConfigError, ModelError))
+        told = f"party {self.me!r} has a problem of its own; its operator sees which" if own else str(error)
+        notice = refusal(self.run, number, self.me, told)
         self.link.send(Post(COORDINATOR, notice, open=unsealed or self.link.seals is None), again=True)

@@ -27,7 +27,7 @@ from colonnade.wire.messages import Purpose
 
 
 class Policy(Settings):
-    """What a party's operator allows; a list that is empty allows everything."""
+    """What a party's operator allows."""
 
     methods: tuple[str, ...] = Field((), description="training methods that may be used; empty: any")
     purposes: tuple[Purpose, ...] = Field(
@@ -37,7 +37,7 @@ class Policy(Settings):
     fewest_rows: int = Field(1, ge=1, description="aligned rows that a run needs; small sets expose people")
     most_rows_per_prediction: int = Field(0, ge=0, description="rows of one prediction; 0: no limit")
     label_exposure: tuple[str, ...] = Field(
-        (), description="how much a method may tell this party about the labels; empty: anything"
+        (), description="how much a method may tell this party about the labels: FULL, EPS, NONE; empty: anything"
     )
     require_mechanism: tuple[str, ...] = Field(
         (), description="protections of which training must use one, by name; empty: any, or none"

@@ -75,8 +75,10 @@ def predict_rows(folder: Path, link: Link, wish: Wish, say: Say) -> Prediction:
     link.lay(schema.parties)
     link.listen()
     engine = Remote(link, schema, run.method, link.run, Absence(patience=wish.patience, then="continue"), say)
-    answers = engine.exchange(order, down)
-    engine.settle()
+    try:
+        answers = engine.exchange(order, down)
+    finally:
+        link.purge()  # nobody answers a question later that nobody waits for any more
     if answers.absent and wish.absent == "refuse":
         raise RunError(
             f"{', '.join(answers.absent)} did not answer within {wish.patience:.0f} s; nothing was predicted; start "

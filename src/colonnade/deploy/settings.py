@@ -43,7 +43,7 @@ class PartySection(Settings):
     table: Path = Field(description="the party's columns: .csv, .tsv (.gz) or .parquet")
     id: str = Field(min_length=1, description="the id column of the table")
     alignment: Path = Field(Path("alignment"), description="folder of the aligned rows, made by `colonnade align`")
-    folder: Path = Field(Path("run"), description="where the party keeps its model, its ledger and what it sent")
+    folder: Path = Field(Path("party"), description="where the party keeps its model, its ledger and what it sent")
     policy: Path | None = Field(None, description="what the operator allows; without it the built-in limits hold")
     device: str = Field("cpu", description="cpu, cuda or cuda:N")
     most_ids: int = Field(
@@ -64,6 +64,7 @@ class CoordinatorSection(Settings):
     alignment: Path = Field(Path("alignment"), description="folder of the aligned rows, made by `colonnade align`")
     keep: Keep = Field("all", description="alignment: rows that all parties hold, or also those only some hold")
     folder: Path = Field(Path("run"), description="where the run is kept")
+    predictions: bool = Field(True, description="propose that the parties also answer predictions later")
     validation: float = Field(0.1, ge=0, lt=1, description="share of the labelled rows that choose the best round")
     test: float = Field(0.15, ge=0, lt=1, description="share of the labelled rows that are looked at once, at the end")
     most_ids: int = Field(5_000_000, ge=1, le=MOST_IDS, description="alignment: ids a party may bring")

@@ -6,9 +6,12 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from colonnade.align.files import Alignment, read_alignment
-from colonnade.deploy.coordinator import CoordinatorProcess, Undertaking
+from colonnade.deploy.coordinator import PURPOSES, CoordinatorProcess, Undertaking
 from colonnade.deploy.folder import claimed
 from colonnade.deploy.membership import Duty
 from colonnade.deploy.party import PartyProcess
@@ -17,19 +20,24 @@ from colonnade.deploy.settings import CoordinatorConfig, PartyConfig, read_coord
 from colonnade.deploy.tables import LabelTable, PartyTable
 from colonnade.engines.nats import Link
 from colonnade.engines.post import Say
-from colonnade.fit import Watcher
+from colonnade.fit import Watcher, find_device
 from colonnade.identity.credentials import Credentials
 from colonnade.run import Run
 
 DEPLOYMENT = "deployment.json"  # beside the run: where its configuration file is, for later predictions
 
 
-def run_party(config: Path, overrides: list[str] | None, once: bool, say: Say) -> None:
-    """Take part until the run is closed (`once`) or until interrupted."""
+def run_party(config: Path, overrides: list[str] | None, once: bool, say: Say) -> dict[str, Any]:
+    """Take part until the run is closed (`once`) or until interrupted; how it ended."""
     read = read_party(config, overrides)
     credentials, duty = read.credentials(), party_duty(read)
     with claimed(read.party.folder), linked(credentials, read.party.run, say) as link:
-        PartyProcess(read.party.folder, link, credentials, duty, say).serve(once)
+        process = PartyProcess(read.party.folder, link, credentials, duty, say)
+        try:
+            stop = process.serve(once)
+            return {"run": read.party.run, "party": read.party.name, "stop": stop, "folder": str(read.party.folder)}
+        finally:
+            process.store.close()
 
 
 def party_duty(read: PartyConfig) -> Duty:
@@ -37,6 +45,8 @@ def party_duty(read: PartyConfig) -> Duty:
     p = read.party
     alignment = read_alignment(p.alignment)
     table = PartyTable(p.name, p.table, p.id, alignment)
+    find_device(p.device, "party.device")
+    table.columns(torch.arange(alignment.complete), alignment.complete)  # what is wrong with it is said now, and here
     return Duty(table.columns, read_policy(p.policy), device=p.device, alignment=alignment.digest)
 
 
@@ -68,6 +78,7 @@ def read_undertaking(read: CoordinatorConfig, alignment: Alignment) -> Undertaki
         absence=read.absence,
         alignment=alignment.digest,
         class_names=labels.class_names,
+        purposes=PURPOSES if c.predictions else PURPOSES[:2],
         config=read.tables,
     )
 

@@ -94,7 +94,8 @@ class Link:
                 self._say("server", trouble=_told(error))
 
         async def on_off() -> None:
-            self._say("disconnected")
+            if not self._closed:
+                self._say("disconnected")
 
         async def on_again() -> None:
             self.came_back.set()
@@ -102,12 +103,13 @@ class Link:
             for box in self._boxes:
                 box.pull_again()
 
+        client = Client()
         connecting = asyncio.ensure_future(
-            nats.connect(
+            client.connect(
                 connection.server, tls=self._credentials.tls(), name=self.me, inbox_prefix=f"_INBOX_{self.me}",
-                max_reconnect_attempts=-1, reconnect_time_wait=RETRY, connect_timeout=5, pending_size=4 * LIMIT,
-                ping_interval=5, max_outstanding_pings=3, error_cb=on_error, disconnected_cb=on_off,
-                reconnected_cb=on_again,
+                reconnect_time_wait=RETRY,  # type: ignore[arg-type]  # sleeps so long; fractions are fine
+                max_reconnect_attempts=-1, connect_timeout=5, pending_size=4 * LIMIT, ping_interval=5,
+                max_outstanding_pings=3, error_cb=on_error, disconnected_cb=on_off, reconnected_cb=on_again,
             )
         )  # fmt: skip
         waiting: list[asyncio.Future[Any]] = [connecting, failed]
@@ -116,8 +118,10 @@ class Link:
             connecting.cancel()
             with contextlib.suppress(asyncio.CancelledError, *TROUBLE):
                 await connecting
+            await client.close()
             raise LinkError(f"the server {connection.server} does not let {self.me!r} in: {failed.result()}")
-        self._client = connecting.result()
+        connecting.result()
+        self._client = client
         if self._client.max_payload < LIMIT + ENVELOPE:
             raise LinkError(
                 f"the server {connection.server} takes messages of {self._client.max_payload:,} bytes; wanted "

@@ -152,7 +152,7 @@ class Remote:
 
     def _do_without(self, now: Exchange, missing: list[str], waited: float) -> None:
         names = ", ".join(missing)
-        self.say("absent", exchange=now.order.number, parties=missing, then=self.absence.then)
+        self.say("absent", exchange=now.order.number, parties=missing)
         if self.absence.then == "stop" and now.trains:
             raise Away(f"{names} did not answer within {waited:.0f} s in exchange {now.order.number}")
         now.waited_for -= set(missing)
