@@ -8,6 +8,7 @@ that is what is waited for, and no time-out has to pass.
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import socket
 import ssl
@@ -30,7 +31,21 @@ from colonnade.identity.certificates import make_trial
 from tests.identity.issuing import issue, loaded
 from tests.nats_server import NatsServer, needs_nats
 
-pytestmark = needs_nats
+# nats-py leaves the socket of a refused connection to the garbage collector; the fixture below calls it at once,
+# so that the warning comes here and not in whatever test is next.
+pytestmark = [
+    needs_nats,
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@pytest.fixture(autouse=True)
+def sockets_are_collected() -> Iterator[None]:
+    yield
+    gc.collect()
+
+
 STREAM, PARTIES = "RUN_r", ("first", "second")
 SECRET = b"what second uploaded"
 
