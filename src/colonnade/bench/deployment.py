@@ -37,7 +37,10 @@ class DeploymentSettings(Settings):
     parties: tuple[int, ...] = Field((2, 4, 14), min_length=1, description="numbers of parties to time")
     rounds: int = Field(60, ge=1, description="timed rounds, after a warm-up")
     repeats: int = Field(3, ge=1, description="trainings per number of parties, of both kinds in turn")
-    shape: Shape = Field(Shape(local_steps=1), description="the round that is timed: 1024 rows, 246 kB up per party")
+    shape: Shape = Field(
+        Shape(columns=(8,), hidden=16, local_steps=1),
+        description="the round that is timed: 1024 rows, 246 kB up per party, small networks",
+    )
     memory_parties: int = Field(2, ge=1, description="parties of the long run")
     memory_shape: Shape = Field(
         Shape(columns=(16,), rows=1024, batch=256, local_steps=1, hidden=32, embedding=16),
