@@ -28,7 +28,7 @@ from colonnade.privacy.sealed import Released
 FORMAT = 1
 LARGE = 2**16  # bytes from which a tensor is written on its own
 PAGE = 2**14  # bytes of a page of the file: most of it are blobs of a hundred times that
-LONGEST_WAL = 2**25  # bytes of the write-ahead log until it is folded into the file: rounds rewrite the same pages
+LONGEST_WAL = 2**23  # bytes of the write-ahead log until it is folded into the file: rounds rewrite the same pages
 _SCHEMA = """
 create table if not exists about (one integer primary key check (one = 1), format integer, body text not null);
 create table if not exists state (one integer primary key check (one = 1), facts text not null, tensors blob not null);
@@ -103,7 +103,7 @@ class TensorTable:
         old = self._last.get(name)
         if old is not None and old.shape == value.shape and old.dtype == value.dtype and value.dim() > 1:
             new, old = value.reshape(-1, value.shape[-1]), old.view(-1, value.shape[-1])
-            rows = (new != old).any(dim=1).nonzero().squeeze(1)
+            rows = (new != old).nonzero()[:, 0].unique_consecutive()  # several times faster than any(dim=1)
             if self._journaled.get(name, 0) + len(rows) <= len(new):
                 if len(rows):
                     body = save({"rows": rows, "values": new[rows]})

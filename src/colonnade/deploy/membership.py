@@ -28,6 +28,7 @@ from colonnade.federation import Federation, Party, RowSplit, Task
 from colonnade.identity.credentials import Credentials
 from colonnade.identity.envelope import KeyPair
 from colonnade.models.schema import Schema
+from colonnade.models.stack import portable_key
 from colonnade.privacy.gate import Gate, Mechanism, Unchanged
 from colonnade.privacy.ledger import Ledger
 from colonnade.run import DTYPES
@@ -161,7 +162,7 @@ class Membership:
     def _joined(self, proposal: Proposal) -> Joined:
         dtype = DTYPES[proposal.training().dtype]
         shape = tuple(self.columns.values.shape[1:])
-        return Joined(introduce(self.me, self._module(proposal), shape, dtype), self.keys.public)
+        return Joined(introduce(self.me, self._module(proposal), shape, dtype, portable_key), self.keys.public)
 
     def _module(self, proposal: Proposal) -> torch.nn.Module:
         training, shape = proposal.training(), tuple(self.columns.values.shape[1:])

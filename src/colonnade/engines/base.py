@@ -160,9 +160,15 @@ def open_module(
     return with_keyed_dropout(module, dropout_key(seed, party)).to(dtype)
 
 
-def introduce(party: str, module: nn.Module, shape: tuple[int, ...], dtype: torch.dtype) -> Introduction:
-    """What the others need to know of a party's network."""
-    architecture = hashlib.sha256(architecture_key(module).encode()).hexdigest()
+def introduce(
+    party: str,
+    module: nn.Module,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    key: Callable[[nn.Module], str] = architecture_key,
+) -> Introduction:
+    """What the others need to know of a party's network; `key` is what networks of one group have in common."""
+    architecture = hashlib.sha256(key(module).encode()).hexdigest()
     return Introduction(architecture, shape, _width(module, party, shape, dtype))
 
 

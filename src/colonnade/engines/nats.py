@@ -54,7 +54,7 @@ class Link:
         self.me, self.run, self.stream = credentials.name, run, f"RUN_{run}"
         self._credentials, self._say = credentials, say
         self._letters: queue.SimpleQueue[Letter] = queue.SimpleQueue()
-        self._held: dict[int, Msg] = {}  # delivered and not acknowledged, by identity
+        self._held: dict[int, Msg] = {}  # came over this connection, not acknowledged yet; by identity
         self._boxes: list[_Box] = []
         self._parties: tuple[str, ...] | None = None  # set where this is the coordinator, which lays the stream
         # Ids are the stream's, not the sender's: one that could be guessed would let another take it first.
@@ -94,6 +94,10 @@ class Link:
                 self._say("server", trouble=_told(error))
 
         async def on_off() -> None:
+            # A server that went back in time counts anew: what came before is not acknowledged, but comes again.
+            self._held.clear()
+            client._pending = [command for command in client._pending if not command.startswith(b"PUB $JS.ACK.")]
+            client._pending_data_size = sum(map(len, client._pending))
             if not self._closed:
                 self._say("disconnected")
 
@@ -202,7 +206,8 @@ class Link:
 
         async def close() -> None:
             for message in messages:
-                self._held.pop(id(message), None)
+                if self._held.pop(id(message), None) is None:
+                    continue  # it came over a connection that was lost since
                 with contextlib.suppress(*TROUBLE):  # an acknowledgement that is lost costs a repeated delivery
                     await how(message)
 

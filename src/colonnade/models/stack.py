@@ -47,6 +47,12 @@ def architecture_key(module: nn.Module) -> str:
     return f"{type(module).__module__}.{module!r}|{'|'.join(tensors + layers)}"
 
 
+def portable_key(module: nn.Module) -> str:
+    """The same in every process: names, printed form and shapes; for parties that run their networks at home."""
+    tensors = [f"{name}:{tuple(t.shape)}:{t.dtype}" for name, t in module.state_dict().items()]
+    return f"{type(module).__module__}.{type(module).__qualname__}|{module!r}|{'|'.join(tensors)}"
+
+
 def _code_and_choices(layer: nn.Module) -> str:
     """What a forward pass may depend on besides tensors and inner layers; in doubt, two layers differ."""
     kind = type(layer)
