@@ -110,10 +110,9 @@ class CoordinatorProcess:
     def serve(self, watch: Watcher | None = None) -> Run:
         """Everything, from the proposal to the closed run."""
         u, link = self.undertaking, self.link
-        link.lay(u.parties)
         finished = (self.folder / RECORD).exists()
-        if not finished:  # what was said to an earlier life is said again when asked; a refusal may not hold any more
-            link.purge(answers_only=self.store.begun)
+        # What was said to an earlier life of this process is said again when asked; a refusal may not hold any more.
+        link.lay(u.parties, anew=not finished)
         link.listen()
         agreement = self._agreement()
         if finished:  # only the goodbye may be missing
@@ -165,7 +164,10 @@ class CoordinatorProcess:
         answers: dict[str, T] = {}
         asked = 0.0
         while missing := [p for p in self.undertaking.parties if p not in answers]:
-            if time.monotonic() - asked > ASK_AGAIN:
+            if time.monotonic() - asked > ASK_AGAIN or self.link.came_back.is_set():
+                self.link.came_back.clear()
+                if asked:  # who is not there yet finds one invitation, not one for each time it was missed
+                    self.link.lay(self.undertaking.parties, anew=True)
                 posts = [Post(p, notice) for p in missing] if asked else [Post("*", notice)]
                 self.link.send(*posts, again=True)
                 asked = time.monotonic()

@@ -116,8 +116,7 @@ class Link:
                 max_outstanding_pings=3, error_cb=on_error, disconnected_cb=on_off, reconnected_cb=on_again,
             )
         )  # fmt: skip
-        waiting: list[asyncio.Future[Any]] = [connecting, failed]
-        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([connecting, failed], return_when=asyncio.FIRST_COMPLETED)  # type: ignore[type-var]
         if not connecting.done():
             connecting.cancel()
             with contextlib.suppress(asyncio.CancelledError, *TROUBLE):
@@ -126,41 +125,48 @@ class Link:
             raise LinkError(f"the server {connection.server} does not let {self.me!r} in: {failed.result()}")
         connecting.result()
         self._client = client
-        if self._client.max_payload < LIMIT + ENVELOPE:
+        if client.max_payload < LIMIT + ENVELOPE:
             raise LinkError(
-                f"the server {connection.server} takes messages of {self._client.max_payload:,} bytes; wanted "
+                f"the server {connection.server} takes messages of {client.max_payload:,} bytes; wanted "
                 f"{LIMIT + ENVELOPE:,}: set max_payload as `colonnade nats-config` does"
             )
 
-    def lay(self, parties: Sequence[str]) -> None:
-        """For the coordinator: make the run's stream and everybody's consumer, if they are not there."""
-        self._parties = tuple(parties)
-        self._do(self._lay_stream())
+    def lay(self, parties: Sequence[str], anew: bool = False) -> None:
+        """For the coordinator: make the run's stream and everybody's consumer, if they are not there.
 
-    async def _lay_stream(self) -> None:
+        `anew`: and empty them, for a server that was killed, or whose disk went back in time, may have a consumer wait
+        for ever for a message that is gone. What has not been answered must then be sent again.
+        """
+        self._parties = tuple(parties)
+        self._do(self._lay_stream(anew))
+
+    async def _lay_stream(self, anew: bool = False) -> None:
         self._laying = self._laying or asyncio.Lock()
         async with self._laying:
             while True:
                 try:
-                    return await self._lay_once()
+                    return await self._lay_once(anew)
                 except TROUBLE as error:
                     self._say("server", trouble=f"cannot make the stream of the run yet: {_told(error)}")
                     await asyncio.sleep(RETRY)
 
-    async def _lay_once(self) -> None:
-        jetstream = self._connected.jetstream(timeout=5)
-        start = f"run.{self.run}"
+    async def _lay_once(self, anew: bool) -> None:
+        jetstream, start, parties = self._connected.jetstream(timeout=5), f"run.{self.run}", self._parties or ()
         await jetstream.add_stream(
             StreamConfig(
                 name=self.stream, subjects=[f"{start}.>"], retention=RetentionPolicy.INTEREST,
                 storage=StorageType.FILE, duplicate_window=120, max_msg_size=LIMIT + ENVELOPE,
             )
         )  # fmt: skip
-        parties = self._parties or ()
+        if anew:
+            await jetstream.purge_stream(self.stream)  # numbers go on: an acknowledgement on its way hits nothing new
         boxes = {f"{p}_all": (f"{start}.all", 1) for p in parties}
         boxes |= {f"{p}_own": (f"{start}.down.{p}", 8) for p in parties}  # matched by number: order does not matter
         boxes[COORDINATOR] = (f"{start}.up.*", 4096)
         for name, (subject, pending) in boxes.items():
+            if anew:
+                with contextlib.suppress(nats.js.errors.NotFoundError):
+                    await jetstream.delete_consumer(self.stream, name)
             config = ConsumerConfig(
                 durable_name=name, filter_subject=subject, ack_policy=AckPolicy.EXPLICIT, ack_wait=ACK_WAIT,
                 max_deliver=-1, max_ack_pending=pending, deliver_policy=DeliverPolicy.ALL,
@@ -171,8 +177,7 @@ class Link:
 
     def listen(self) -> None:
         """Begin to receive what is addressed to this process."""
-        names = [COORDINATOR] if self.me == COORDINATOR else [f"{self.me}_all", f"{self.me}_own"]
-        for name in names:
+        for name in [COORDINATOR] if self.me == COORDINATOR else [f"{self.me}_all", f"{self.me}_own"]:
             box = _Box(self, name, batch=64 if self.me == COORDINATOR else 8)
             self._boxes.append(box)
             self._do(box.open())
@@ -257,10 +262,9 @@ class Link:
 
     # -- the end ------------------------------------------------------------------------------
 
-    def purge(self, answers_only: bool = False) -> None:
-        """For the coordinator: remove from the server's disk what is left of the run's messages, or of its answers."""
-        which = f"run.{self.run}.up.*" if answers_only else None
-        self._do(self._until_heard(lambda jetstream: jetstream.purge_stream(self.stream, subject=which)))
+    def purge(self) -> None:
+        """For the coordinator: remove from the server's disk what is left of the run's messages."""
+        self._do(self._until_heard(lambda jetstream: jetstream.purge_stream(self.stream)))
 
     def stream_state(self) -> dict[str, int]:
         """For the coordinator: messages and bytes that the server holds for the run."""
@@ -338,8 +342,7 @@ class Link:
 class _Box:
     """A durable consumer, asked for messages without a pause: each arrives as soon as the server has it.
 
-    The server beats while a request is with it. Silence means that the request was lost or that there is no such
-    consumer (yet): it is made again, and the coordinator looks after the stream.
+    The server beats while it has a request. Silence: it was lost, or there is no such consumer (yet); ask again.
     """
 
     def __init__(self, link: Link, name: str, batch: int) -> None:
@@ -362,7 +365,7 @@ class _Box:
             self.link.deliver(message)
         elif status != "100":  # 404, 408, 409, 503: the request is over; 100 is a heart beat
             self._left = 0
-        self._patience = 2.5 * HEART_BEAT
+        self._patience = RETRY if status == "409" else 2.5 * HEART_BEAT  # 409: the consumer is being made anew
         self._sign.set()
 
     def pull_again(self) -> None:

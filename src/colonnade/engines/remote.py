@@ -137,15 +137,21 @@ class Remote:
             if time.monotonic() - told > 1.0:
                 told = time.monotonic()
                 self.say("waiting", exchange=now.order.number, parties=missing, seconds=round(told - started))
-            if time.monotonic() - asked > pause or (letter is None and self.link.came_back.is_set()):
-                self.link.came_back.clear()
-                self._ask_again(now, missing)
+            back = letter is None and self.link.came_back.is_set()
+            if back or time.monotonic() - asked > pause:
+                self._ask_again(now, missing, start_over=back or pause > ASK_AGAIN)
                 asked, pause = time.monotonic(), min(2 * pause, LONGEST_PAUSE)
         return None
 
-    def _ask_again(self, now: Exchange, missing: Sequence[str]) -> None:
-        """The same bytes again, only to those who have not answered."""
+    def _ask_again(self, now: Exchange, missing: Sequence[str], start_over: bool) -> None:
+        """The same bytes again, only to those who have not answered.
+
+        If that did not help, or the server was away, what it remembers is not relied on.
+        """
         self.say("asking again", exchange=now.order.number, parties=list(missing))
+        self.link.came_back.clear()
+        if start_over:
+            self.link.lay(self.schema.parties, anew=True)
         own = now.down.own
         posts = [Post(p, released) for p in missing for released in (own.get(p), now.down.everyone) if released]
         self.link.send(*posts, again=True)

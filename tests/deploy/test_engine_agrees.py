@@ -1,0 +1,107 @@
+"""Separate organisations compute what the engines of one process compute: for every method that can be deployed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from colonnade.bench.noise import SeededNoise
+from colonnade.config import build
+from colonnade.methods import METHODS
+from colonnade.models.encoders import ModelSettings
+from colonnade.run import Run
+from colonnade.store import Store
+from colonnade.wire.messages import COORDINATOR
+from tests.contracts.registry import NAMES, make
+from tests.deploy.trials import DATA, MODEL, PARTIES, TRAINING, Ending, Stage
+from tests.exchanges import assert_same_tensors, open_trainer
+from tests.federations import mixed_encoder, small
+from tests.nats_server import needs_nats
+
+pytestmark = needs_nats
+DEPLOYED = [name for name in NAMES if not make(name).pools]
+SIGMA = 0.05
+
+# Parties of two shapes are the rule here: DATA has widths 5, 4 and 5.
+SCENARIOS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "noise": {"noise": SIGMA},
+    "two architectures": {"mixed": True, "noise": SIGMA},
+    "participation": {"schedule": {"batch": 20, "participation": 0.5}, "noise": SIGMA},
+}
+EVERY = ("plain", "noise")
+
+
+def cases() -> list[tuple[str, str]]:
+    """Every method plain and with noise; one of them in all scenarios."""
+    return [(n, s) for n in DEPLOYED for s in SCENARIOS if s in EVERY or n == "vimadmm"]
+
+
+def spec(name: str) -> dict[str, Any]:
+    return {"name": name, **({"local_steps": 2} if "local_steps" in METHODS[name].model_fields else {})}
+
+
+def in_process(name: str, scenario: Mapping[str, Any], engine: str) -> Run:
+    training = {**TRAINING, "schedule": scenario.get("schedule", TRAINING["schedule"])}
+    return open_trainer(
+        small(**DATA),
+        make(name, local_steps=2),
+        model=build(ModelSettings, MODEL, "model"),
+        encoders=mixed_encoder if scenario.get("mixed") else None,
+        mechanism=SeededNoise(SIGMA) if scenario.get("noise") else None,
+        engine=engine,
+        **training,
+    ).train()
+
+
+def deployed(folder: Path, name: str, scenario: Mapping[str, Any]) -> tuple[Stage, Ending]:
+    training = {**TRAINING, "schedule": scenario.get("schedule", TRAINING["schedule"])}
+    options = {k: v for k, v in scenario.items() if k == "mixed"}
+    with Stage(folder, method=spec(name), training=training, noise=scenario.get("noise", 0.0), **options) as stage:
+        return stage, stage.play()
+
+
+def gathered(stage: Stage, like: Run) -> Run:
+    """The deployed model in one place, which is never done: the coordinator's part and every party's."""
+    models = {}
+    for party in PARTIES:
+        store = Store(stage.trial.place(party) / "party.db")
+        saved = store.snapshot()
+        store.close()
+        assert saved is not None
+        models[party] = {k: saved.tensors[f"cohort.{k}"][0] for k in like.models[party]}
+    return replace(like, state=Run.load(stage.trial.place(COORDINATOR)).state, models=models, path=None)
+
+
+@pytest.mark.parametrize(("name", "scenario"), cases())
+def test_organisations_agree_with_the_engines_of_one_process(name: str, scenario: str, tmp_path: Path) -> None:
+    stage, ending = deployed(tmp_path, name, SCENARIOS[scenario])
+    stacked = in_process(name, SCENARIOS[scenario], "stacked")
+    here = gathered(stage, stacked)
+    assert_same_tensors(here._flat(), stacked._flat(), atol=1e-9)
+    columns = {party.name: party.columns for party in small(**DATA).parties}
+    torch.testing.assert_close(here.logits(columns), stacked.logits(columns), rtol=0, atol=1e-9)
+
+    loop = in_process(name, SCENARIOS[scenario], "loop")
+    assert here.fingerprint() == loop.fingerprint()  # one party at a time on both sides: to the last bit
+    for owner in (COORDINATOR, *PARTIES):
+        assert ending.ledgers[owner] == [r.to_json() for r in loop.ledger if r.owner == owner], owner
+    assert ending.traffic == loop.traffic.to_json()
+    assert ending.history == [{k: v for k, v in entry.items() if k != "seconds"} for entry in loop.history]
+    assert ending.result == {k: v for k, v in loop.result.items() if k != "seconds"}
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if make(name).pools])
+def test_a_method_that_pools_columns_is_refused(name: str, tmp_path: Path) -> None:
+    with Stage(tmp_path, method={"name": name}) as stage:
+        stage.organisations.start(COORDINATOR)
+        assert stage.wait_until_gone(COORDINATOR) == [2]
+    assert stage.failure(COORDINATOR) == (
+        f"ConfigError: method {name!r} puts all columns in one place; it is a reference for simulation"
+    )
+    assert stage.sent(COORDINATOR) == []

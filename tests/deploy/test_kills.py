@@ -1,0 +1,112 @@
+"""SIGKILL at each step of the message sequence, and at random moments: started again, everything ends the same.
+
+The same: the coordinator's and every party's model to the last bit, every ledger event with its digest, the
+scores, the history and the counted bytes. And nobody ever means to send two versions of one release.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from colonnade.wire.messages import COORDINATOR
+from tests.deploy.trials import LOOK, PARTIES, ROUNDS, STOP, TEST, Deed, Ending, Stage, play_cases, two_versions
+from tests.nats_server import needs_nats
+
+pytestmark = needs_nats
+VICTIM = "party_1"
+
+# What a party is about to do, or has just done, when it dies. Exchange 3 trains and evaluates: two messages.
+PARTY = {
+    "before it sends its consent": ("before sending", "JOIN -1"),
+    "after it sent its consent": ("after sending", "JOIN -1"),
+    "before it stores the agreement": ("before the agreement is stored", None),
+    "between storing the agreement and its first state": ("after the agreement is stored", None),
+    "before it says that it agreed": ("before sending", "DONE 0"),
+    "after it said that it agreed": ("after sending", "DONE 0"),
+    "before learning": ("before learning", 3),
+    "after speaking, before the commit": ("before a commit", 3),
+    "after the commit, before publishing": ("after a commit", 3),
+    "after publishing, before the acknowledgement": ("after sending", "EVALUATE 3"),
+    "with the last look committed": ("after a commit", LOOK),
+    "before it keeps the best model": ("before a commit", STOP),
+    "with the best model kept": ("after a commit", STOP),
+    "with the test rows answered": ("after sending", f"EVALUATE {TEST}"),
+    "when the run is closed": ("before sending", "DONE -3"),
+}
+LABEL_HOLDER = {
+    "after the proposal": ("after sending", "PROPOSAL -1"),
+    "when all have joined": ("all have joined", None),
+    "before the agreement leaves": ("before sending", "AGREED 0"),
+    "after the agreement left": ("after sending", "AGREED 0"),
+    "when all have agreed": ("before the agreement is stored", None),
+    "with the agreement stored": ("after the agreement is stored", None),
+    "before the first commit": ("before a commit", 0),
+    "with the order committed, not sent": ("before an order is sent", 3),
+    "with the order sent": ("after an order is sent", 3),
+    "with all answers, not committed": ("after all answers", 3),
+    "with the answers committed": ("after a commit", 3),
+    "before the order to stop": ("before an order is sent", STOP),
+    "after the order to stop": ("after an order is sent", STOP),
+    "when all have stopped": ("after the stop", None),
+    "before the test": ("before the test", None),
+    "with the test rows asked for": ("after an order is sent", TEST),
+    "after the test": ("after the test", None),
+    "before the run is saved": ("before saving", None),
+    "after the run is saved": ("after saving", None),
+    "before closing": ("before closing", None),
+    "after closing": ("after sending", "CLOSE -3"),
+}
+
+
+def halves(points: dict[str, tuple[str, object]]) -> list[dict[str, tuple[str, object]]]:
+    """Two tests of about the same length, so that two workers share them."""
+    return [dict(list(points.items())[n::2]) for n in range(2)]
+
+
+@pytest.mark.parametrize("points", halves(PARTY), ids=["odd", "even"])
+def test_a_party_dies_at_each_step(points: dict[str, tuple[str, object]], calm: Ending, tmp_path: Path) -> None:
+    cases = {name: [Deed(VICTIM, point, about)] for name, (point, about) in points.items()}
+    assert play_cases(tmp_path, cases, calm) == {}
+
+
+@pytest.mark.parametrize("points", halves(LABEL_HOLDER), ids=["odd", "even"])
+def test_the_coordinator_dies_at_each_step(points: dict[str, tuple[str, object]], calm: Ending, tmp_path: Path) -> None:
+    cases = {name: [Deed(COORDINATOR, point, about)] for name, (point, about) in points.items()}
+    assert play_cases(tmp_path, cases, calm) == {}
+
+
+# -- random moments -------------------------------------------------------------------------------
+
+SERVER, KILLS = "nats-server", 4
+PAUSE = 0.1  # seconds per exchange, so that the kills are spread over the training
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_anybody_dies_at_random_moments(seed: int, calm: Ending, tmp_path: Path) -> None:
+    moments = random.Random(f"kills {seed}")
+    turns = sorted(moments.sample(range(ROUNDS), KILLS))
+    with Stage(tmp_path, pause={"party_0": PAUSE}) as stage:
+        stage.organisations.start()
+        for turn in turns:
+            wait_for_round(stage, turn)
+            time.sleep(moments.uniform(0, 2 * PAUSE))
+            victim = moments.choice([SERVER, COORDINATOR, *PARTIES])
+            if victim == SERVER:
+                stage.server.restart(kill=True)
+            else:
+                stage.kill(victim)
+        assert stage.play().differences(calm) == []
+    assert [m for who in (COORDINATOR, *PARTIES) for m in two_versions(stage.sent(who))] == []
+
+
+def wait_for_round(stage: Stage, number: int) -> None:
+    """Until the coordinator has got so far; whoever was killed is started again meanwhile."""
+    deadline = time.monotonic() + 60
+    while max((entry["round"] for entry in stage.said(COORDINATOR, "round")), default=0) < number:
+        stage.revive()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
