@@ -212,3 +212,13 @@ def test_a_head_that_says_something_about_nothing_cannot_be_left_out(tmp_path: P
         scene.leave("party_1")
         with pytest.raises(ConfigError, match="cannot leave a party out"):
             scene.predict(patience=1.0, absent="leave-out")
+
+
+def test_a_party_that_died_before_it_wrote_its_files_writes_them_when_it_is_back(vimadmm: tuple[Scene, Run]) -> None:
+    scene, _ = vimadmm
+    written = scene.trial.place("party_3") / "party.json"
+    before = written.read_text()
+    scene.leave("party_3")
+    written.unlink()
+    scene.arrive("party_3")
+    assert written.read_text() == before

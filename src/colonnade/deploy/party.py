@@ -163,6 +163,8 @@ class PartyProcess:
             )
         self.link.seals = self.member.seals(agreement)
         self._restore()
+        if self.finished:
+            self._export()  # it may have died between its last commit and this
         self.say("reopened", exchange=self.number, finished=self.finished)
 
     def _restore(self) -> None:
