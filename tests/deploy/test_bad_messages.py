@@ -62,15 +62,24 @@ EXPECTED = {
 }
 
 
+def told_apart(stage: Stage) -> dict[str, dict[str, Any]]:
+    """The refusal of each lie, in order; on a busy machine one may be delivered, and refused, once more."""
+    found: dict[str, dict[str, Any]] = {}
+    left, before = refusals(stage), ""
+    for lie, reason in EXPECTED.items():
+        while left and reason not in left[0]["reason"] and before and before in left[0]["reason"]:
+            left.pop(0)
+        if left:
+            found[lie], before = left.pop(0), reason
+    assert all(before in refusal["reason"] for refusal in left)
+    return found
+
+
 @pytest.mark.parametrize("lie", EXPECTED)
 def test_a_lie_is_refused_and_its_teller_named(lie: str, lied: Stage) -> None:
-    refusal = refusals(lied)[list(EXPECTED).index(lie)]
+    refusal = told_apart(lied)[lie]
     assert refusal["party"] == LIAR
     assert EXPECTED[lie] in refusal["reason"]
-
-
-def test_nothing_else_was_refused(lied: Stage) -> None:
-    assert len(refusals(lied)) == len(EXPECTED)
 
 
 def test_replays_and_second_versions_count_as_repetitions(lied: Stage) -> None:
