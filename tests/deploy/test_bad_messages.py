@@ -136,18 +136,18 @@ def misled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str,
         try:
             stage.organisations.start(LISTENER)
             stage.wait_for(LISTENER, "listening")
-            for lie, (words, _) in PROPOSALS.items():
-                told[lie] = puppet.say(words(puppet))
-            told["garbage, to one party"] = puppet.say(b"garbage", LISTENER)
+            for lie, (words, reason) in PROPOSALS.items():
+                told[lie] = puppet.say(words(puppet), reason)
+            told["garbage, to one party"] = puppet.say(b"garbage", TOLD["garbage, to one party"], LISTENER)
             puppet.drain()
             consent = puppet.joined()
-            for lie, (offer, _) in AGREEMENTS.items():
-                told[lie] = puppet.say(offer(puppet, consent))
+            for lie, (offer, reason) in AGREEMENTS.items():
+                told[lie] = puppet.say(offer(puppet, consent), reason)
             puppet.drain()
             puppet.agree()
-            for lie, (order, _) in ORDERS.items():
-                told[f"order: {lie}"] = puppet.say(order(puppet, puppet.next_order()))
-            told[REPEATED] = puppet.say(puppet.seal(puppet.next_order().but(number=1), 1))
+            for lie, (order, reason) in ORDERS.items():
+                told[f"order: {lie}"] = puppet.say(order(puppet, puppet.next_order()), reason)
+            told[REPEATED] = puppet.say(puppet.seal(puppet.next_order().but(number=1), 1), "repeating")
             puppet.drain()
             yield told, puppet.finish(), stage
         finally:
