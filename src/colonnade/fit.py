@@ -164,7 +164,6 @@ class Trainer:
             order, down = self.coordinator.order()
             if store is not None and self.coordinator.number % self.training.checkpoint_every == 0:
                 commit(self, store)  # with the order's own release: it is in the ledger before anybody can read it
-            self.engine.settle()
             if order.stop is not None:
                 break
             try:
@@ -231,7 +230,6 @@ class Trainer:
         c, rows = self.coordinator, self.federation.split.test
         order, down = c.test_order(rows)
         answers = self.engine.exchange(order, down)
-        self.engine.settle()
         c.count_up(order, answers)
         if answers.absent:
             return {"test_score": None, "absent": list(answers.absent)}

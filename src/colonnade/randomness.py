@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -19,6 +20,7 @@ import torch
 from torch import Tensor
 
 T = TypeVar("T")
+_GLOBAL = threading.RLock()  # torch's global generator: parties may live in threads of one process
 
 
 def key(seed: int, purpose: str, party: str = "", turn: int = 0) -> int:
@@ -49,6 +51,6 @@ def seeded(make: Callable[[], T], seed: int, purpose: str, party: str = "") -> T
     Only for the initial weights of modules that users bring: there torch's 32-bit seed
     is a nuisance, not a leak.
     """
-    with torch.random.fork_rng(devices=[]):
+    with _GLOBAL, torch.random.fork_rng(devices=[]):
         torch.manual_seed(key(seed, purpose, party) >> 65)
         return make()

@@ -135,7 +135,15 @@ def say_it_again_differently(doer: Doer, value: Any, args: tuple[Any, ...]) -> N
 
 def publish(link: Link, payload: bytes, to: str = COORDINATOR) -> None:
     """Past everything that a link does to a message."""
-    link._do(link._connected.jetstream().publish(link._subject(to), payload, timeout=20))
+    if link.me == COORDINATOR:
+        link._do(link._connected.jetstream().publish(link._subject(to), payload, timeout=20))
+        return
+
+    async def pass_on() -> None:
+        await link._connected.publish(link._subject(to), payload)
+        await link._connected.flush(20)
+
+    link._do(pass_on())
 
 
 # -- consents -----------------------------------------------------------------------------------

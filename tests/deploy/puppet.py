@@ -123,7 +123,6 @@ class Puppet:
             order, down = trainer.coordinator.order()
             checkpoint.commit(trainer, self.process.store)
             trainer.coordinator.hear(order, trainer.engine.exchange(order, down))
-            trainer.engine.settle()
             self._reaction("answered")
         trainer.coordinator.order()
         checkpoint.commit(trainer, self.process.store)

@@ -44,7 +44,7 @@ def test_a_slow_party_computes_once(calm: Ending, tmp_path: Path) -> None:
     assert "party_2" in asked
     for party in ("party_1", "party_2"):
         assert orders(stage.said(party, "answered")).count(3) == 1
-        assert orders(stage.said(party, "repeating")) == ([3] if party in asked else [])  # the same bytes
+        assert stage.said(party, "repeating") == []  # it was asked again before it had answered: once is enough
         assert two_versions(stage.sent(party)) == []
 
 

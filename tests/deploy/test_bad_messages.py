@@ -104,11 +104,13 @@ def test_a_run_that_was_refused_starts_when_the_reason_is_gone(calm: Ending, tmp
         assert stage.play().differences(calm) == []
 
 
-def test_the_largest_message_arrives(tmp_path: Path) -> None:
-    """nats-server acknowledges larger ones, too, but cannot read them back from its disk."""
+@pytest.mark.parametrize("kept", [False, True])
+def test_the_largest_message_arrives(tmp_path: Path, kept: bool) -> None:
+    """nats-server acknowledges larger ones for a stream, too, but cannot read them back from its disk."""
     with NatsServer(tmp_path, ("first",)) as server:
         ends = {
-            name: Link(server.credentials(name), RUN, lambda *_, **__: None).open() for name in ("coordinator", "first")
+            name: Link(server.credentials(name), RUN, lambda *_, **__: None, keeps_answers=kept).open()
+            for name in ("coordinator", "first")
         }
         try:
             ends["coordinator"].lay(["first"])

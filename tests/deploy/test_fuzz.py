@@ -361,7 +361,6 @@ def answer(scene: Scene, told: Letter) -> None:
         assert bool(torch.isfinite(arrived.arrays["h"]).all())
     assert scene.now.late == [] and scene.remote.away == set()
     scene.now.came.clear()
-    scene.remote._unsettled.clear()
 
 
 def test_the_right_answer_counts(scene: Scene) -> None:

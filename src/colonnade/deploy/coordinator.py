@@ -181,7 +181,6 @@ class CoordinatorProcess:
                     answers[heard.sender] = read(heard)
             except (WireError, IdentityError) as error:
                 self.say("refused", party=letter.sender, reason=str(error))
-            self.link.done([letter])
         return answers
 
     def _read(self, letter: Letter, number: int, answer: str) -> Notice | None:
@@ -194,7 +193,6 @@ class CoordinatorProcess:
             return None
         heard = notice_of(header, {name: array.numpy().tobytes() for name, array in arrays.items()})
         if heard.kind == REFUSED:
-            self.link.done([letter])
             reason = str(heard.facts.get("reason", "it gave no reason"))[:500]
             raise Refused(f"party {heard.sender!r} refuses: {reason}")
         return heard if heard.kind == answer else None
@@ -232,7 +230,6 @@ class CoordinatorProcess:
                 told |= {heard.sender} if heard else set()
             except ColonnadeError as error:
                 self.say("refused", party=letter.sender, reason=str(error))
-            self.link.done([letter])
         left = sorted(set(self.undertaking.parties) - told)
         if not left:
             self.link.purge()  # nothing of the run stays on the server's disk

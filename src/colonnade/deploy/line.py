@@ -21,7 +21,7 @@ class LinkLine:
 
     def __init__(self, credentials: Credentials, name: str, say: Say) -> None:
         self.me, self.name, self._say = credentials.name, name, say
-        self._link = Link(credentials, f"align-{name}", say)
+        self._link = Link(credentials, f"align-{name}", say, keeps_answers=True)
 
     @contextmanager
     def opened(self, parties: tuple[str, ...] = ()) -> Iterator[LinkLine]:

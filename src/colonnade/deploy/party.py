@@ -9,6 +9,7 @@ killed at any moment and started again with the same command.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,7 @@ class PartyProcess:
         self.number, self.finished = BEFORE, ""
         self.side: PartySide | None = None
         self._notice: dict[str, Any] = {}  # said instead of a release in the last exchange
+        self._spoke = 0.0  # when the last answer had left
         self._pool: dict[int, Parts] = {}  # messages of orders that are not complete yet
         if self.store.begun:
             self._reopen()
@@ -189,7 +191,7 @@ class PartyProcess:
     def _take(self, letter: Letter, kind: str, number: int, header: dict[str, Any], arrays: dict[str, Tensor]) -> None:
         """One part of an order: carry it out when all parts are there; repeat what was answered before."""
         if number <= self.number:
-            if kind == "ALL":
+            if kind == "ALL" and letter.at > self._spoke:  # or it was asked while the answer was being sent
                 self._repeat(number)
             return self.link.done([letter])
         parts = self._pool.setdefault(number, {})
@@ -281,6 +283,7 @@ class PartyProcess:
         else:
             reason = {"reason": self._notice["reason"]} if self._notice else None
             self._tell(self._notice.get("kind", DONE), self.number, reason)
+        self._spoke = time.monotonic()
 
     def _repeat(self, number: int) -> None:
         """A question that was answered: the same bytes again; of older ones nothing is left but that they are done."""

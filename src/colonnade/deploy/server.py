@@ -10,6 +10,7 @@ Who may do what is decided here, once, by the server, and not by asking the part
                              $JS.API...                                    its streams, consumers, own messages
                              $JS.ACK.*.coordinator.>
                   subscribe  _INBOX_coordinator.>
+                             run.*.up.*                                    answers, as they come
 
 With anything broader ($JS.API.>, _INBOX.>) a party could read another's uploads or delete the stream.
 
@@ -124,7 +125,7 @@ def _says(party: str) -> list[str]:
 def _coordinator(parties: Iterable[str], subject: str) -> str:
     publish = ["run.*.all", "run.*.down.*", *(f"$JS.API.{ask}" for ask in _COORDINATOR_ASKS)]
     exports = [_export(party, pattern) for party in parties for pattern in (*_says(party), *_pulls(party))]
-    user = _user(COORDINATOR, subject, [*publish, f"$JS.ACK.*.{COORDINATOR}.>"])
+    user = _user(COORDINATOR, subject, [*publish, f"$JS.ACK.*.{COORDINATOR}.>"], hears=["run.*.up.*"])
     return f'  "{COORDINATOR}": {{\n    jetstream: enabled\n{user}\n{_listed("exports", exports)}\n  }}'
 
 
@@ -140,11 +141,12 @@ def _export(party: str, pattern: str) -> str:
     return f'{{ service: {_quoted(pattern)}, accounts: ["{party}"]{many} }}'
 
 
-def _user(name: str, subject: str, publish: list[str]) -> str:
+def _user(name: str, subject: str, publish: list[str], hears: Iterable[str] = ()) -> str:
+    heard = ", ".join(_quoted(pattern) for pattern in (f"_INBOX_{name}.>", *hears))
     allowed = _listed("allow", [_quoted(pattern) for pattern in publish], "          ")
     return (
         f"    users: [ {{\n      user: {_quoted(subject)}\n      permissions: {{\n        publish: {{\n{allowed}\n"
-        f'        }}\n        subscribe: {{ allow: ["_INBOX_{name}.>"] }}\n      }}\n    }} ]'
+        f"        }}\n        subscribe: {{ allow: [{heard}] }}\n      }}\n    }} ]"
     )
 
 

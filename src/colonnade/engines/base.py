@@ -67,10 +67,6 @@ class Engine(Protocol):
         """Deliver the messages and wait for the answers."""
         ...
 
-    def settle(self) -> None:
-        """What was answered last is safely stored: it need not be kept or sent again."""
-        ...
-
     def parties(self) -> list[PartySide]:
         """The party sides that live in this process."""
         ...

@@ -84,9 +84,6 @@ class Loop:
             return Said((), {})
         return Said(places, {n: torch.stack([d[n] for d in decoded]).to(self.schema.device) for n in decoded[0]})
 
-    def settle(self) -> None:
-        """Nothing is kept for anybody else."""
-
     def parties(self) -> list[PartySide]:
         """The party sides, one per party."""
         return list(self.sides.values())

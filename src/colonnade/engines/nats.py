@@ -1,13 +1,14 @@
 """Link: one organisation's connection to the NATS server. The only file that knows NATS.
 
-    stream RUN_<run>     subjects run.<run>.>, kept on disk until everybody who should read has read
-    run.<run>.all        coordinator -> everybody          consumer <party>_all, one message at a time
-    run.<run>.down.<p>   coordinator -> one party          consumer <party>_own
-    run.<run>.up.<p>     party -> coordinator              consumer coordinator
+    run.<run>.all        coordinator -> everybody      in stream RUN_<run>, consumer <party>_all, one at a time
+    run.<run>.down.<p>   coordinator -> one party      in stream RUN_<run>, consumer <party>_own
+    run.<run>.up.<p>     party -> coordinator          plain; in the stream only where `keeps_answers`
 
-The connection lives in a thread of its own: it answers the server's pings and renews the claim on
-messages that are being worked on, however long the computing takes. A message is delivered again until it
-is acknowledged, so a reader acknowledges only after it has stored what it made of it.
+Orders are kept on the server's disk until everybody who should read has read: a party may be away. An order is
+delivered again until it is acknowledged, so a party acknowledges only after it has stored what it made of it.
+Answers are passed on and not kept: whoever waits for one asks again, and a party repeats what it stored. (An
+alignment cannot ask again and keeps them.) The connection lives in a thread of its own: it answers the server's
+pings and renews the claim on messages that are being worked on, however long the computing takes.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import json
 import queue
 import secrets
 import threading
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout  # the built-in one from Python 3.11 on
 from typing import Any, TypeVar
@@ -31,6 +32,7 @@ from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, RetentionPolicy, StorageType, StreamConfig
 
+from colonnade.engines.box import RETRY, Box
 from colonnade.engines.post import Letter, Post, Say, Seals
 from colonnade.errors import IdentityError, LinkError
 from colonnade.identity.credentials import Credentials, why_shut_out
@@ -39,23 +41,22 @@ from colonnade.wire.messages import COORDINATOR
 
 T = TypeVar("T")
 ACK_WAIT = 3.0  # seconds after which an unacknowledged message is delivered again
-PULL_EXPIRES = 20.0  # seconds that one request for messages stays with the server,
-HEART_BEAT = 1.0  # and seconds between its signs of life meanwhile
-RETRY = 0.3  # seconds between attempts while the server is away
 SLOWEST = 100_000  # bytes per second that a line may be slow without a message counting as lost
 TROUBLE = (nats.errors.Error, asyncio.TimeoutError, OSError)  # nats' JetStream errors are among the first
+MOST_WAITING = 2**30  # bytes of one party that may wait to be looked at; more are dropped, and asked for again
 ENVELOPE = 1024  # bytes that sealing and headers may add to a message
 
 
 class Link:
     """A connection for one run; every call blocks, retries while the server is away, and is safe to interrupt."""
 
-    def __init__(self, credentials: Credentials, run: str, say: Say) -> None:
-        self.me, self.run, self.stream = credentials.name, run, f"RUN_{run}"
+    def __init__(self, credentials: Credentials, run: str, say: Say, keeps_answers: bool = False) -> None:
+        self.me, self.run, self.stream, self._keeps_answers = credentials.name, run, f"RUN_{run}", keeps_answers
         self._credentials, self._say = credentials, say
         self._letters: queue.SimpleQueue[Letter] = queue.SimpleQueue()
+        self._waiting: Counter[str] = Counter()  # bytes under each subject that nobody has looked at yet
         self._held: dict[int, Msg] = {}  # came over this connection, not acknowledged yet; by identity
-        self._boxes: list[_Box] = []
+        self._boxes: list[Box] = []
         self._parties: tuple[str, ...] | None = None  # set where this is the coordinator, which lays the stream
         # Ids are the stream's, not the sender's: one that could be guessed would let another take it first.
         self._id, self._resends = secrets.token_hex(8), itertools.count(1)
@@ -95,9 +96,9 @@ class Link:
 
         async def on_off() -> None:
             # A server that went back in time counts anew: what came before is not acknowledged, but comes again.
+            # Everything else that was on its way is said again, too, by whoever waits for it.
             self._held.clear()
-            client._pending = [command for command in client._pending if not command.startswith(b"PUB $JS.ACK.")]
-            client._pending_data_size = sum(map(len, client._pending))
+            client._pending, client._pending_data_size = [], 0
             if not self._closed:
                 self._say("disconnected")
 
@@ -152,17 +153,20 @@ class Link:
 
     async def _lay_once(self, anew: bool) -> None:
         jetstream, start, parties = self._connected.jetstream(timeout=5), f"run.{self.run}", self._parties or ()
+        boxes = {f"{p}_all": (f"{start}.all", 1) for p in parties}
+        boxes |= {f"{p}_own": (f"{start}.down.{p}", 8) for p in parties}  # matched by number: order does not matter
+        subjects = [f"{start}.all", f"{start}.down.*"]
+        if self._keeps_answers:
+            boxes[COORDINATOR] = (f"{start}.up.*", 4096)
+            subjects.append(f"{start}.up.*")
         await jetstream.add_stream(
             StreamConfig(
-                name=self.stream, subjects=[f"{start}.>"], retention=RetentionPolicy.INTEREST,
+                name=self.stream, subjects=subjects, retention=RetentionPolicy.INTEREST,
                 storage=StorageType.FILE, duplicate_window=120, max_msg_size=LIMIT + ENVELOPE,
             )
         )  # fmt: skip
         if anew:
             await jetstream.purge_stream(self.stream)  # numbers go on: an acknowledgement on its way hits nothing new
-        boxes = {f"{p}_all": (f"{start}.all", 1) for p in parties}
-        boxes |= {f"{p}_own": (f"{start}.down.{p}", 8) for p in parties}  # matched by number: order does not matter
-        boxes[COORDINATOR] = (f"{start}.up.*", 4096)
         for name, (subject, pending) in boxes.items():
             if anew:
                 with contextlib.suppress(nats.js.errors.NotFoundError):
@@ -177,15 +181,31 @@ class Link:
 
     def listen(self) -> None:
         """Begin to receive what is addressed to this process."""
+        if self.me == COORDINATOR and not self._keeps_answers:
+            return self._do(self._hear_answers())
         for name in [COORDINATOR] if self.me == COORDINATOR else [f"{self.me}_all", f"{self.me}_own"]:
-            box = _Box(self, name, batch=64 if self.me == COORDINATOR else 8)
+            batch = 64 if self.me == COORDINATOR else 8
+            box = Box(self._connected, f"{self.stream}.{name}", batch, self._deliver, self._missing, TROUBLE)
             self._boxes.append(box)
             self._do(box.open())
+        return None
+
+    async def _hear_answers(self) -> None:
+        """One subscription per party: who sends too much, loses only messages of its own."""
+
+        async def arrived(message: Msg) -> None:
+            if self._waiting[message.subject] > MOST_WAITING:
+                return self._say("refused", party=message.subject.rsplit(".", 1)[1], reason="it sends and sends")
+            return self._put(message)
+
+        for party in self._parties or ():
+            await self._connected.subscribe(f"run.{self.run}.up.{party}", cb=arrived, pending_bytes_limit=8 * LIMIT)
 
     def next(self, timeout: float) -> Letter | None:
         """The next message, out of its envelope, or None if none comes in time."""
         try:
             letter = self._letters.get(timeout=timeout)
+            self._waiting[letter.subject] -= len(letter.data)
             return letter if self.seals is None else self.seals.open(letter)
         except queue.Empty:
             return None
@@ -229,19 +249,18 @@ class Link:
     # -- sending ------------------------------------------------------------------------------
 
     def send(self, *posts: Post, again: bool = False) -> None:
-        """Send, and come back when the server has stored everything; `again` marks a deliberate repetition."""
+        """Send, and come back when the server has everything; `again` marks a deliberate repetition."""
         mark = f".{next(self._resends)}" if again else ""
 
-        async def send_all() -> None:
-            await asyncio.gather(*(self._insist(post, mark) for post in posts))
+        async def store_all() -> None:
+            await asyncio.gather(*(self._store(post, mark) for post in posts))
 
-        self._do(send_all())
+        kept = self.me == COORDINATOR or self._keeps_answers
+        self._do(store_all() if kept else self._pass_on(posts))
 
-    async def _insist(self, post: Post, mark: str) -> None:
+    async def _store(self, post: Post, mark: str) -> None:
         """Publish until the server says that it has it. Its own memory of ids swallows what it got twice."""
-        payload, subject = post.message.payload, self._subject(post.to)
-        if self.seals is not None and not post.open:
-            payload = self.seals.seal(post.to, subject, post.message.number, payload)
+        subject, payload = self._sealed(post)
         name = f"{post.message.number}.{post.message.kind}.{post.part}.{post.to}.{self._id}{mark}"
         jetstream, patience = self._connected.jetstream(), 2 + len(payload) / SLOWEST
         while True:
@@ -255,6 +274,26 @@ class Link:
                     continue
                 self._say("server", trouble=f"a message is not stored yet: {_told(error)}")
                 await asyncio.sleep(RETRY)
+
+    async def _pass_on(self, posts: Sequence[Post]) -> None:
+        """Publish until the server has read it all; it keeps nothing, and if nobody listens, nobody hears it."""
+        sealed = [self._sealed(post) for post in posts]
+        patience = 2 + sum(len(payload) for _, payload in sealed) / SLOWEST
+        while True:
+            try:
+                for subject, payload in sealed:
+                    await self._connected.publish(subject, payload)
+                return await self._connected.flush(patience)  # type: ignore[arg-type]  # seconds, fractions are fine
+            except TROUBLE as error:
+                self._say("server", trouble=f"an answer is not under way yet: {_told(error)}")
+                while not self._connected.is_connected:
+                    await asyncio.sleep(RETRY)
+
+    def _sealed(self, post: Post) -> tuple[str, bytes]:
+        payload, subject = post.message.payload, self._subject(post.to)
+        if self.seals is not None and not post.open:
+            payload = self.seals.seal(post.to, subject, post.message.number, payload)
+        return subject, payload
 
     def _subject(self, to: str) -> str:
         tail = {"*": "all", COORDINATOR: f"up.{self.me}"}.get(to, f"down.{to}")
@@ -328,71 +367,19 @@ class Link:
             return
         asyncio.run_coroutine_threadsafe(work, self._loop)
 
-    def deliver(self, message: Msg) -> None:
-        """Called in the link's thread for every message."""
+    def _deliver(self, message: Msg) -> None:
+        """Called in the link's thread for every message of the stream."""
         self._held[id(message)] = message
+        self._put(message)
+
+    def _put(self, message: Msg) -> None:
+        self._waiting[message.subject] += len(message.data)
         self._letters.put(Letter(message.subject, message.data, message))
 
-    async def missing(self) -> None:
+    async def _missing(self) -> None:
         """Called when the server may know no such consumer: only the coordinator can do something about it."""
         if self._parties is not None and self._connected.is_connected:
             await self._lay_stream()
-
-
-class _Box:
-    """A durable consumer, asked for messages without a pause: each arrives as soon as the server has it.
-
-    The server beats while it has a request. Silence: it was lost, or there is no such consumer (yet); ask again.
-    """
-
-    def __init__(self, link: Link, name: str, batch: int) -> None:
-        self.link, self.name, self.batch = link, name, batch
-        self._left = 0  # messages that the last request may still bring
-        self._sign = asyncio.Event()  # something came
-        self._patience = RETRY  # until the first sign of life
-
-    async def open(self) -> None:
-        """Subscribe to the answers, and keep one request with the server."""
-        client = self.link._connected
-        self._inbox = client.new_inbox()
-        await client.subscribe(self._inbox, cb=self._arrived, pending_bytes_limit=8 * LIMIT)
-        self._task = asyncio.ensure_future(self._ask())
-
-    async def _arrived(self, message: Msg) -> None:
-        status = (message.headers or {}).get("Status")
-        if status is None or message.reply.startswith("$JS.ACK."):  # whatever a sender writes into its headers
-            self._left -= 1
-            self.link.deliver(message)
-        elif status != "100":  # 404, 408, 409, 503: the request is over; 100 is a heart beat
-            self._left = 0
-        self._patience = RETRY if status == "409" else 2.5 * HEART_BEAT  # 409: the consumer is being made anew
-        self._sign.set()
-
-    def pull_again(self) -> None:
-        """Forget a request that may have been lost with the connection."""
-        self._left = 0
-        self._sign.set()
-
-    async def _ask(self) -> None:
-        subject = f"$JS.API.CONSUMER.MSG.NEXT.{self.link.stream}.{self.name}"
-        wanted = {"batch": self.batch, "expires": int(PULL_EXPIRES * 1e9), "idle_heartbeat": int(HEART_BEAT * 1e9)}
-        while True:
-            self._left = self.batch
-            try:
-                await self.link._connected.publish(subject, json.dumps(wanted).encode(), reply=self._inbox)
-                await self._while_it_lasts()
-            except TROUBLE:
-                await asyncio.sleep(RETRY)
-
-    async def _while_it_lasts(self) -> None:
-        """Come back when the request has brought all it can, or nothing is heard of it any more."""
-        while self._left > 0:
-            self._sign.clear()
-            try:
-                await asyncio.wait_for(self._sign.wait(), self._patience)
-            except asyncio.TimeoutError:
-                return await self.link.missing()
-        return None
 
 
 def _told(error: BaseException) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -20,13 +21,14 @@ class Say(Protocol):
 
 @dataclass(frozen=True)
 class Letter:
-    """A delivered message, not yet acknowledged."""
+    """A delivered message."""
 
     subject: str
     data: bytes = field(repr=False)
     _message: Any = field(default=None, repr=False)  # the transport's own handle
     sealed: bool = False  # it came in an envelope
     number: int = 0  # of the exchange, as the envelope says
+    at: float = field(default_factory=time.monotonic, compare=False)  # when it came
 
     @property
     def sender(self) -> str:

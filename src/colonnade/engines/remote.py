@@ -2,7 +2,7 @@
 
 An order is sent once; whoever does not answer in time is asked again, and answers with the bytes it stored.
 A message that is damaged, of another run, in another's name, not finite or not of the agreed shape is
-refused and named, and counts as not having come. Letters are acknowledged in `settle`, after the commit.
+refused and named, and counts as not having come.
 """
 
 from __future__ import annotations
@@ -93,7 +93,6 @@ class Remote:
     say: Say
     name: str = "nats"
     away: set[str] = field(default_factory=set)
-    _unsettled: list[Letter] = field(default_factory=list, repr=False)
     _early: list[Letter] = field(default_factory=list, repr=False)  # answers to the order after this one
     _begun: bool = False
     _rows_of: dict[int, int] = field(default_factory=dict, repr=False)  # training rows of each exchange
@@ -171,7 +170,6 @@ class Remote:
             self._read(now, letter, sender)
         except WireError as error:
             self.say("refused", party=sender, exchange=now.order.number, reason=str(error))
-            self.link.refuse(letter)
 
     def _read(self, now: Exchange, letter: Letter, sender: str) -> None:
         header, arrays = decode(letter.data)
@@ -184,7 +182,6 @@ class Remote:
         if number < now.order.number:
             return self._read_late(now, letter, sender, (kind, number, part), arrays)
         if kind in (DIVERGED, REFUSED):
-            self.link.done([letter])
             _raise(kind, sender, header)
         if kind == DONE:
             part = self._whole(now, sender)
@@ -192,9 +189,8 @@ class Remote:
             self._check_arrays(now, sender, kind, part, arrays)
         if part in now.wanted[sender] and (sender, part) not in now.came:
             now.came[sender, part] = Arrived(sender, letter.data, arrays)
-            self._unsettled.append(letter)
         else:
-            self._drop(letter, sender, number)
+            self.say("repetition", party=sender, exchange=number)
         return None
 
     def _whole(self, now: Exchange, sender: str) -> int:
@@ -205,10 +201,6 @@ class Remote:
                 "know it: it is an old copy; put the newest one back"
             )
         return WHOLE
-
-    def _drop(self, letter: Letter, sender: str, number: int) -> None:
-        self.say("repetition", party=sender, exchange=number)
-        self.link.done([letter])
 
     def _checked(self, header: Mapping[str, Any], sender: str) -> tuple[str, int, int]:
         if sender not in self._agreed:
@@ -250,10 +242,9 @@ class Remote:
         kind, number, _ = what
         if sender in self.away and kind == Purpose.TRAIN.value and number in self._rows_of:
             self._check_shapes(sender, self._rows_of[number], arrays)
-            self._unsettled.append(letter)
             now.late.append((number, sender, arrays))
         else:
-            self._drop(letter, sender, number)
+            self.say("repetition", party=sender, exchange=number)
 
     def _read_early(self, now: Exchange, letter: Letter, number: int) -> None:
         """Only the order after the one to stop may be answered already: an earlier life of this process sent it."""
@@ -278,11 +269,6 @@ class Remote:
         device = self.schema.device
         values = {n: torch.stack([came[p].arrays[n] for p in present]).to(device) for n in came[present[0]].arrays}
         return Said(tuple(parties.index(p) for p in present), values)
-
-    def settle(self) -> None:
-        """The answers are in the store: the server may forget them."""
-        self.link.done(self._unsettled)
-        self._unsettled = []
 
     # -- what other engines have in this process, and this one does not ------------------------
 

@@ -75,9 +75,6 @@ class Stacked:
                 releases[at] += spoken.releases
         return Answers(said, releases)
 
-    def settle(self) -> None:
-        """Nothing is kept for anybody else."""
-
     def parties(self) -> list[PartySide]:
         """The party sides, one per group."""
         return self.sides
