@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.numpy import save as save_arrays  # several times faster for many small ones
@@ -27,7 +28,7 @@ from colonnade.privacy.sealed import Released
 
 FORMAT = 1
 LARGE = 2**16  # bytes from which a tensor is written on its own
-PAGE = 2**14  # bytes of a page of the file: most of it are blobs of a hundred times that
+PAGE = 2**15  # bytes of a page of the file: most of it are blobs of ten times that and more
 LONGEST_WAL = 2**23  # bytes of the write-ahead log until it is folded into the file: rounds rewrite the same pages
 _SCHEMA = """
 create table if not exists about (one integer primary key check (one = 1), format integer, body text not null);
@@ -103,12 +104,12 @@ class TensorTable:
         old = self._last.get(name)
         if old is not None and old.shape == value.shape and old.dtype == value.dtype and value.dim() > 1:
             new, old = value.reshape(-1, value.shape[-1]), old.view(-1, value.shape[-1])
-            rows = (new != old).nonzero()[:, 0].unique_consecutive()  # several times faster than any(dim=1)
+            rows = _changed(new.contiguous(), old)
             if self._journaled.get(name, 0) + len(rows) <= len(new):
                 if len(rows):
-                    body = save({"rows": rows, "values": new[rows]})
+                    values = old[rows] = new[rows]
+                    body = save_arrays({"rows": rows.numpy(), "values": values.numpy()})
                     self._db.execute("insert into journal (name, body) values (?, ?)", (name, body))
-                    old[rows] = new[rows]
                     self._journaled[name] = self._journaled.get(name, 0) + len(rows)
                 return
         self._last[name] = value.clone(memory_format=torch.contiguous_format)
@@ -123,6 +124,15 @@ class TensorTable:
             change = load(body)
             tensors[name].view(-1, tensors[name].shape[-1])[change["rows"]] = change["values"]
         return tensors
+
+
+def _changed(new: Tensor, old: Tensor) -> Tensor:
+    """The rows (of two tables of one shape) whose bytes differ, in order."""
+    row = new.shape[1] * new.itemsize
+    word = np.dtype("u8") if row % 8 == 0 else np.dtype("u1")  # whole words: several times faster than numbers
+    words = (new.numpy().view(word) != old.numpy().view(word)).reshape(-1)
+    rows = np.flatnonzero(words) // (row // word.itemsize)
+    return torch.from_numpy(rows[np.diff(rows, prepend=-1) > 0])
 
 
 class Store:

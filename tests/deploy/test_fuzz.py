@@ -9,7 +9,7 @@ import contextlib
 import json
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -49,8 +49,9 @@ class StandIn:
     closed: list[Letter] = field(default_factory=list)  # acknowledged, refused or forgotten
     came_back: threading.Event = field(default_factory=threading.Event)
 
-    def send(self, *posts: Post, again: bool = False) -> None:
+    def send(self, *posts: Post, again: bool = False, answers: Iterable[Letter] = ()) -> None:
         self.sent += posts
+        self.closed += answers
 
     def done(self, letters: Any) -> None:
         self.closed += letters

@@ -341,8 +341,11 @@ class Stage:
 
     def failure(self, who: str) -> str:
         """The last sentence of a process that could not go on, with its kind."""
-        last = self.said(who, "failed")[-1]
-        return f"{last['kind']}: {last['error']}"
+        told = self.said(who, "failed")
+        if not told:
+            process = self.organisations.processes[who]
+            return f"{who} ended with {process.exitcode} and did not say why; last: {self.events(who)[-3:]}"
+        return f"{told[-1]['kind']}: {told[-1]['error']}"
 
     def sent(self, who: str) -> list[dict[str, Any]]:
         """Every message that somebody meant to send, in order, over all its lives."""

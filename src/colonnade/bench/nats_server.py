@@ -10,6 +10,7 @@ What the server says goes to `log` and to the logger `nats-server`, so pytest sh
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import signal
 import socket
@@ -114,7 +115,8 @@ class NatsServer:
             raise LinkError(MISSING)
         self._port.make_way()
         command = [*self.within, str(binary), "-c", str(self.config)]
-        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        environment = {"GOGC": "400", **os.environ}  # as in examples/systemd
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment)
         ready = threading.Event()
         self._listener = threading.Thread(target=self._listen, args=(self._process, ready), daemon=True)
         self._listener.start()

@@ -107,8 +107,8 @@ def work(trial: Trial, name: str) -> None:
 
         def say(event: str, **facts: Any) -> None:
             said.write(json.dumps({"at": round(time.time(), 3), "event": event, **facts}) + "\n")
-            if event == "answered":
-                time.sleep(trial.pause.get(name, 0.0))
+            if event == "answered" and name in trial.pause:
+                time.sleep(trial.pause[name])
 
         try:
             credentials = Credentials.load(trial.connections[name])

@@ -10,7 +10,7 @@ killed at any moment and started again with the same command.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +137,7 @@ class PartyProcess:
         except ColonnadeError as error:
             return self._refuse(PROPOSED, error, unsealed=True)
         self.say("joined", digest=proposal.digest[:12])
-        return self.link.send(Post(COORDINATOR, consent, open=True), again=True)
+        return self.link.send(Post(COORDINATOR, consent, open=True))
 
     def _agree(self, notice: Notice) -> None:
         """Store the agreement; from here on the party belongs to the run, and everything is sealed."""
@@ -208,13 +208,13 @@ class PartyProcess:
             _, header, arrays = parts["ALL"]
             order = read_order(header, arrays, self._side.cohort.schema.parties)
             self._check_sequence(order)
-            self._carry_out(order, arrays, parts["OWN"][2] if "OWN" in parts else {})
+            self._carry_out(order, arrays, parts["OWN"][2] if "OWN" in parts else {}, letters)
         except Unwritable:
             raise  # nothing was sent: the operator sees to the disk, the order comes again
         except ColonnadeError as error:
             self._restore()  # nothing of a refused order stays
             self._refuse(number, error)
-        self.link.done(letters)
+            self.link.done(letters)
 
     def _check_sequence(self, order: Order) -> None:
         """Orders come one by one; who missed some, where the run went on without it, cannot learn from the last."""
@@ -225,7 +225,9 @@ class PartyProcess:
                 "is an old copy; put the newest one back"
             )
 
-    def _carry_out(self, order: Order, arrays: dict[str, Tensor], own: dict[str, Tensor]) -> None:
+    def _carry_out(
+        self, order: Order, arrays: dict[str, Tensor], own: dict[str, Tensor], letters: Sequence[Letter]
+    ) -> None:
         side = self._side
         self.member.check_order(order)
         common = {k: v.to(side.cohort.device) for k, v in unprefixed("common", arrays).items()}
@@ -238,9 +240,9 @@ class PartyProcess:
         sent = [(part, s.releases[0]) for part, s in enumerate(spoken) if s.releases]
         self.number = order.number
         self._commit(sent, before)
-        self._send(sent)
         if self.finished:
             self._export()
+        self._send(sent, letters)
         size = sum(len(released.payload) for _, released in sent)
         self.say("answered", exchange=order.number, bytes=size)
         rows = sum(len(ask.rows) for ask in order.asks if ask.purpose is Purpose.PREDICT and self.me in ask.speakers)
@@ -277,12 +279,12 @@ class PartyProcess:
 
     # -- speaking -----------------------------------------------------------------------------
 
-    def _send(self, sent: list[tuple[int, Released]], again: bool = False) -> None:
-        if sent:
-            self.link.send(*(Post(COORDINATOR, released, part) for part, released in sent), again=again)
-        else:
-            reason = {"reason": self._notice["reason"]} if self._notice else None
-            self._tell(self._notice.get("kind", DONE), self.number, reason)
+    def _send(self, sent: list[tuple[int, Released]], letters: Sequence[Letter] = ()) -> None:
+        posts = [Post(COORDINATOR, released, part) for part, released in sent]
+        if not posts:
+            reason = {"reason": self._notice["reason"]} if self._notice else {}
+            posts = [Post(COORDINATOR, Notice(self.run, self.number, self._notice.get("kind", DONE), self.me, reason))]
+        self.link.send(*posts, answers=letters)
         self._spoke = time.monotonic()
 
     def _repeat(self, number: int) -> None:
@@ -292,11 +294,11 @@ class PartyProcess:
             return self._tell(DONE, number)
         stored = self.store.sent(number)
         sent = [(p, repeat(self.ledger, self.me, kind, number, payload)) for p, kind, payload in stored]
-        return self._send(sent, again=True)
+        return self._send(sent)
 
     def _tell(self, kind: str, number: int, facts: Mapping[str, Any] | None = None, unsealed: bool = False) -> None:
         notice = Notice(self.run, number, kind, self.me, facts or {})
-        self.link.send(Post(COORDINATOR, notice, open=unsealed), again=True)
+        self.link.send(Post(COORDINATOR, notice, open=unsealed))
 
     def _refuse(self, number: int, error: ColonnadeError, unsealed: bool = False) -> None:
         """Tell the coordinator why not; what is wrong with this party's own table is only for its own operator."""
@@ -304,4 +306,4 @@ class PartyProcess:
         own = isinstance(error, (DataError, ConfigError, ModelError))
         told = f"party {self.me!r} has a problem of its own; its operator sees which" if own else str(error)
         notice = refusal(self.run, number, self.me, told)
-        self.link.send(Post(COORDINATOR, notice, open=unsealed or self.link.seals is None), again=True)
+        self.link.send(Post(COORDINATOR, notice, open=unsealed or self.link.seals is None))

@@ -227,16 +227,14 @@ class Link:
         self._close_letters([letter], lambda message: message.term())
 
     def _close_letters(self, letters: Iterable[Letter], how: Callable[[Msg], Awaitable[None]]) -> None:
-        messages = [letter._message for letter in letters]
+        self._spawn(self._close(letters, how))
 
-        async def close() -> None:
-            for message in messages:
-                if self._held.pop(id(message), None) is None:
-                    continue  # it came over a connection that was lost since
-                with contextlib.suppress(*TROUBLE):  # an acknowledgement that is lost costs a repeated delivery
-                    await how(message)
-
-        self._spawn(close())
+    async def _close(self, letters: Iterable[Letter], how: Callable[[Msg], Awaitable[None]]) -> None:
+        for message in [letter._message for letter in letters]:
+            if self._held.pop(id(message), None) is None:
+                continue  # it came over a connection that was lost since
+            with contextlib.suppress(*TROUBLE):  # an acknowledgement that is lost costs a repeated delivery
+                await how(message)
 
     async def _renew(self) -> None:
         """Tell the server that the held messages are being worked on."""
@@ -248,15 +246,18 @@ class Link:
 
     # -- sending ------------------------------------------------------------------------------
 
-    def send(self, *posts: Post, again: bool = False) -> None:
-        """Send, and come back when the server has everything; `again` marks a deliberate repetition."""
+    def send(self, *posts: Post, again: bool = False, answers: Iterable[Letter] = ()) -> None:
+        """Send, and come back when the server has everything.
+
+        `again` marks a deliberate repetition. `answers` are the letters that this answers: acknowledged on the way.
+        """
         mark = f".{next(self._resends)}" if again else ""
 
         async def store_all() -> None:
             await asyncio.gather(*(self._store(post, mark) for post in posts))
 
         kept = self.me == COORDINATOR or self._keeps_answers
-        self._do(store_all() if kept else self._pass_on(posts))
+        self._do(store_all() if kept else self._pass_on(posts, answers))
 
     async def _store(self, post: Post, mark: str) -> None:
         """Publish until the server says that it has it. Its own memory of ids swallows what it got twice."""
@@ -275,7 +276,7 @@ class Link:
                 self._say("server", trouble=f"a message is not stored yet: {_told(error)}")
                 await asyncio.sleep(RETRY)
 
-    async def _pass_on(self, posts: Sequence[Post]) -> None:
+    async def _pass_on(self, posts: Sequence[Post], answers: Iterable[Letter]) -> None:
         """Publish until the server has read it all; it keeps nothing, and if nobody listens, nobody hears it."""
         sealed = [self._sealed(post) for post in posts]
         patience = 2 + sum(len(payload) for _, payload in sealed) / SLOWEST
@@ -283,6 +284,7 @@ class Link:
             try:
                 for subject, payload in sealed:
                     await self._connected.publish(subject, payload)
+                await self._close(answers, lambda message: message.ack())
                 return await self._connected.flush(patience)  # type: ignore[arg-type]  # seconds, fractions are fine
             except TROUBLE as error:
                 self._say("server", trouble=f"an answer is not under way yet: {_told(error)}")

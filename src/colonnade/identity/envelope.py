@@ -1,6 +1,6 @@
 """Envelopes: bytes that only one other process can read, whoever runs the server between them.
 
-X25519 agrees on a secret, HKDF makes a key of it, ChaCha20-Poly1305 seals with it. The public keys must
+X25519 agrees on a secret, HKDF makes a key of it, AES-256-GCM seals with it. The public keys must
 reach the other side signed (`Credentials.sign`): an envelope proves only that the holder of the other key
 sealed it, not who that is.
 
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
@@ -55,7 +55,7 @@ class Envelope:
 
     mine: bytes  # public keys: they say which way a message went
     theirs: bytes
-    _cipher: ChaCha20Poly1305 = field(repr=False, compare=False)
+    _cipher: AESGCM = field(repr=False, compare=False)
 
     @classmethod
     def between(cls, mine: KeyPair, theirs: bytes, context: str) -> Envelope:
@@ -80,7 +80,7 @@ class Envelope:
             raise IdentityError("the other side's public key is not usable; it must make a new one") from None
         about = b"".join(_measured(part) for part in (*sorted((mine.public, theirs)), context.encode()))
         key = HKDF(SHA256(), KEY, salt=None, info=_PURPOSE + about).derive(secret)
-        return cls(mine.public, theirs, ChaCha20Poly1305(key))
+        return cls(mine.public, theirs, AESGCM(key))
 
     @classmethod
     def broadcast(cls, secret: bytes, speaker: bytes, context: str) -> Envelope:
@@ -89,7 +89,7 @@ class Envelope:
             raise IdentityError(f"a shared secret has {KEY} bytes, this one {len(secret)}")
         about = _measured(b"broadcast") + _measured(speaker) + _measured(context.encode())
         key = HKDF(SHA256(), KEY, salt=None, info=_PURPOSE + about).derive(secret)
-        return cls(speaker, speaker, ChaCha20Poly1305(key))
+        return cls(speaker, speaker, AESGCM(key))
 
     def seal(self, plain: bytes, about: bytes) -> bytes:
         """`plain` so that only the other side reads it; it must say the same `about` to open it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -41,7 +41,8 @@ class Release:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, for a JSON line."""
-        return {**asdict(self), "unit": self.unit.value, "purpose": self.purpose.value}
+        values = {name: getattr(self, name) for name in self.__slots__}  # `asdict` takes ten times as long
+        return {**values, "unit": self.unit.value, "purpose": self.purpose.value}
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Release:
