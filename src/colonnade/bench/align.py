@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -45,6 +46,7 @@ class AlignBenchSettings(Settings):
 
     ids: int = Field(100_000, ge=10, description="ids of each side, for seconds_2 and seconds_3")
     large: int = Field(1_000_000, ge=0, description="ids of each side, for seconds_1m; 0 leaves it out")
+    repeats: int = Field(3, ge=1, description="alignments of which seconds_2 and seconds_3 are the median")
     workers: int = Field(0, ge=0, description="worker threads of each process; 0: as many as cores")
 
 
@@ -52,13 +54,15 @@ def run_align(bench: Bench, options: Options, say: Say) -> dict[str, float | Non
     """Seconds for one party, for two, and for one party with many ids."""
     settings = build(AlignBenchSettings, bench.tables.get("align", {}), "align")
     workers = settings.workers or options.threads or available_cores()
-    cases = [("seconds_2", settings.ids, 1), ("seconds_3", settings.ids, 2), ("seconds_1m", settings.large, 1)]
+    n, repeats = settings.ids, settings.repeats
+    cases = [("seconds_2", n, 1, repeats), ("seconds_3", n, 2, repeats), ("seconds_1m", settings.large, 1, 1)]
     results: dict[str, float | None] = {}
-    for key, ids, parties in cases:
+    for key, ids, parties, times in cases:
         if ids:
             say(f"{key}: {ids:,} ids at the label holder and at each of {parties} parties")
-            results[key] = measure(ids, parties, workers)
-            say(f"{key}: {results[key]:.1f}")
+            taken = [measure(ids, parties, workers) for _ in range(times)]
+            say(f"{key}: " + ", ".join(f"{seconds:.1f}" for seconds in taken))
+            results |= {key: statistics.median(taken), f"{key}_spread": max(taken) - min(taken)}
     return results
 
 
