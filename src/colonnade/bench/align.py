@@ -62,7 +62,9 @@ def run_align(bench: Bench, options: Options, say: Say) -> dict[str, float | Non
             say(f"{key}: {ids:,} ids at the label holder and at each of {parties} parties")
             taken = [measure(ids, parties, workers) for _ in range(times)]
             say(f"{key}: " + ", ".join(f"{seconds:.1f}" for seconds in taken))
-            results |= {key: statistics.median(taken), f"{key}_spread": max(taken) - min(taken)}
+            results[key] = statistics.median(taken)
+            if times > 1:
+                results[f"{key}_spread"] = max(taken) - min(taken)
     return results
 
 
