@@ -16,7 +16,8 @@ from colonnade.federation import Federation
 from colonnade.fit import Trainer
 from colonnade.methods.base import Heard, Method, State
 from colonnade.models.encoders import ModelSettings
-from colonnade.privacy.gate import Down, Mechanism
+from colonnade.privacy.gate import Down
+from colonnade.privacy.mechanism import Mechanism
 from colonnade.run import Run, Training
 from colonnade.wire.messages import Order
 

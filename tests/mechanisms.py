@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -11,8 +11,10 @@ import torch
 from torch import Tensor
 
 from colonnade.privacy.events import Unit
-from colonnade.privacy.gate import Mechanism
+from colonnade.privacy.mechanism import Mechanism
 from colonnade.randomness import stream
+
+Upload = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -28,10 +30,13 @@ class Noise:
     def parameters(self) -> tuple[tuple[str, float], ...]:
         return (("sigma", self.sigma),)
 
-    def __call__(self, values: Tensor, parties: Sequence[str], number: int, what: str) -> Tensor:
+    def __call__(self, upload: Upload, parties: Sequence[str], number: int, what: str) -> Upload:
+        return {name: value + self._noise(value, parties, number, f"{what}.{name}") for name, value in upload.items()}
+
+    def _noise(self, values: Tensor, parties: Sequence[str], number: int, what: str) -> Tensor:
         shape = values.shape[1:]
         drawn = [stream(self.seed, f"noise {what}", party, number).normal(0, self.sigma, shape) for party in parties]
-        return values + torch.from_numpy(np.stack(drawn)).to(values)
+        return torch.from_numpy(np.stack(drawn)).to(values)
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,10 @@ class Rounding:
     unit: Unit = Unit.PARTY
     parameters: tuple[tuple[str, float], ...] = ()
 
-    def __call__(self, values: Tensor, parties: Sequence[str], number: int, what: str) -> Tensor:
+    def __call__(self, upload: Upload, parties: Sequence[str], number: int, what: str) -> Upload:
+        return {name: self._rounded(value) for name, value in upload.items()}
+
+    def _rounded(self, values: Tensor) -> Tensor:
         if self.grid:
             return (values / self.grid).round() * self.grid
         return values.to(torch.float16).to(values.dtype)
@@ -58,5 +66,5 @@ class Chain:
     unit: Unit = Unit.PARTY
     parameters: tuple[tuple[str, float], ...] = ()
 
-    def __call__(self, values: Tensor, parties: Sequence[str], number: int, what: str) -> Tensor:
-        return reduce(lambda v, part: part(v, parties, number, what), self.parts, values)
+    def __call__(self, upload: Upload, parties: Sequence[str], number: int, what: str) -> Upload:
+        return reduce(lambda v, part: part(v, parties, number, what), self.parts, upload)

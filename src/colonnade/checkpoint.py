@@ -43,6 +43,7 @@ def describe(trainer: Trainer) -> dict[str, Any]:
         "method": {"name": method.name, "settings": method.model_dump()},
         "training": trainer.training.model_dump(),
         "model": trainer.model.model_dump(),
+        "privacy": trainer.privacy.model_dump(),
         "own_encoders": trainer.encoders is not None,
         "data": fingerprint(f),
         "ways": list(trainer.engine.ways),

@@ -52,6 +52,14 @@ class GateError(ColonnadeError):
     """Something tried to leave a party without passing its gate."""
 
 
+class AccountingError(ColonnadeError):
+    """An epsilon was asked for that cannot be given, or a budget that cannot be kept."""
+
+
+class BudgetSpent(AccountingError):
+    """One more release would cost more privacy than there is left; it was not made."""
+
+
 class Diverged(ColonnadeError):
     """Training left the finite numbers; `party` says whose did: a party's name, or "coordinator"."""
 

@@ -25,9 +25,13 @@ from colonnade.methods import make_method
 from colonnade.methods.base import Heard, Method, outputs
 from colonnade.models.encoders import ModelSettings
 from colonnade.models.schema import Schema
-from colonnade.privacy.gate import CoordinatorGate, Mechanism
-from colonnade.privacy.labels.plain import PlainLabels
+from colonnade.privacy.gate import CoordinatorGate
+from colonnade.privacy.gaussian import SeededNoise
+from colonnade.privacy.labels.settings import open_labels
 from colonnade.privacy.ledger import Ledger
+from colonnade.privacy.mechanism import Budget, Mechanism, Protection
+from colonnade.privacy.settings import PrivacySettings, last_affordable
+from colonnade.randomness import key
 from colonnade.run import DTYPES, STORE, Run, Training
 from colonnade.schedule import Schedule
 from colonnade.store import Store
@@ -57,6 +61,7 @@ def fit(  # noqa: PLR0913 - the front door: everything a user may want to say ab
     training: Training | None = None,
     model: ModelSettings | Mapping[str, Any] | None = None,
     encoders: Encoders = None,
+    privacy: PrivacySettings | Mapping[str, Any] | None = None,
     mechanism: Mechanism | None = None,
     out: str | Path | None = None,
     watch: Watcher | None = None,
@@ -67,14 +72,16 @@ def fit(  # noqa: PLR0913 - the front door: everything a user may want to say ab
 
     Keyword settings (`rounds=50, seed=7, ...`) are those of `Training`; `model` shapes the built-in
     networks, `encoders` brings your own (a module per party, or a function of party and column shape).
+    `privacy` says what is promised to whom; `mechanism` puts one of your own before every release instead.
     With `out` the run is checkpointed there and can be resumed after a kill.
     """
     if training is not None and settings:
         raise ConfigError("give either training=Training(...) or its settings as keywords, not both")
     training = training if training is not None else build(Training, settings, "training")
     model = model if isinstance(model, ModelSettings) else build(ModelSettings, model or {}, "model")
+    privacy = privacy if isinstance(privacy, PrivacySettings) else build(PrivacySettings, privacy or {}, "privacy")
     folder = _free_folder(Path(out)) if out is not None else None
-    trainer = Trainer.open(federation, method, training, model, encoders, mechanism)
+    trainer = Trainer.open(federation, method, training, model, encoders, mechanism, privacy=privacy)
     trainer.config = config
     store = _new_store(folder) if folder is not None else None  # only now: a bad setting leaves no folder behind
     if store is not None:
@@ -105,7 +112,8 @@ def resume(
     if about["own_encoders"] and encoders is None:
         raise RunError(f"{folder} was trained with networks of your own; pass them again as encoders=")
     model = build(ModelSettings, about["model"], "model")
-    trainer = Trainer.open(federation, method, training, model, encoders, mechanism, about)
+    privacy = build(PrivacySettings, about.get("privacy", {}), "privacy")
+    trainer = Trainer.open(federation, method, training, model, encoders, mechanism, about, privacy)
     return trainer.train(store, watch)
 
 
@@ -121,6 +129,7 @@ class Trainer:
     encoders: Encoders
     ledger: Ledger
     id: str
+    privacy: PrivacySettings = field(default_factory=PrivacySettings)
     seconds: float = 0.0
     diverged: bool = False
     config: dict[str, Any] | None = None
@@ -136,6 +145,7 @@ class Trainer:
         encoders: Encoders,
         mechanism: Mechanism | None,
         about: Mapping[str, Any] | None = None,
+        privacy: PrivacySettings | None = None,
     ) -> Trainer:
         """Open both sides; `about` repeats the choices of a run that is being resumed."""
         if method.pools:
@@ -144,16 +154,23 @@ class Trainer:
         workshop = open_workshop(federation, model, encoders, training.seed, dtype, device)
         schema, ledger = workshop.schema, Ledger()
         run = about["id"] if about else uuid.uuid4().hex[:12]
-        coordinator = open_coordinator(federation, schema, method, training, ledger, run)
-        silent = coordinator.schedule.someone_may_be_silent
+        privacy = _simulated(privacy or PrivacySettings(), mechanism)
+        coordinator = open_coordinator(federation, schema, method, training, ledger, run, privacy=privacy)
+        schedule = coordinator.schedule
+        if privacy.protects:
+            most = schedule.most_releases(coordinator.plan.rounds)
+            protection = privacy.protection(most, SeededNoise(training.seed))  # a simulation: it can be repeated
+        else:
+            protection = Protection.everywhere(mechanism)
+        silent = schedule.someone_may_be_silent
         engine: Engine
         if training.engine == "loop":
-            engine = Loop.open(workshop, method, ledger, run, silent, mechanism)
+            engine = Loop.open(workshop, method, ledger, run, silent, protection)
         else:
             ways = about["ways"] if about else ()
-            engine = Stacked.open(workshop, method, ledger, run, silent, mechanism, ways)
+            engine = Stacked.open(workshop, method, ledger, run, silent, protection, ways)
         config = about["config"] if about else None
-        return cls(federation, coordinator, engine, training, model, encoders, ledger, run, config=config)
+        return cls(federation, coordinator, engine, training, model, encoders, ledger, run, privacy, config=config)
 
     def train(self, store: Store | None = None, watch: Watcher | None = None) -> Run:
         """Exchange until the order says stop; then look at the test rows, once."""
@@ -190,8 +207,8 @@ class Trainer:
         scores = [h["score"] for h in c.history if "score" in h]
         best = c.watch.best if scores else None
         last = scores[-1] if scores else None
-        done = min(c.number, self.training.rounds)
-        return Progress(done, self.training.rounds, last, best, c.traffic.up + c.traffic.down, self.seconds)
+        done = min(c.number, c.plan.rounds)
+        return Progress(done, c.plan.rounds, last, best, c.traffic.up + c.traffic.down, self.seconds)
 
     # -- the end ------------------------------------------------------------------------------
 
@@ -203,10 +220,11 @@ class Trainer:
         self.diverged = self.diverged or reason.startswith("diverged")
         tested: dict[str, Any] = {"test_score": None}
         scored = c.watch.best_round >= 0
-        if len(self.federation.split.test) and (scored or not self.diverged):
+        looks = self.privacy.evaluates() and len(self.federation.split.test)
+        if looks and (scored or not self.diverged):
             tested = self._test(state)
         result = {
-            "rounds": min(c.number, self.training.rounds),
+            "rounds": min(c.number, c.plan.rounds),
             "stop": reason,
             "diverged": self.diverged,
             "best_round": c.watch.best_round if scored else None,
@@ -219,7 +237,7 @@ class Trainer:
         about = describe(self)["about"]
         run = Run(
             self.id, c.method, self.model, self.training, about, c.history, c.traffic, self.ledger,
-            result, state, ordered, self.encoders, self.config,
+            result, state, ordered, self.encoders, self.config, privacy=self.privacy,
         )  # fmt: skip
         if store is not None:
             run.save(store.path.parent)
@@ -251,21 +269,45 @@ def open_coordinator(
     ledger: Ledger,
     run: str,
     goes_on: bool = False,
+    privacy: PrivacySettings | None = None,
 ) -> CoordinatorSide:
     """The label holder's side of a run; of the federation's columns it needs none."""
-    truth = federation.labels.to(schema.device)
-    speaks = method.hears != "nothing"
+    privacy = privacy or PrivacySettings()
+    truth, split = federation.labels.to(schema.device), federation.split
+    schedule = Schedule(training.schedule, split.train, schema.parties, training.seed, method.hears != "nothing")
+    noise = key(training.seed, "label noise")  # a simulation: it can be repeated
+    labels = open_labels(
+        truth, federation.task, federation.outputs, split.train, privacy.labels, noise, split.validation
+    )
+    rounds, spent = _affordable(schedule, training.rounds, privacy)
+    looks = training.evaluate_every if privacy.evaluates() else 0
     return CoordinatorSide(
         method=method,
         schema=schema,
-        labels=PlainLabels.of(truth, federation.task, federation.outputs, federation.split.train),
+        labels=labels,
         truth=truth,
-        validation=federation.split.validation,
-        schedule=Schedule(training.schedule, federation.split.train, schema.parties, training.seed, speaks),
-        plan=Plan(training.rounds, training.evaluate_every, training.stopping, goes_on),
-        gate=CoordinatorGate(run, ledger, schema.parties, tuple(g.parties for g in schema.groups)),
+        validation=split.validation,
+        schedule=schedule,
+        plan=Plan(rounds, looks, training.stopping, goes_on, spent or "all rounds done"),
+        gate=CoordinatorGate(run, ledger, schema.parties, tuple(g.parties for g in schema.groups), labels),
         traffic=Traffic(schema.parties),
     )
+
+
+def _affordable(schedule: Schedule, rounds: int, privacy: PrivacySettings) -> tuple[int, str]:
+    """How many of the rounds every party's budget pays for, and the reason to stop there."""
+    if not privacy.protects or privacy.sigma is None or privacy.epsilon is None:
+        return rounds, ""  # calibrated noise affords all rounds it was calibrated for
+    budget = Budget(privacy.epsilon, privacy.delta, privacy.neighbours)
+    turns = ((n, schedule.turn(n).speakers) for n in range(1, rounds + 1))
+    last = last_affordable(turns, budget.releases(privacy.sigma))
+    return (rounds, "") if last == rounds else (last, f"budget: round {last + 1} would pass {budget}")
+
+
+def _simulated(privacy: PrivacySettings, mechanism: Mechanism | None) -> PrivacySettings:
+    if mechanism is not None and privacy.protects:
+        raise ConfigError("give either privacy settings with a mechanism, or a mechanism of your own, not both")
+    return privacy
 
 
 def _free_folder(folder: Path) -> Path:

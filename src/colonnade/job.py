@@ -5,6 +5,7 @@ tables = { bank = "bank.csv", telco = "telco.csv" }, labels = "churn", id = "cus
 [method]               name = "vimadmm", preset = "paper", and the method's own settings
 [model]                encoder = "mlp", hidden = 120, embedding = 60, head = { layers = 2 }
 [training]             rounds = 100, seed = 0, schedule = { batch = 1024 }, stopping = { drop = 0.02 }
+[privacy]              mechanism = "gaussian", clip = 0.005, epsilon = 1, labels = { mechanism = "alibi", ... }
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ from colonnade.fit import Watcher, fit
 from colonnade.methods import make_method
 from colonnade.methods.base import Method
 from colonnade.models.encoders import ModelSettings
+from colonnade.privacy.settings import PrivacySettings
 from colonnade.run import Run, Training
 
-SECTIONS = ("data", "method", "model", "training", "compare")
+SECTIONS = ("data", "method", "model", "training", "privacy", "compare")
 TABLE_KEYS = ("tables", "labels", "id", "task")
 
 
@@ -38,6 +40,7 @@ class Job:
     method: Method
     model: ModelSettings
     training: Training
+    privacy: PrivacySettings
     tables: dict[str, Any] = field(repr=False)  # the sections as read, for the record
 
     def federation(self) -> Federation:
@@ -51,6 +54,7 @@ class Job:
             self.method,
             training=self.training,
             model=self.model,
+            privacy=self.privacy,
             out=out,
             watch=watch,
             config=self.tables,
@@ -79,6 +83,7 @@ def read_job(tables: Mapping[str, Any], method: str | None = None, seed: int | N
         method=make_method(name, spec, preset),
         model=build(ModelSettings, tables.get("model", {}), "model"),
         training=build(Training, training, "training"),
+        privacy=build(PrivacySettings, tables.get("privacy", {}), "privacy"),
         tables=resolved,
     )
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 import threading
 from collections.abc import Callable
 from typing import TypeVar
@@ -32,6 +33,11 @@ def key(seed: int, purpose: str, party: str = "", turn: int = 0) -> int:
 def stream(seed: int, purpose: str, party: str = "", turn: int = 0) -> np.random.Generator:
     """The generator at one address."""
     return np.random.Generator(np.random.Philox(key=key(seed, purpose, party, turn)))
+
+
+def system_stream() -> np.random.Generator:
+    """A generator that the operating system has keyed, and that nobody can repeat: for noise that protects."""
+    return np.random.Generator(np.random.Philox(key=secrets.randbits(128)))
 
 
 def permutation(rows: Tensor, seed: int, purpose: str, turn: int = 0) -> Tensor:

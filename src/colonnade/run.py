@@ -27,8 +27,10 @@ from colonnade.methods import make_method
 from colonnade.methods.base import Heard, Method, outputs
 from colonnade.models.encoders import ModelSettings
 from colonnade.models.stack import Way
-from colonnade.privacy.events import Release
+from colonnade.privacy.events import LabelExposure, Release
 from colonnade.privacy.ledger import Ledger
+from colonnade.privacy.mechanism import Protection
+from colonnade.privacy.settings import PrivacySettings
 from colonnade.schedule import ScheduleSettings
 from colonnade.wire.messages import Purpose
 from colonnade.wire.traffic import Traffic
@@ -72,12 +74,19 @@ class Run:
     encoders: Encoders = field(default=None, repr=False)  # the networks, where the user brought them
     config: dict[str, Any] | None = None  # the TOML tables it came from, if any
     path: Path | None = None
+    privacy: PrivacySettings = field(default_factory=PrivacySettings)
 
     @property
     def accuracy(self) -> float | None:
         """The score on the test rows (accuracy, or R2 for regression), looked at once, after training."""
         value: float | None = self.result["test_score"]
         return value
+
+    @property
+    def label_exposure(self) -> LabelExposure:
+        """Who can read labels off the downlink of this run."""
+        plain = self.privacy.labels.mechanism == "none"
+        return self.method.exposes if plain or self.method.exposes is LabelExposure.NONE else LabelExposure.EPS
 
     @property
     def score_name(self) -> str:
@@ -105,7 +114,7 @@ class Run:
         model = self.model_settings.model_copy(update={"scale_columns": "never"})
         workshop = open_workshop(federation, model, self.encoders, self.training.seed, dtype, device)
         ways: list[Way] = ["each"] * len(workshop.schema.groups)  # prediction is one pass: nothing to time
-        engine = Stacked.open(workshop, self.method, self.ledger, self.id, False, None, ways)
+        engine = Stacked.open(workshop, self.method, self.ledger, self.id, False, Protection(), ways)
         earlier = sum(release.purpose is Purpose.PREDICT for release in self.ledger) // len(self.models)
         number = self.result["rounds"] + 4 + earlier  # after the last orders; every prediction has its own
         before, groups = len(self.ledger), []
@@ -152,7 +161,8 @@ class Run:
             "training": self.training.model_dump(),
             "result": self.result,
             "fingerprint": self.fingerprint(),
-            "label_exposure": self.method.exposes.value,
+            "label_exposure": self.label_exposure.value,
+            "privacy": self.privacy.model_dump(),
             "history": self.history,
             "traffic": {
                 "up": t.up,

@@ -6,6 +6,7 @@ exchanges. Nothing here is stored: a resumed run asks for the same turn and gets
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -47,6 +48,15 @@ class Schedule:
     seed: int
     speaks: bool = True  # False for methods without an uplink
     _orders: dict[int, Tensor] = field(default_factory=dict, repr=False, compare=False)  # of the current epoch
+
+    def most_releases(self, rounds: int) -> int:
+        """How often the party that speaks most speaks in so many rounds."""
+        if not self.speaks:
+            return 0
+        if not self.someone_may_be_silent:
+            return rounds
+        spoken = Counter(party for number in range(1, rounds + 1) for party in self.turn(number).speakers)
+        return max(spoken.values())
 
     @property
     def rounds_per_epoch(self) -> int:

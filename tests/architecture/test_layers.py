@@ -4,21 +4,22 @@ import pytest
 
 from tests.architecture.source import Source, lines, package
 
-BASE = {"errors", "randomness", "config", "federation"}
+BASE = {"errors", "randomness", "config", "extras", "federation"}
 DOMAIN = {"admm", "board", "models", "privacy", "schedule", "wire"} | BASE
 TRAINING = {"engines", "evaluate", "methods"} | DOMAIN
 RUNNING = {"checkpoint", "data", "fit", "job", "run", "store"} | TRAINING
-EVERYTHING = {"__init__", "align", "bench", "cli", "deploy", "estimate", "identity", "report"} | RUNNING
+EVERYTHING = {"__init__", "align", "audit", "bench", "cli", "deploy", "estimate", "identity", "report"} | RUNNING
 
 # Unit -> what it may import besides itself. A unit is a folder or a top-level module of the package.
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),  # the exception tree stands on nothing
     "randomness": {"errors"},  # streams know only how to refuse
+    "extras": {"errors"},  # libraries that only some install know only how to be missing
     "config": {"errors"},  # settings know no method and no data
     "federation": {"errors", "randomness", "config"},  # parties, labels, rows: what everything else takes
     "data": BASE,  # loaders and splits make Federations and know no training
     "wire": BASE,  # messages and codec know nothing of what they carry
-    "privacy": {"wire"} | BASE,  # the gate seals what may travel, so it knows the messages
+    "privacy": {"wire", "identity"} | BASE,  # the gate seals what may travel: it knows messages; masks need keys
     "models": BASE,  # networks know nothing of who trains them
     "admm": {"models"} | BASE,  # the mathematics knows heads, but no party, no wire and no method
     "board": {"models"} | BASE,  # remembers what was heard, in the shapes of the schema
@@ -35,6 +36,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "job": {"fit", "run", "data"} | TRAINING,  # a configuration file as objects
     "deploy": {"align", "identity"} | RUNNING,  # the processes of separate organisations, made of the parts above
     "estimate": RUNNING,  # the bytes of a job, before it runs
+    "audit": RUNNING,  # attacks runs from outside; nothing below knows that it is attacked
     "report": RUNNING,  # reads runs; nothing below knows that it is reported on
     "bench": EVERYTHING - {"cli"},  # measures anything, prints nothing
     "cli": EVERYTHING,  # the outermost shell
@@ -56,7 +58,8 @@ HOMES: dict[str, tuple[str, ...]] = {
     "typer": ("cli/",),  # the library works without a command line
     "rich": ("cli/", "report/"),  # tables and progress are for people
     "nats": ("engines/",),  # the transport between organisations: one file, see below
-    "cryptography": ("identity/",),  # keys are handled in one place
+    "cryptography": ("identity/", "privacy/secure_sum/"),  # keys in one place; masks are streams made from them
+    "dp_accounting": ("privacy/",),  # epsilons come from one place
     "private_set_intersection": ("align/",),
     "pickle": (),  # loading one runs whatever is in it
     "cloudpickle": (),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -14,8 +14,9 @@ from colonnade.errors import Diverged, GateError, WireError
 from colonnade.methods.base import Method
 from colonnade.models.cohort import Cohort
 from colonnade.privacy.events import LabelExposure, Release, Unit
-from colonnade.privacy.gate import CoordinatorGate, Gate, Unchanged
+from colonnade.privacy.gate import CoordinatorGate, Gate
 from colonnade.privacy.ledger import Ledger
+from colonnade.privacy.mechanism import Mechanism, Protection, Unchanged
 from colonnade.privacy.sealed import Upload, unwrap
 from colonnade.wire.codec import decode
 from colonnade.wire.messages import COORDINATOR, Ask, Order, Purpose
@@ -27,8 +28,8 @@ from tests.mechanisms import Noise, Rounding
 PARTIES = ("bank", "telco")
 
 
-def gate(**options: Any) -> Gate:
-    return Gate("run", Ledger(), {"h": 3}, **options)
+def gate(mechanism: Mechanism | None = None) -> Gate:
+    return Gate("run", Ledger(), {"h": 3}, Protection.everywhere(mechanism))
 
 
 def good() -> Tensor:
@@ -76,9 +77,12 @@ class Overflow:
 
     name, unit, parameters = "overflow", Unit.PARTY, ()
 
-    def __call__(self, values: Tensor, parties: Sequence[str], number: int, what: str) -> Tensor:
-        out = values.clone()
-        out[1] = float("inf")
+    def __call__(
+        self, upload: Mapping[str, Tensor], parties: Sequence[str], number: int, what: str
+    ) -> Mapping[str, Tensor]:
+        out = {name: values.clone() for name, values in upload.items()}
+        for values in out.values():
+            values[1] = float("inf")
         return out
 
 
@@ -129,7 +133,9 @@ class TestRefusal:
 class Untouched(Unchanged):
     """Must not be asked about an upload that is going to be refused."""
 
-    def __call__(self, values: Tensor, parties: Sequence[str], number: int, what: str) -> Tensor:
+    def __call__(
+        self, upload: Mapping[str, Tensor], parties: Sequence[str], number: int, what: str
+    ) -> Mapping[str, Tensor]:
         raise AssertionError("the mechanism saw a refused upload")
 
 

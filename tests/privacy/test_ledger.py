@@ -30,7 +30,7 @@ class TestLedger:
         assert [r.number for r in ledger] == [0, 1, 2]
         assert [r.number for r in ledger.since(1)] == [1, 2]
         public = {name for name in dir(ledger) if not name.startswith("_")}
-        assert public == {"record", "since", "holds", "counts"}  # no way to take one back
+        assert public == {"record", "since", "holds", "counts", "precision"}  # no way to take one back
 
     def test_reading_it_gives_no_handle_to_change_it(self) -> None:
         ledger = Ledger([release()])

@@ -13,7 +13,7 @@ from colonnade.methods import VIMADMM, VIMADMMJ
 from colonnade.methods.base import Method
 from colonnade.models.encoders import ModelSettings
 from colonnade.models.optimise import SGD
-from colonnade.privacy.gate import Mechanism
+from colonnade.privacy.mechanism import Mechanism
 from tests.exchanges import exchanges, open_trainer, party_tensors
 from tests.federations import small
 from tests.mechanisms import Chain, Noise, Rounding

@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from colonnade.privacy.gate import Mechanism
+from colonnade.privacy.mechanism import Mechanism
 from tests.reference.zstep import oracle
 
 Array = np.ndarray
@@ -111,7 +111,8 @@ class Reference:
     def release(self, value: Array, k: int, number: int, what: str) -> Array:
         if self.mechanism is None:
             return value
-        return self.mechanism(torch.from_numpy(value)[None], [self.names[k]], number, f"TRAIN.0.{what}")[0].numpy()
+        upload = {what: torch.from_numpy(value)[None]}
+        return self.mechanism(upload, [self.names[k]], number, "TRAIN.0")[what][0].numpy()
 
     # -- Algorithm 1 --------------------------------------------------------------------------
 

@@ -21,8 +21,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from colonnade.data.extras import need
 from colonnade.errors import WireError
+from colonnade.extras import need
 
 POINT = 33  # bytes of a blinded id: a point of P-256, compressed
 

@@ -26,7 +26,7 @@ def run_accuracy(bench: Bench, options: Options, say: Say) -> dict[str, float | 
         tables.setdefault("training", {})["device"] = options.device
     jobs = [read_job(tables, seed=seed) for seed in range(options.seeds)]
     federation = jobs[0].federation()
-    runs = [job.fit(federation, watch=_watcher(seed, say)) for seed, job in enumerate(jobs)]
+    runs = [job.fit(federation, watch=watcher(f"seed {seed}", say)) for seed, job in enumerate(jobs)]
     return summarise(runs, bench.reach)
 
 
@@ -91,7 +91,8 @@ def _over(values: Sequence[float | None], summary: Callable[[list[float]], float
     return summary(known) if len(known) == len(values) else None
 
 
-def _watcher(seed: int, say: Say) -> Watcher:
+def watcher(what: str, say: Say) -> Watcher:
+    """Says now and then how far a training is."""
     last = time.monotonic()
 
     def watch(progress: Progress) -> None:
@@ -99,6 +100,6 @@ def _watcher(seed: int, say: Say) -> Watcher:
         if time.monotonic() - last >= SAY_EVERY or progress.round == progress.rounds:
             last = time.monotonic()
             best = "" if progress.best is None else f", best validation accuracy {100 * progress.best:.2f} %"
-            say(f"seed {seed}: round {progress.round} of {progress.rounds}{best}")
+            say(f"{what}: round {progress.round} of {progress.rounds}{best}")
 
     return watch

@@ -6,6 +6,7 @@ reach = 96.0                             # accuracy: also report rounds and byte
 [targets]                                # or [targets.cpu] and [targets.cuda], where they differ
 test_accuracy = { at_least = 97.8 }
 [data] [method] [model] [training]       # accuracy: the job, as any configuration file has it
+[[cases]]                                # private: method and promise of each case
 [speed]                                  # speed: sizes and repetitions
 [align]                                  # align: sizes
 """
@@ -57,7 +58,7 @@ class _Head(Settings):
     """The part of the file that is about the benchmark; the rest says what to run."""
 
     title: str
-    kind: Literal["accuracy", "speed", "align", "deployment", "faults"]
+    kind: Literal["accuracy", "private", "speed", "align", "deployment", "faults"]
     reach: float | None = Field(None, gt=0, le=100, description="accuracy in %: rounds and bytes to get there")
     targets: dict[str, Any] = Field(default_factory=dict, description="by result, or by device and result")
 
@@ -68,7 +69,7 @@ class Bench:
 
     name: str
     title: str
-    kind: Literal["accuracy", "speed", "align", "deployment", "faults"]
+    kind: Literal["accuracy", "private", "speed", "align", "deployment", "faults"]
     reach: float | None
     targets: Mapping[str, Mapping[str, Limit]]  # by device type, then by result
     tables: Mapping[str, Any] = field(repr=False)  # what is left of the file: what to run

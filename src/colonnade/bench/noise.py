@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,8 +27,13 @@ class SeededNoise:
         """What an accountant would need; there is none for noise that can be repeated."""
         return (("sigma", self.sigma),)
 
-    def __call__(self, values: Tensor, parties: Sequence[str], number: int, what: str) -> Tensor:
+    def __call__(
+        self, upload: Mapping[str, Tensor], parties: Sequence[str], number: int, what: str
+    ) -> dict[str, Tensor]:
         """Values plus noise, one independent draw per party, exchange and array."""
+        return {name: value + self._noise(value, parties, number, f"{what}.{name}") for name, value in upload.items()}
+
+    def _noise(self, values: Tensor, parties: Sequence[str], number: int, what: str) -> Tensor:
         shape = values.shape[1:]
         drawn = [stream(self.seed, f"noise {what}", party, number).normal(0, self.sigma, shape) for party in parties]
-        return values + torch.from_numpy(np.stack(drawn)).to(values)
+        return torch.from_numpy(np.stack(drawn)).to(values)

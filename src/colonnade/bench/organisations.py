@@ -34,7 +34,7 @@ from colonnade.identity.credentials import Connection, Credentials
 from colonnade.job import load_data
 from colonnade.methods import make_method
 from colonnade.models.encoders import ModelSettings
-from colonnade.privacy.gate import Mechanism, Unchanged
+from colonnade.privacy.mechanism import Mechanism, Unchanged
 from colonnade.run import Training
 from colonnade.wire.messages import COORDINATOR
 

@@ -10,6 +10,7 @@ from colonnade.bench.accuracy import run_accuracy
 from colonnade.bench.catalogue import Bench, find
 from colonnade.bench.clock import available_cores, torch_threads
 from colonnade.bench.outcome import Outcome, commit, machine, tidy
+from colonnade.bench.private import run_private
 from colonnade.bench.settings import Options, Say
 from colonnade.bench.speed import run_speed
 from colonnade.errors import ConfigError
@@ -35,6 +36,7 @@ def _run_faults(bench: Bench, options: Options, say: Say) -> dict[str, float | N
 
 RUNNERS: dict[str, Callable[[Bench, Options, Say], dict[str, float | None]]] = {
     "accuracy": run_accuracy,
+    "private": run_private,
     "speed": run_speed,
     "align": _run_align,
     "deployment": _run_deployment,

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from colonnade.data.extras import need
 from colonnade.errors import DataError
+from colonnade.extras import need
 from colonnade.federation import Task
 
 # One-hot columns beyond this are almost always an identifier or free text, and fill the memory.

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from colonnade.data.extras import need
 from colonnade.data.preprocess import encode, encode_labels, listed
 from colonnade.errors import DataError, MissingData, RowsDisagree
+from colonnade.extras import need
 from colonnade.federation import Federation, RowSplit, Task
 
 FRAMES = ("__dataframe__", "__arrow_c_stream__")  # what data frames of any library offer

@@ -29,8 +29,9 @@ from colonnade.identity.credentials import Credentials
 from colonnade.identity.envelope import KeyPair
 from colonnade.models.schema import Schema
 from colonnade.models.stack import portable_key
-from colonnade.privacy.gate import Gate, Mechanism, Unchanged
+from colonnade.privacy.gate import Gate
 from colonnade.privacy.ledger import Ledger
+from colonnade.privacy.mechanism import Mechanism, Protection, Unchanged
 from colonnade.run import DTYPES
 from colonnade.schedule import Schedule
 from colonnade.wire.messages import Order, Purpose
@@ -180,7 +181,7 @@ class Membership:
         training, model, method = proposal.training(), proposal.model(), proposal.method()
         schema = self.agreement.schema(torch.device(self.duty.device))
         group = schema.groups[schema.position(self.me)[0]]
-        gate = Gate(self.run, ledger, method.says(schema, group), self.duty.mechanism)
+        gate = Gate(self.run, ledger, method.says(schema, group), Protection.everywhere(self.duty.mechanism))
         scale = not columns.scaled if model.scale_columns == "auto" else model.scale_columns == "always"
         workshop = Workshop(self._federation(schema), schema, {self.me: self._module(proposal)}, scale)
         speaks = method.hears != "nothing"

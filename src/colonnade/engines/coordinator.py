@@ -20,7 +20,7 @@ from colonnade.admm.stopping import Stopping, Watch
 from colonnade.board import Board
 from colonnade.engines.base import Answers, Said
 from colonnade.errors import Diverged
-from colonnade.evaluate.metrics import score
+from colonnade.evaluate.metrics import believed_score, score
 from colonnade.methods.base import Heard, Method, Reply, State, outputs
 from colonnade.models.schema import Schema
 from colonnade.privacy.gate import CoordinatorGate, Down
@@ -41,6 +41,7 @@ class Plan:
     evaluate_every: int  # 0: never
     stopping: Stopping
     goes_on: bool = False  # with remembered uploads, when a party stays away
+    end: str = "all rounds done"  # the reason to stop after the last round
 
 
 @dataclass
@@ -81,7 +82,7 @@ class CoordinatorSide:
     def order(self) -> tuple[Order, Down]:
         """The next order, and its sealed messages (which carry the reply to the exchange before)."""
         number = self.number + 1
-        stop = self.stop or ("all rounds done" if number > self.plan.rounds + 1 else None)
+        stop = self.stop or (self.plan.end if number > self.plan.rounds + 1 else None)
         asks = () if stop else self._asks(number)
         order = Order(number, asks, () if stop else self.learners, self.steps, self.keep, stop)
         reply = Reply() if stop else self.reply
@@ -187,12 +188,18 @@ class CoordinatorSide:
 
     def _evaluate(self, order: Order, heard: list[Heard]) -> dict[str, Any]:
         logits = torch.cat([outputs(self.method, self.state, h) for h in heard])
-        value = score(self.schema.task, logits, self.truth[self.validation.to(self.truth.device)])
+        value = self._judged(logits)
         better, self.stop = self.watch.see(value, order.number - 1)
         if better:
             self.keep = True
             self.best_state = {k: v.clone() for k, v in self.state.items() if k != "dual"}
         return {"score": value}
+
+    def _judged(self, logits: Tensor) -> float:
+        """The validation score: keep and stop go down to the parties, so protected labels judge by the noisy ones."""
+        if self.labels.epsilon is None:
+            return score(self.schema.task, logits, self.truth[self.validation.to(self.truth.device)])
+        return believed_score(self.schema.task, logits, self.labels.held_out(self.validation))
 
     def _coordinate(self, number: int, heard: Heard) -> None:
         turn = self.schedule.turn(number)

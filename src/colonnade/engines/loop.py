@@ -18,8 +18,9 @@ from colonnade.errors import ColonnadeError, WireError
 from colonnade.methods.base import Method, Received
 from colonnade.models.schema import Schema
 from colonnade.models.stack import Way
-from colonnade.privacy.gate import Down, Gate, Mechanism, Spoken, Unchanged
+from colonnade.privacy.gate import Down, Gate, Spoken
 from colonnade.privacy.ledger import Ledger
+from colonnade.privacy.mechanism import Protection
 from colonnade.privacy.sealed import Released
 from colonnade.wire.codec import decode
 from colonnade.wire.messages import Order, read_order, unprefixed
@@ -36,13 +37,13 @@ class Loop:
 
     @classmethod
     def open(
-        cls, workshop: Workshop, method: Method, ledger: Ledger, run: str, remembers: bool, mechanism: Mechanism | None
+        cls, workshop: Workshop, method: Method, ledger: Ledger, run: str, remembers: bool, protection: Protection
     ) -> Loop:
         """One party side per party."""
         schema, sides = workshop.schema, {}
         for group in schema.groups:
             for party in group.parties:
-                gate = Gate(run, ledger, method.says(schema, group), mechanism or Unchanged())
+                gate = Gate(run, ledger, method.says(schema, group), protection)
                 sides[party] = PartySide(method, workshop.cohort((party,)), gate, remembers)
         return cls(schema, sides, ledger)
 

@@ -18,8 +18,9 @@ from colonnade.models.allocator import keep_large_blocks
 from colonnade.models.choose import choose_way
 from colonnade.models.schema import Schema
 from colonnade.models.stack import Way
-from colonnade.privacy.gate import Down, Gate, Mechanism, Unchanged
+from colonnade.privacy.gate import Down, Gate
 from colonnade.privacy.ledger import Ledger
+from colonnade.privacy.mechanism import Protection
 from colonnade.privacy.sealed import Released
 from colonnade.wire.messages import Order
 
@@ -43,7 +44,7 @@ class Stacked:
         ledger: Ledger,
         run: str,
         remembers: bool,
-        mechanism: Mechanism | None,
+        protection: Protection,
         ways: Sequence[Way | None] = (),
     ) -> Stacked:
         """One party side per group; `ways` repeats the choices of a run that is being resumed."""
@@ -51,7 +52,7 @@ class Stacked:
         if schema.device.type == "cpu":
             keep_large_blocks()
         for number, group in enumerate(schema.groups):
-            gate = Gate(run, ledger, method.says(schema, group), mechanism or Unchanged())
+            gate = Gate(run, ledger, method.says(schema, group), protection)
             cohort = workshop.cohort(group.parties, ways[number] if ways else None)
             if not ways:
                 cohort.encoder.way = choose_way(cohort.encoder, cohort.columns[:, :TIMED_ROWS])

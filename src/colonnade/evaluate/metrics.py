@@ -29,6 +29,17 @@ def score(task: Task, logits: Tensor, truth: Tensor) -> float:
     return ((logits > 0) == (truth > 0.5)).double().mean().item()
 
 
+def believed_score(task: Task, logits: Tensor, beliefs: Tensor) -> float:
+    """The score by noisy labels: what is believed (B, K) of the predictions, on average.
+
+    Linear in the true accuracy, with a smaller slope: the best round by one is the best by the other.
+    """
+    if task is Task.MULTICLASS:
+        return beliefs.gather(1, logits.argmax(dim=1, keepdim=True).to(beliefs.device)).double().mean().item()
+    yes = (logits > 0).to(beliefs.device).view_as(beliefs)
+    return torch.where(yes, beliefs, 1 - beliefs).double().mean().item()
+
+
 def decide(task: Task, logits: Tensor) -> Tensor:
     """Predictions from logits: class numbers, zeros and ones, or the numbers themselves."""
     if task is Task.MULTICLASS:

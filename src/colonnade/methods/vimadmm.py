@@ -127,7 +127,7 @@ class VIMADMM(Settings):
         h = [group["h"] for group in heard.groups]  # (P, B, d_f) per group
         old = get_heads(state)
         total = sum_logits([apply_heads(w, e) for w, e in zip(old, h, strict=True)])  # yhat (B, K)
-        y = smoothed(labels.targets(turn.rows, total), self.smoothing, labels.task)
+        y = smoothed(labels.targets(turn, total), self.smoothing, labels.task)
         last = state["dual"][turn.rows]
         z = update_z(total, last, y, self.rho, labels.task)  # (update_z)
         dual = update_dual(last, total, z, self.rho)  # (update_lambda)

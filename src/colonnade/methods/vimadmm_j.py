@@ -93,7 +93,7 @@ class VIMADMMJ(Settings):
     def coordinate(self, state: State, turn: Turn, heard: Heard, labels: Labels) -> Reply:
         """Steps (2) to (4)."""
         total, last = heard.total("o"), state["dual"][turn.rows]  # yhat (B, K)
-        y = smoothed(labels.targets(turn.rows, total), self.smoothing, labels.task)
+        y = smoothed(labels.targets(turn, total), self.smoothing, labels.task)
         z = update_z(total, last, y, self.rho, labels.task)  # (update_z_wosplit)
         dual = update_dual(last, total, z, self.rho)  # (update_lambda_wosplit)
         state["dual"][turn.rows] = dual

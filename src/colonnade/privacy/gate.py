@@ -1,8 +1,9 @@
 """The gate: the only way from `speak` to the wire, and from `coordinate` to the wire.
 
-One call releases, writes the ledger event and seals. A mechanism stands between the
-upload and its release; `Unchanged` is the plain one, which lets everything pass and says
-so in the ledger. Noise and clipping are further mechanisms, not another path.
+One call checks the budget, releases, writes the ledger event and seals. A mechanism stands
+between the upload and its release, chosen by purpose; `Unchanged` is the plain one, which lets
+everything pass and says so in the ledger. Noise and clipping are further mechanisms, not
+another path.
 """
 
 from __future__ import annotations
@@ -12,55 +13,21 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from colonnade.errors import Diverged, GateError
 from colonnade.privacy.events import Release, Unit
+from colonnade.privacy.labels import Labels
 from colonnade.privacy.ledger import Ledger
+from colonnade.privacy.mechanism import Mechanism, Protection
 from colonnade.privacy.sealed import Released, Upload, seal, unwrap
 from colonnade.wire.codec import all_finite, encode
 from colonnade.wire.messages import COORDINATOR, Order, Purpose, order_arrays, order_header, prefixed
 
 WORTH_A_THREAD = 2**16  # bytes of one message from which hashing it in a thread pays
-
-
-class Mechanism(Protocol):
-    """What happens to an upload before it is released."""
-
-    @property
-    def name(self) -> str:
-        """What the ledger calls it."""
-        ...
-
-    @property
-    def unit(self) -> Unit:
-        """The thing whose presence it hides."""
-        ...
-
-    @property
-    def parameters(self) -> tuple[tuple[str, float], ...]:
-        """What an accountant needs to know."""
-        ...
-
-    def __call__(self, values: Tensor, parties: Sequence[str], number: int, what: str) -> Tensor:
-        """The (P, B, ...) values as they may leave, one independent draw per party."""
-        ...
-
-
-@dataclass(frozen=True)
-class Unchanged:
-    """No protection: the values leave as they are, and the ledger says so."""
-
-    name: str = "none"
-    unit: Unit = Unit.PARTY
-    parameters: tuple[tuple[str, float], ...] = ()
-
-    def __call__(self, values: Tensor, parties: Sequence[str], number: int, what: str) -> Tensor:
-        """The values themselves."""
-        return values
 
 
 @dataclass(frozen=True)
@@ -89,7 +56,7 @@ class Gate:
     run: str
     ledger: Ledger
     agreed: Mapping[str, int]
-    mechanism: Mechanism = field(default_factory=Unchanged)
+    protection: Protection = field(default_factory=Protection)
 
     def release(
         self, upload: Upload, parties: Sequence[str], number: int, purpose: Purpose, rows: int, part: int = 0
@@ -99,9 +66,10 @@ class Gate:
         Whatever may be refused is refused before the first event is written. `part` tells apart the pieces of one
         exchange, so that a mechanism never draws the same noise for two of them.
         """
-        clean = unwrap(upload)
+        clean, mechanism = unwrap(upload), self.protection.before(purpose)
         self._check(clean, parties, rows)
-        values = {n: self.mechanism(v, parties, number, f"{purpose.value}.{part}.{n}") for n, v in clean.items()}
+        self.protection.check(self.ledger, parties, purpose)
+        values = mechanism(clean, parties, number, f"{purpose.value}.{part}")
         for name, value in values.items():
             if value is not clean[name]:  # rounding may overflow
                 _check_finite(value, parties)
@@ -114,14 +82,8 @@ class Gate:
             payloads.append(encode(header, mine, known_finite=True))
         sealed = _seal_all(parties, purpose.value, number, payloads)
         for released in sealed:
-            self.ledger.record(self._event(released, purpose, rows))
+            self.ledger.record(_event(released, mechanism, purpose, rows))
         return Spoken(tuple(parties), tuple(sealed), values)
-
-    def _event(self, released: Released, purpose: Purpose, rows: int) -> Release:
-        m = self.mechanism
-        return Release(
-            released.sender, COORDINATOR, m.unit, m.name, purpose, released.number, rows, released.digest, m.parameters
-        )
 
     def _check(self, clean: Mapping[str, Tensor], parties: Sequence[str], rows: int) -> None:
         if clean.keys() != self.agreed.keys():
@@ -145,6 +107,7 @@ class CoordinatorGate:
     ledger: Ledger
     everyone: tuple[str, ...]
     groups: tuple[tuple[str, ...], ...]
+    labels: Labels | None = None  # what the replies are made from; None: plain ones
 
     def release(self, order: Order, common: Mapping[str, Tensor], own: tuple[Mapping[str, Tensor], ...]) -> Down:
         """Seal the common message and one message for each party that has a part of its own."""
@@ -170,12 +133,18 @@ class CoordinatorGate:
         released = seal(COORDINATOR, kind, number, encode(head, arrays, known_finite=True))
         rows = max((len(a) for n, a in arrays.items() if n.startswith("common.") and a.dim() > 0), default=0)
         # "empty": row numbers and instructions only, nothing computed from a label.
-        mechanism = "none" if labels else "empty"
+        name, parameters = ("none", ()) if self.labels is None else (self.labels.mechanism, self.labels.parameters)
+        mechanism, known = (name, parameters) if labels else ("empty", ())
         if not self.ledger.holds(released.digest):  # after a restart the same order is sealed again: one release
-            self.ledger.record(
-                Release(COORDINATOR, to, Unit.LABEL, mechanism, Purpose.TRAIN, number, rows, released.digest)
-            )
+            event = Release(COORDINATOR, to, Unit.LABEL, mechanism, Purpose.TRAIN, number, rows, released.digest, known)
+            self.ledger.record(event)
         return released
+
+
+def _event(released: Released, m: Mechanism, purpose: Purpose, rows: int) -> Release:
+    return Release(
+        released.sender, COORDINATOR, m.unit, m.name, purpose, released.number, rows, released.digest, m.parameters
+    )
 
 
 def repeat(ledger: Ledger, sender: str, kind: str, number: int, payload: bytes) -> Released:

@@ -13,13 +13,19 @@ class Ledger:
     """An append-only list of releases; there is no way to take one back."""
 
     def __init__(self, releases: Iterable[Release] = ()) -> None:
-        self._releases: list[Release] = list(releases)
-        self._digests = {release.digest for release in self._releases}
+        self._releases: list[Release] = []
+        self._digests: set[str] = set()
+        self._precision: dict[str, float] = {}
+        for release in releases:
+            self.record(release)
 
     def record(self, release: Release) -> None:
         """Add one release. Called by the gate, before anything can travel."""
         self._releases.append(release)
         self._digests.add(release.digest)
+        if release.mechanism == "gaussian":
+            cost = dict(release.parameters)["sigma"] ** -2
+            self._precision[release.owner] = self._precision.get(release.owner, 0.0) + cost
 
     def __iter__(self) -> Iterator[Release]:
         return iter(self._releases)
@@ -34,6 +40,10 @@ class Ledger:
     def holds(self, digest: str) -> bool:
         """Whether a payload with this digest was released."""
         return digest in self._digests
+
+    def precision(self, owner: str) -> float:
+        """The sum of 1/sigma^2 over an owner's Gaussian releases: what a budget is compared with."""
+        return self._precision.get(owner, 0.0)
 
     def counts(self) -> dict[tuple[str, Purpose], int]:
         """How often each owner released something, by purpose."""

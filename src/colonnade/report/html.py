@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from colonnade.data.extras import need
 from colonnade.errors import RunError
+from colonnade.extras import need
 from colonnade.report import repeat, tables, words
 from colonnade.report.record import Group, Record, check_record, grouped
 

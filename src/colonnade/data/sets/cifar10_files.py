@@ -23,9 +23,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from colonnade.data.extras import need
 from colonnade.data.fetch import DataFile, fetch, find, verify
 from colonnade.errors import DataError
+from colonnade.extras import need
 
 Bytes = NDArray[np.uint8]
 Batch = tuple[Bytes, Bytes]  # images (n, 32, 32, 3), labels (n,)

@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from colonnade.data.extras import need
 from colonnade.data.fetch import missing, places
 from colonnade.data.split import party_names
 from colonnade.errors import ConfigError, DataError
+from colonnade.extras import need
 from colonnade.federation import Federation, RowSplit, Task
 from colonnade.randomness import permutation
 

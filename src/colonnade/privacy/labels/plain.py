@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from colonnade.federation import Task
+from colonnade.privacy.labels import Parameters, Visit
 
 
 @dataclass(frozen=True)
@@ -30,9 +31,28 @@ class PlainLabels:
         spread = rows.std(dim=0, unbiased=False)
         return cls(values, task, outputs, rows.mean(dim=0), torch.where(spread > 0, spread, 1.0))
 
-    def targets(self, rows: Tensor, logits: Tensor) -> Tensor:
+    @property
+    def mechanism(self) -> str:
+        """No protection, and the ledger says so."""
+        return "none"
+
+    @property
+    def parameters(self) -> Parameters:
+        """Nothing to say of it."""
+        return ()
+
+    @property
+    def epsilon(self) -> float | None:
+        """None: there is no bound on what the labels' users learn."""
+        return None
+
+    def targets(self, turn: Visit, logits: Tensor) -> Tensor:
         """One-hot rows for classes, the (scaled) numbers otherwise; in the dtype of the logits."""
-        return expand(self._chosen(rows), self.task, self.outputs, logits.dtype)
+        return expand(self._chosen(turn.rows), self.task, self.outputs, logits.dtype)
+
+    def held_out(self, rows: Tensor) -> Tensor:
+        """The same for rows to validate on."""
+        return expand(self._chosen(rows), self.task, self.outputs, torch.float64)
 
     def compact(self, rows: Tensor) -> Tensor:
         """One byte per class label where it fits."""
@@ -55,7 +75,10 @@ class PlainLabels:
 
 
 def expand(compact: Tensor, task: Task, outputs: int, dtype: torch.dtype) -> Tensor:
-    """Targets (B, K) from compact labels."""
-    if task is Task.MULTICLASS:
+    """Targets (B, K) from compact labels: classes (B,), weights of the classes (B, K), or the targets themselves."""
+    if task is not Task.MULTICLASS:
+        return compact.to(dtype)
+    if compact.dim() == 1:
         return F.one_hot(compact.to(torch.int64), outputs).to(dtype)
-    return compact.to(dtype)
+    weights = compact.to(dtype)
+    return weights / weights.sum(dim=1, keepdim=True).clamp(min=1)  # a row that was never filled stays zero

@@ -1,0 +1,100 @@
+"""Accuracy under a guarantee: several cases of one job, each with its own method and promise, several seeds each.
+
+    [data] [model] [training]     what all cases share
+    [[cases]]
+    method = { name = "vimadmm", ... }
+    budgets = ["eps8"]            the names under which it is reported; a case without uplink stands under all
+    privacy = { ... }             as in any configuration file
+    training = { rounds = 106 }   what differs
+
+Results: `accuracy_BUDGET.METHOD` and its `_std` (test rows, in per cent), `epsilon_spent_BUDGET.METHOD` (training,
+unit PARTY, exact accountant, the largest of all parties and seeds) and the largest of those, `epsilon_spent.METHOD`.
+Looks at validation and test rows are simulated: they are not covered by epsilon, and the ledger says so.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import Field
+
+from colonnade.bench.accuracy import watcher
+from colonnade.bench.catalogue import Bench
+from colonnade.bench.settings import Options, Say
+from colonnade.config import Settings, build
+from colonnade.errors import ConfigError
+from colonnade.job import Job, read_job
+from colonnade.privacy.accounting import exact_epsilon, mean_shift
+from colonnade.run import Run
+from colonnade.wire.messages import Purpose
+
+
+class Case(Settings):
+    """One method under one promise."""
+
+    method: dict[str, Any] = Field(description="as [method] has it")
+    budgets: tuple[str, ...] = Field(min_length=1, description="names of the promises it is reported under")
+    privacy: dict[str, Any] = Field(default_factory=dict, description="as [privacy] has it")
+    training: dict[str, Any] = Field(default_factory=dict, description="what differs from [training]")
+
+
+def run_private(bench: Bench, options: Options, say: Say) -> dict[str, float | None]:
+    """Train every case with seeds 0 to n - 1 on the same rows."""
+    cases = [build(Case, case, f"benchmark {bench.name}: cases") for case in bench.tables.get("cases", ())]
+    if not cases:
+        raise ConfigError(f"benchmark {bench.name} has no [[cases]]")
+    jobs = [[_job(bench, case, options, seed) for seed in range(options.seeds)] for case in cases]
+    federation = jobs[0][0].federation()
+    results: dict[str, float | None] = {}
+    for case, seeds in zip(cases, jobs, strict=True):
+        name = f"{' and '.join(case.budgets)}, {case.method['name']}"
+        runs = [job.fit(federation, watch=watcher(f"{name}, seed {seed}", say)) for seed, job in enumerate(seeds)]
+        results |= summarise(case, runs)
+    return results | _largest(results)
+
+
+def _job(bench: Bench, case: Case, options: Options, seed: int) -> Job:
+    tables = {key: dict(value) for key, value in bench.tables.items() if key != "cases"}
+    tables["training"] = {**tables.get("training", {}), **case.training}
+    tables |= {"method": case.method, "privacy": case.privacy}
+    if options.data_dir is not None:
+        tables.setdefault("data", {})["data_dir"] = str(options.data_dir)
+    if options.device is not None:
+        tables["training"]["device"] = options.device
+    return read_job(tables, seed=seed)
+
+
+def summarise(case: Case, runs: Sequence[Run]) -> dict[str, float | None]:
+    """The results of one case, under each of its names."""
+    tests = [100 * run.result["test_score"] for run in runs if run.result["test_score"] is not None]
+    whole = len(tests) == len(runs)  # a run that has no score is not left out: there is no mean then
+    values: dict[str, float | None] = {
+        "accuracy": statistics.fmean(tests) if whole else None,
+        "accuracy_std": statistics.stdev(tests) if whole and len(tests) > 1 else None,
+        "epsilon_spent": max(spent(run) for run in runs) if runs[0].privacy.protects else 0.0,
+    }
+    if any(r.purpose is Purpose.TRAIN and r.mechanism == "none" and r.owner in runs[0].models for r in runs[0].ledger):
+        del values["epsilon_spent"]  # uploads without noise: there is no such figure
+    return {f"{key}_{budget}.{case.method['name']}": v for budget in case.budgets for key, v in values.items()}
+
+
+def spent(run: Run) -> float:
+    """What training cost the party that it cost most."""
+    settings = run.privacy
+    by_party: dict[str, list[Any]] = {party: [] for party in run.models}
+    for release in run.ledger:
+        if release.owner in by_party and release.purpose is Purpose.TRAIN:
+            by_party[release.owner].append(release)
+    shift = max(mean_shift(releases, settings.neighbours) for releases in by_party.values())
+    return exact_epsilon(shift, settings.delta)
+
+
+def _largest(results: Mapping[str, float | None]) -> dict[str, float | None]:
+    found: dict[str, float | None] = {}
+    for key, value in results.items():
+        if key.startswith("epsilon_spent_") and value is not None:
+            name = f"epsilon_spent.{key.rpartition('.')[2]}"
+            found[name] = max(value, found.get(name) or 0.0)
+    return found

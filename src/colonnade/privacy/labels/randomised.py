@@ -1,0 +1,91 @@
+"""Randomised response: each label is kept with a known probability, else replaced, once before training.
+
+    classes     keep with probability p = e^epsilon/(e^epsilon + K - 1), else one of the K - 1 others, all alike
+                log p(r | class c) = epsilon [r = c] + const
+                target = softmax(epsilon onehot(r) + log softmax(a))          a: the summed logits, or 0
+    yes/no      each of K labels is kept with p = e^(epsilon/K)/(e^(epsilon/K) + 1), else turned round
+                target = sigmoid(epsilon/K (2 r - 1) + a)
+
+Two labels of a row give any answer with probabilities that differ by a factor of e^epsilon at most: p against
+(1 - p)/(K - 1) for classes; for K yes/no labels K factors of e^(epsilon/K), since all of them may change.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from colonnade.federation import Task
+from colonnade.privacy.labels import NoisyLabels, Parameters, check, noise_stream, places
+
+NAME = "randomised response"
+
+
+@final
+@dataclass(frozen=True)
+class RandomisedResponse(NoisyLabels):
+    """Labels of which some were replaced, once."""
+
+    @classmethod
+    def of(
+        cls, values: Tensor, task: Task, outputs: int, rows: Tensor, epsilon: float, uniform_rounds: int, key: int
+    ) -> RandomisedResponse:
+        """Draw the answers for `rows`, each once; of `values` nothing else is read. Arguments as for `Alibi.of`."""
+        check(NAME, task, outputs, epsilon)
+        chosen, place = places(len(values), rows)
+        clean = values[chosen.to(values.device)].cpu().to(torch.int64).numpy()
+        answered = torch.from_numpy(_answers(clean, chosen.numpy(), len(values), (task, outputs, epsilon), key))
+        weight = epsilon if task is Task.MULTICLASS else epsilon / outputs
+        one = F.one_hot(answered, outputs) if task is Task.MULTICLASS else 2 * answered.reshape(-1, outputs) - 1
+        evidence = weight * one.to(torch.float64)  # (R, K)
+        return cls(task, outputs, epsilon, uniform_rounds, evidence.to(values.device), place.to(values.device))
+
+    @property
+    def mechanism(self) -> str:
+        """What the ledger calls it."""
+        return NAME
+
+    @property
+    def parameters(self) -> Parameters:
+        """What the ledger says of it."""
+        return (
+            ("epsilon", self.epsilon),
+            ("keep", keep_probability(self.task, self.outputs, self.epsilon)),
+            ("outputs", float(self.outputs)),
+            ("uniform_rounds", float(self.uniform_rounds)),
+        )
+
+    def compact(self, rows: Tensor) -> Tensor:
+        """The answers themselves, a byte each where it fits: the form of plain labels."""
+        evidence = self.about(rows)
+        if self.task is Task.MULTICLASS:
+            return evidence.argmax(dim=1).to(torch.uint8 if self.outputs <= 256 else torch.int32)
+        return (evidence > 0).to(torch.uint8)
+
+
+def keep_probability(task: Task, outputs: int, epsilon: float) -> float:
+    """How likely one label is kept: of K classes, or each of K yes/no labels."""
+    if task is Task.MULTICLASS:
+        return 1 / (1 + (outputs - 1) * math.exp(-epsilon))
+    return 1 / (1 + math.exp(-epsilon / outputs))
+
+
+def _answers(
+    clean: np.ndarray, rows: np.ndarray, count: int, what: tuple[Task, int, float], key: int
+) -> np.ndarray:  # (R,) or (R, K)
+    """Keep or replace; drawn by row number, so that a row's answer does not depend on which others train."""
+    task, outputs, epsilon = what
+    keep = keep_probability(task, outputs, epsilon)
+    generator = noise_stream(key, NAME, epsilon, (count, outputs))
+    if task is not Task.MULTICLASS:
+        kept = generator.random((count, outputs))[rows] < keep
+        return np.where(kept, clean.reshape(-1, outputs), 1 - clean.reshape(-1, outputs))
+    kept = generator.random(count)[rows] < keep
+    other = (clean + generator.integers(1, outputs, count)[rows]) % outputs
+    return np.where(kept, clean, other)

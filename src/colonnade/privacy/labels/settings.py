@@ -1,0 +1,77 @@
+"""[labels]: how the label holder's labels are protected, and the mechanism those settings ask for."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from colonnade.config import Settings
+from colonnade.errors import ConfigError
+from colonnade.federation import Task
+from colonnade.privacy.labels import Labels
+from colonnade.privacy.labels.alibi import Alibi
+from colonnade.privacy.labels.plain import PlainLabels
+from colonnade.privacy.labels.randomised import RandomisedResponse
+
+
+class LabelSettings(Settings):
+    """What stands between the plain labels and training."""
+
+    mechanism: Literal["none", "alibi", "randomised_response"] = Field(
+        "none", description="noise drawn once before training: Laplace (alibi), or some labels replaced"
+    )
+    epsilon: float | None = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="label privacy of one row's whole label, delta = 0; smaller hides more",
+    )
+    uniform_rounds: int = Field(
+        5, ge=0, description="first rounds that do not listen to the model, which else would teach itself"
+    )
+
+    @model_validator(mode="after")
+    def _epsilon_with_a_mechanism(self) -> LabelSettings:
+        if self.mechanism != "none" and self.epsilon is None:
+            raise ValueError(f"mechanism = {self.mechanism!r} needs an epsilon, for instance epsilon = 2.83")
+        if self.mechanism == "none" and self.epsilon is not None:
+            raise ValueError(
+                f"epsilon = {self.epsilon} promises a protection that mechanism = 'none' does not give; "
+                "choose 'alibi' or 'randomised_response', or leave epsilon out"
+            )
+        return self
+
+
+def open_labels(  # one argument per fact
+    values: Tensor,
+    task: Task,
+    outputs: int,
+    train: Tensor,
+    settings: LabelSettings,
+    key: int,
+    held_out: Tensor | None = None,
+) -> Labels:
+    """The labels as training may see them.
+
+    The same key and settings give the same noise, so that a coordinator that starts again draws nothing new.
+
+    Args:
+        values: all labels by row number, on the run's device.
+        task: what kind of labels.
+        outputs: width of a target row.
+        train: row numbers that train.
+        settings: which mechanism.
+        key: of the noise, up to 128 bits, for these labels only; plain labels ignore it. Secret: with it the noise
+            can be taken away again.
+        held_out: rows to validate on, which a mechanism then noises too, each once.
+    """
+    if settings.mechanism == "none":
+        return PlainLabels.of(values, task, outputs, train)
+    if settings.epsilon is None:  # only `model_construct` and `model_copy` come here
+        raise ConfigError(f"label mechanism {settings.mechanism!r} needs an epsilon")
+    rows = train.cpu() if held_out is None else torch.cat([train.cpu(), held_out.cpu()])
+    kind = Alibi if settings.mechanism == "alibi" else RandomisedResponse
+    return kind.of(values, task, outputs, rows, settings.epsilon, settings.uniform_rounds, key)

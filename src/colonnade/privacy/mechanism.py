@@ -1,0 +1,117 @@
+"""What may stand between an upload and the wire, and which of it stands before which purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Protocol
+
+from torch import Tensor
+
+from colonnade.errors import BudgetSpent, GateError
+from colonnade.privacy.accounting import SENSITIVITY, Neighbours, affordable, largest_shift
+from colonnade.privacy.events import Unit
+from colonnade.privacy.ledger import Ledger
+from colonnade.wire.messages import Purpose
+
+
+class Mechanism(Protocol):
+    """What happens to an upload before it is released."""
+
+    @property
+    def name(self) -> str:
+        """What the ledger calls it."""
+        ...
+
+    @property
+    def unit(self) -> Unit:
+        """The thing whose presence it hides."""
+        ...
+
+    @property
+    def parameters(self) -> tuple[tuple[str, float], ...]:
+        """What an accountant needs to know."""
+        ...
+
+    def __call__(
+        self, upload: Mapping[str, Tensor], parties: Sequence[str], number: int, what: str
+    ) -> Mapping[str, Tensor]:
+        """The (P, B, ...) arrays as they may leave, one independent draw per party."""
+        ...
+
+
+@dataclass(frozen=True)
+class Unchanged:
+    """No protection: the values leave as they are, and the ledger says so."""
+
+    name: str = "none"
+    unit: Unit = Unit.PARTY
+    parameters: tuple[tuple[str, float], ...] = ()
+
+    def __call__(
+        self, upload: Mapping[str, Tensor], parties: Sequence[str], number: int, what: str
+    ) -> Mapping[str, Tensor]:
+        """The values themselves."""
+        return upload
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What the Gaussian releases of one party may cost in all."""
+
+    epsilon: float
+    delta: float
+    neighbours: Neighbours = "absent"
+
+    @cached_property
+    def precision(self) -> float:
+        """The sum of 1/sigma^2 over releases that it buys."""
+        return (largest_shift(self.epsilon, self.delta) / SENSITIVITY[self.neighbours]) ** 2
+
+    def would_exceed(self, ledger: Ledger, party: str, mechanism: Mechanism) -> bool:
+        """Whether one more release of a party through a mechanism costs more than there is left."""
+        if mechanism.name != "gaussian":
+            return mechanism.name != "empty"  # whatever is not noised has no bound at all
+        cost = dict(mechanism.parameters)["sigma"] ** -2
+        return ledger.precision(party) + cost > self.precision * (1 + 1e-8)
+
+    def releases(self, sigma: float) -> int:
+        """How many releases with this noise it buys."""
+        return affordable(sigma, self.epsilon, self.delta, self.neighbours)
+
+    def __str__(self) -> str:
+        facts = f"delta {self.delta:g}, unit PARTY, neighbours: {self.neighbours}, exact accountant"
+        return f"epsilon {self.epsilon:g} ({facts})"
+
+
+@dataclass(frozen=True)
+class Protection:
+    """Which mechanism stands before which purpose; None: nothing leaves for that purpose."""
+
+    training: Mechanism = field(default_factory=Unchanged)
+    evaluation: Mechanism | None = field(default_factory=Unchanged)
+    prediction: Mechanism | None = field(default_factory=Unchanged)
+    budget: Budget | None = None  # of training, per party
+
+    @classmethod
+    def everywhere(cls, mechanism: Mechanism | None) -> Protection:
+        """The same mechanism for every purpose."""
+        return cls() if mechanism is None else cls(mechanism, mechanism, mechanism)
+
+    def before(self, purpose: Purpose) -> Mechanism:
+        """The mechanism of a purpose; `GateError` if nothing may leave for it."""
+        found = {Purpose.TRAIN: self.training, Purpose.EVALUATE: self.evaluation}.get(purpose, self.prediction)
+        if found is None:
+            raise GateError(f"nothing may leave for {purpose.value} in this run; nothing was released")
+        return found
+
+    def check(self, ledger: Ledger, parties: Sequence[str], purpose: Purpose) -> None:
+        """Refuse a training release that would cost more than there is left."""
+        if self.budget is None or purpose is not Purpose.TRAIN:
+            return
+        for party in parties:
+            if self.budget.would_exceed(ledger, party, self.training):
+                raise BudgetSpent(
+                    f"one more release of {party!r} would pass its budget of {self.budget}; none was made"
+                )
