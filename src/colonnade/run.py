@@ -233,6 +233,7 @@ class Run:
             encoders=encoders,
             config=record["config"],
             path=folder,
+            privacy=build(PrivacySettings, record.get("privacy", {}), "privacy"),
         )
         if run.fingerprint() != record["fingerprint"]:
             raise RunError(f"{folder / MODEL} does not belong to its {RECORD}; restore both from one copy")

@@ -23,6 +23,7 @@ from colonnade.identity.credentials import Connection
 from colonnade.methods import METHODS
 from colonnade.models.encoders import ModelSettings
 from colonnade.models.optimise import SGD, AdamW
+from colonnade.privacy.settings import PrivacySettings
 from colonnade.report.repeat import toml_value
 from colonnade.run import Training
 from tests.architecture.source import ROOT
@@ -85,6 +86,7 @@ def generated() -> str:
         "### Data sets for `[data] set`\n\n| name | what | options |\n| --- | --- | --- |\n" + "\n".join(_set_rows()),
         _table("`[training]`", Training),
         _table("`[model]`", ModelSettings),
+        _table("`[privacy]`", PrivacySettings),
         *(_table(f'`[method]` with `name = "{name}"`', kind) for name, kind in METHODS.items()),
         *(_table(f'`optimiser` with `kind = "{kind.model_fields["kind"].default}"`', kind) for kind in (AdamW, SGD)),
     ]

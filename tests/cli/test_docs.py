@@ -32,7 +32,8 @@ def test_the_examples_of_the_settings_page_are_valid(text: str) -> None:
 def test_every_command_and_option_is_on_the_page(name: str) -> None:
     found = re.search(rf"^## `colonnade {name}.*?(?=^## |\Z)", CLI, re.DOTALL | re.MULTILINE)
     assert found, f"docs/cli.md has no section for {name}"
-    options = {option for parameter in COMMANDS[name].params for option in parameter.opts if option.startswith("--")}
+    leaves = getattr(COMMANDS[name], "commands", {name: COMMANDS[name]}).values()  # of a group: each of its commands
+    options = {o for leaf in leaves for parameter in leaf.params for o in parameter.opts if o.startswith("--")}
     for option in options - {"--help"}:
         assert option in found[0], f"docs/cli.md does not say {option} of {name}"
 
@@ -41,6 +42,7 @@ def test_every_command_and_option_is_on_the_page(name: str) -> None:
 def test_the_examples_of_the_page_name_real_options(line: str) -> None:
     words = shlex.split(line.partition(" #")[0])[1:]
     command = COMMANDS[words[0]]
+    command = getattr(command, "commands", {}).get(" ".join(words[1:2]), command)
     known = {option for parameter in command.params for option in parameter.opts}
     assert {word for word in words if word.startswith("--")} <= known
 

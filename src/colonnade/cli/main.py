@@ -24,6 +24,7 @@ from colonnade.cli.estimate import estimate
 from colonnade.cli.nats_config import nats_config
 from colonnade.cli.party import party
 from colonnade.cli.predict import predict
+from colonnade.cli.privacy import app as privacy
 from colonnade.cli.report import report
 from colonnade.cli.resume import resume
 from colonnade.cli.train import train
@@ -42,6 +43,7 @@ for command in (demo, train, compare, resume, predict, report, estimate, doctor)
     app.command()(command)
 for deployed in (certificates, nats_config, align, party, coordinator):
     app.command(rich_help_panel="Separate organisations")(deployed)
+app.add_typer(privacy, name="privacy")
 if find_spec("colonnade.cli.bench") is not None:  # a wheel without benchmarks has no such command
     app.command()(import_module("colonnade.cli.bench").bench)
 

@@ -1,0 +1,90 @@
+"""`colonnade privacy`: what noise costs, what a budget buys, and what a run promises."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from colonnade.cli.options import AsJson, RunFolder
+from colonnade.cli.screen import Screen
+from colonnade.errors import ConfigError
+
+if TYPE_CHECKING:
+    from colonnade.privacy import accounting
+
+app = typer.Typer(no_args_is_help=True, help="Epsilons: what noise costs, what a budget buys, what a run promises.")
+
+Rounds = Annotated[int, typer.Option(min=1, help="Releases of one party.", show_default=False)]
+Delta = Annotated[float, typer.Option(help="Delta of the guarantee.")]
+Neighbours = Annotated[str, typer.Option(metavar="absent|replaced", help="The other world: C or 2C.")]
+
+
+@app.command()
+def epsilon(
+    sigma: Annotated[float, typer.Option(help="Noise per cell, in units of the clipping norm.", show_default=False)],
+    rounds: Rounds,
+    delta: Delta = 1e-5,
+    neighbours: Neighbours = "absent",
+    as_json: AsJson = False,
+) -> None:
+    """What so many Gaussian releases of one party cost, by the exact accountant and by the paper's bound.
+
+    Example: colonnade privacy epsilon --sigma 30 --rounds 53
+    """
+    from colonnade.privacy import accounting
+
+    if not sigma > 0:
+        raise ConfigError(f"--sigma {sigma:g}: wanted a noise multiplier above 0")
+    mu = accounting.shift_of(sigma, rounds, _relation(neighbours))
+    exact, rdp = accounting.exact_epsilon(mu, delta), accounting.rdp_epsilon(mu, delta)
+    facts = {"unit": "PARTY", "neighbours": neighbours, "delta": delta, "sigma": sigma, "releases": rounds}
+    screen = Screen(as_json)
+    screen.emit({**facts, "epsilon": exact, "epsilon_rdp": rdp})
+    screen.say(f"epsilon {exact:.3f} (exact), {rdp:.3f} (the paper's RDP bound)")
+    screen.say(f"unit PARTY, neighbours: {neighbours}, delta {delta:g}; labels, evaluation and predictions not covered")
+
+
+@app.command()
+def calibrate(
+    epsilon: Annotated[float, typer.Option(help="The budget.", show_default=False)],
+    rounds: Rounds,
+    delta: Delta = 1e-5,
+    neighbours: Neighbours = "absent",
+    as_json: AsJson = False,
+) -> None:
+    """The smallest noise with which so many releases of one party stay within a budget.
+
+    Example: colonnade privacy calibrate --epsilon 1 --rounds 53
+    """
+    from colonnade.privacy import accounting
+
+    sigma = accounting.calibrate(epsilon, delta, rounds, _relation(neighbours))
+    facts = {"unit": "PARTY", "neighbours": neighbours, "delta": delta, "releases": rounds, "epsilon": epsilon}
+    screen = Screen(as_json)
+    screen.emit({**facts, "accountant": "exact", "sigma": sigma})
+    screen.say(f"sigma {sigma:.4f}, in units of the clipping norm")
+    screen.say(f"for epsilon {epsilon:g} (exact accountant), delta {delta:g}, unit PARTY, neighbours: {neighbours}")
+
+
+@app.command()
+def explain(run: RunFolder, as_json: AsJson = False) -> None:
+    """Whose privacy a run promises, against whom, by how much, and what is not covered.
+
+    Example: colonnade privacy explain runs/20261115-120000-vimadmm
+    """
+    from colonnade.privacy.statement import Statement
+    from colonnade.run import Run
+
+    found = Run.load(run)
+    statement = Statement.of(found.ledger, found.privacy, found.label_exposure)
+    screen = Screen(as_json)
+    screen.emit(statement.to_json())
+    for line in statement.lines():
+        screen.say(line)
+
+
+def _relation(neighbours: str) -> accounting.Neighbours:
+    if neighbours not in ("absent", "replaced"):
+        raise ConfigError(f"--neighbours {neighbours!r}: wanted absent or replaced")
+    return cast("accounting.Neighbours", neighbours)

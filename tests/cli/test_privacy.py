@@ -1,0 +1,77 @@
+"""`colonnade privacy`: numbers with everything that belongs to them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from colonnade import fit
+from colonnade.cli.main import main
+from colonnade.privacy.accounting import exact_epsilon, rdp_epsilon, shift_of
+from tests.contracts.registry import make
+from tests.federations import small
+
+DP = {"mechanism": "gaussian", "clip": 1.0, "sigma": 5.0}
+
+
+def told(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    with pytest.raises(SystemExit) as end:
+        main(["privacy", *words])
+    out = capsys.readouterr()
+    assert end.value.code in (0, None), out.err
+    return out.out
+
+
+def test_epsilon_names_unit_relation_delta_and_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    text = told(capsys, "epsilon", "--sigma", "30", "--rounds", "53")
+    assert "epsilon 0.897 (exact), 0.980 (the paper's RDP bound)" in text
+    assert "unit PARTY, neighbours: absent, delta 1e-05; labels, evaluation and predictions not covered" in text
+    replaced = json.loads(
+        told(capsys, "epsilon", "--sigma", "30", "--rounds", "53", "--neighbours", "replaced", "--json")
+    )
+    assert replaced["epsilon"] == pytest.approx(1.928, abs=1e-3) and replaced["unit"] == "PARTY"
+
+
+def test_calibrate_is_the_inverse(capsys: pytest.CaptureFixture[str]) -> None:
+    made = json.loads(told(capsys, "calibrate", "--epsilon", "1", "--rounds", "53", "--json"))
+    back = json.loads(told(capsys, "epsilon", "--sigma", str(made["sigma"]), "--rounds", "53", "--json"))
+    assert back["epsilon"] == pytest.approx(1.0, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("epsilon", "--sigma", "0", "--rounds", "5"), "wanted a noise multiplier above 0"),
+        (("epsilon", "--sigma", "1", "--rounds", "5", "--delta", "2"), "wanted a probability between 0 and 1"),
+        (("calibrate", "--epsilon", "-1", "--rounds", "5"), "wanted a number above 0"),
+        (("epsilon", "--sigma", "1", "--rounds", "5", "--neighbours", "any"), "wanted absent or replaced"),
+    ],
+)
+def test_bad_numbers(words: tuple[str, ...], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["privacy", *words])
+    assert end.value.code == 2 and sentence in capsys.readouterr().err
+
+
+def test_a_run_is_explained_from_its_ledger(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = {"rounds": 4, "evaluate_every": 2}
+    labels = {"mechanism": "alibi", "epsilon": 2.0}
+    fit(small(), make("vimadmm_j", local_steps=1), privacy={**DP, "labels": labels}, out=tmp_path / "both", **options)
+    text = told(capsys, "explain", str(tmp_path / "both"))
+    exact, rdp = exact_epsilon(shift_of(5.0, 4), 1e-5), rdp_epsilon(shift_of(5.0, 4), 1e-5)
+    assert (
+        f"epsilon {exact:.3f} (exact accountant; {rdp:.3f} by the paper's RDP bound), delta 1e-05, unit PARTY" in text
+    )
+    assert "Labels: epsilon 2, delta 0, unit LABEL" in text and "whoever knows its seed" in text
+    facts = json.loads(told(capsys, "explain", str(tmp_path / "both"), "--json"))
+    assert facts["epsilon"] == pytest.approx(exact) and facts["uncovered"] == {}
+    looks = {**DP, "evaluation": "simulated"}
+    fit(small(), make("vimadmm_j", local_steps=1), privacy=looks, out=tmp_path / "looks", **options)
+    assert "releases for EVALUATE, which left without noise" in told(capsys, "explain", str(tmp_path / "looks"))
+    fit(small(), make("vimadmm_j", local_steps=1), out=tmp_path / "bare", **options)
+    bare = told(capsys, "explain", str(tmp_path / "bare"))
+    assert "there is no epsilon" in bare and "Labels are NOT protected" in bare
+    fit(small(), make("local_only", local_steps=1), out=tmp_path / "alone", **options)
+    assert "no party sent anything in training" in told(capsys, "explain", str(tmp_path / "alone"))
