@@ -154,7 +154,7 @@ class Trainer:
         workshop = open_workshop(federation, model, encoders, training.seed, dtype, device)
         schema, ledger = workshop.schema, Ledger()
         run = about["id"] if about else uuid.uuid4().hex[:12]
-        privacy = _simulated(privacy or PrivacySettings(), mechanism)
+        privacy = _one_of(privacy or PrivacySettings(), mechanism)
         coordinator = open_coordinator(federation, schema, method, training, ledger, run, privacy=privacy)
         schedule = coordinator.schedule
         if privacy.protects:
@@ -304,7 +304,7 @@ def _affordable(schedule: Schedule, rounds: int, privacy: PrivacySettings) -> tu
     return (rounds, "") if last == rounds else (last, f"budget: round {last + 1} would pass {budget}")
 
 
-def _simulated(privacy: PrivacySettings, mechanism: Mechanism | None) -> PrivacySettings:
+def _one_of(privacy: PrivacySettings, mechanism: Mechanism | None) -> PrivacySettings:
     if mechanism is not None and privacy.protects:
         raise ConfigError("give either privacy settings with a mechanism, or a mechanism of your own, not both")
     return privacy

@@ -67,6 +67,9 @@ def test_a_run_is_explained_from_its_ledger(tmp_path: Path, capsys: pytest.Captu
     assert "Labels: epsilon 2, delta 0, unit LABEL" in text and "whoever knows its seed" in text
     facts = json.loads(told(capsys, "explain", str(tmp_path / "both"), "--json"))
     assert facts["epsilon"] == pytest.approx(exact) and facts["uncovered"] == {}
+    fit(small(), make("vimadmm_j", local_steps=1), privacy={"labels": labels}, out=tmp_path / "labels", **options)
+    assert "whoever knows its seed" in told(capsys, "explain", str(tmp_path / "labels"))  # label noise is seeded, too
+    assert "a party's own network, should it be given away" in text  # it was trained on clean columns
     looks = {**DP, "evaluation": "simulated"}
     fit(small(), make("vimadmm_j", local_steps=1), privacy=looks, out=tmp_path / "looks", **options)
     assert "releases for EVALUATE, which left without noise" in told(capsys, "explain", str(tmp_path / "looks"))

@@ -53,7 +53,8 @@ class Statement:
         spent = tuple(_spent(p, [r for r in train if r.owner == p], settings) for p in parties)
         bare = [r.purpose.value for r in ups if r.purpose is not Purpose.TRAIN and r.mechanism == "none"]
         uncovered = tuple((purpose, bare.count(purpose)) for purpose in sorted(set(bare)))
-        simulated = any(dict(r.parameters).get("simulated") for r in train)
+        # Label noise has only ever been drawn from the seed so far: separate organisations have none yet.
+        simulated = settings.labels.mechanism != "none" or any(dict(r.parameters).get("simulated") for r in train)
         labels = settings.labels.epsilon
         return cls(spent, settings.delta, settings.neighbours, exposure, labels, simulated, uncovered)
 
@@ -79,7 +80,7 @@ class Statement:
         )
 
     def _against(self) -> str:
-        who = "Against whom: the coordinator, other parties and whoever reads the final model"
+        who = "Against whom: the coordinator and the other parties, by what they were sent in training"
         return f"{who}." + (" This is a simulation: whoever knows its seed can take the noise away." * self.simulated)
 
     def _labels(self) -> str:
@@ -91,8 +92,8 @@ class Statement:
     def _not_covered(self) -> Sequence[str]:
         bare = ", ".join(f"{count} releases for {purpose}" for purpose, count in self.uncovered)
         told = [f"Not covered: {bare}, which left without noise."] if bare else []
-        rest = "predictions; columns that another party holds too; the last bits of floating-point noise"
-        return [*told, f"Not covered: {rest}."]
+        rest = "a party's own network, should it be given away; predictions; columns that another party holds too"
+        return [*told, f"Not covered: {rest}; choosing settings; the last bits of floating-point noise."]
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; no epsilon without what belongs to it."""
