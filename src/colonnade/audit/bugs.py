@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from colonnade.audit.around import Around
 from colonnade.audit.travelled import unlogged
 from colonnade.audit.trial import Trial
 from colonnade.errors import ConfigError
-from colonnade.privacy.events import Release, Unit
+from colonnade.privacy.events import Release
 from colonnade.privacy.gate import Gate
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.mechanism import Mechanism, Protection
@@ -27,30 +28,14 @@ Distort = Callable[[Arrays, Arrays, float], Arrays]  # upload, noise, clipping n
 
 
 @dataclass
-class Planted:
+class Planted(Around):
     """A mechanism with a bug: it says the same of itself as the correct one inside."""
 
-    inner: Mechanism
     clip: float
     distort: Distort
     every: int = 1  # how many releases share one draw
     _drawn: Arrays = field(default_factory=dict, init=False, repr=False)
     _calls: int = field(default=0, init=False)
-
-    @property
-    def name(self) -> str:
-        """What the ledger will wrongly call it."""
-        return self.inner.name
-
-    @property
-    def unit(self) -> Unit:
-        """As the correct one."""
-        return self.inner.unit
-
-    @property
-    def parameters(self) -> tuple[tuple[str, float], ...]:
-        """As the correct one: nobody who reads the ledger can tell."""
-        return self.inner.parameters
 
     def __call__(self, upload: Mapping[str, Tensor], parties: Sequence[str], number: int, what: str) -> Arrays:
         """The upload, protected wrongly. What the inner one makes of a zero upload is its noise."""

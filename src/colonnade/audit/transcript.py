@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
+from colonnade.audit.around import Around
 from colonnade.audit.travelled import unlogged
 from colonnade.engines.base import Answers, Engine, Message
 from colonnade.engines.party import PartySide
@@ -18,7 +19,6 @@ from colonnade.federation import Federation
 from colonnade.fit import Trainer
 from colonnade.models.schema import Schema
 from colonnade.models.stack import Way
-from colonnade.privacy.events import Unit
 from colonnade.privacy.gate import Down
 from colonnade.privacy.mechanism import Mechanism
 from colonnade.run import Run
@@ -105,26 +105,10 @@ class Recorder:
 
 
 @dataclass
-class Tap:
+class Tap(Around):
     """A mechanism that keeps the clean uploads it is given, and passes them to the one inside."""
 
-    inner: Mechanism
     clean: Uploads = field(repr=False)
-
-    @property
-    def name(self) -> str:
-        """Of the mechanism inside."""
-        return self.inner.name
-
-    @property
-    def unit(self) -> Unit:
-        """Of the mechanism inside."""
-        return self.inner.unit
-
-    @property
-    def parameters(self) -> tuple[tuple[str, float], ...]:
-        """Of the mechanism inside."""
-        return self.inner.parameters
 
     def __call__(
         self, upload: Mapping[str, Tensor], parties: Sequence[str], number: int, what: str

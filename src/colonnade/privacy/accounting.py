@@ -56,10 +56,8 @@ def shift_of(sigma: float, releases: int, neighbours: Neighbours = "absent") -> 
 def exact_epsilon(mu: float, delta: float) -> float:
     """The smallest epsilon that holds with this delta."""
     check_delta(delta)
-    if mu == 0:
-        return 0.0
-    if not math.isfinite(mu):
-        return math.inf
+    if mu == 0 or not math.isfinite(mu):
+        return mu  # nothing was said; or it was said without noise
     loss = _dp("dp_accounting.pld.privacy_loss_mechanism").GaussianPrivacyLoss(1 / mu)
     if loss.get_delta_for_epsilon(0.0) <= delta:
         return 0.0
@@ -72,10 +70,8 @@ def exact_epsilon(mu: float, delta: float) -> float:
 def rdp_epsilon(mu: float, delta: float) -> float:
     """The paper's bound on the same."""
     check_delta(delta)
-    if mu == 0:
-        return 0.0
-    if not math.isfinite(mu):
-        return math.inf
+    if mu == 0 or not math.isfinite(mu):
+        return mu  # nothing was said; or it was said without noise
     accountant = _dp("dp_accounting.rdp").RdpAccountant(orders=ORDERS)
     accountant.compose(_dp("dp_accounting").GaussianDpEvent(1 / mu))
     return float(accountant.get_epsilon(delta))
