@@ -15,14 +15,14 @@ from colonnade import store as module
 from colonnade.errors import GateError, RunError, Unwritable
 from colonnade.privacy.gate import Gate, repeat
 from colonnade.privacy.ledger import Ledger
-from colonnade.privacy.sealed import Released, Upload
+from colonnade.privacy.sealed import Array, Released, Upload
 from colonnade.store import Store, TensorTable
 from colonnade.wire.messages import Purpose
 
 
 def release(number: int, ledger: Ledger) -> Released:
     upload = Upload({"h": torch.full((1, 2, 3), float(number))})
-    return Gate("run", ledger, {"h": 3}).release(upload, ["bank"], number, Purpose.TRAIN, 2).releases[0]
+    return Gate("run", ledger, {"h": Array(3)}).release(upload, ["bank"], number, Purpose.TRAIN, 2).releases[0]
 
 
 def same(left: dict[str, Tensor], right: dict[str, Tensor]) -> bool:

@@ -12,21 +12,24 @@ import torch
 from torch import Tensor
 
 from colonnade.models.schema import Schema
+from colonnade.privacy.sealed import Array
 
 
 class Board:
     """Remembered releases of some parties by row number; zero before the first."""
 
-    def __init__(self, schema: Schema, parties: int, agreed: Mapping[str, int]) -> None:
+    def __init__(self, schema: Schema, parties: int, agreed: Mapping[str, Array]) -> None:
         self.values: dict[str, Tensor] = {  # name -> (P, N, width)
-            name: schema.zeros(parties, schema.rows, width) for name, width in agreed.items()
+            name: schema.zeros(parties, schema.rows, array.width).to(array.dtype or schema.dtype)
+            for name, array in agreed.items()
+            if array.per_row  # what is not about rows is not remembered
         }
 
     def remember(self, places: Sequence[int], rows: Tensor, said: Mapping[str, Tensor]) -> None:
         """Write what the parties at `places` said about `rows`."""
         at = torch.tensor(list(places), device=rows.device)[:, None]
-        for name, value in said.items():
-            self.values[name][at, rows[None, :]] = value
+        for name, board in self.values.items():
+            board[at, rows[None, :]] = said[name]
 
     def recall(self, rows: Tensor) -> dict[str, Tensor]:
         """The last word of every party on `rows`, (P, B, width)."""

@@ -25,7 +25,7 @@ from colonnade.models.schema import Group, Schema
 from colonnade.privacy.gate import Gate
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.ledger import Ledger
-from colonnade.privacy.sealed import Released, Upload
+from colonnade.privacy.sealed import Array, Released, Upload
 from colonnade.randomness import stream
 from colonnade.schedule import Turn
 from colonnade.wire.messages import Ask, Order, Purpose
@@ -100,7 +100,7 @@ class _Rehearsed:
             self._replies[rows] = self._method.coordinate(dict(state), turn, heard, labels)
         return self._replies[rows]
 
-    def says(self, schema: Schema, group: Group) -> Mapping[str, int]:
+    def says(self, schema: Schema, group: Group) -> Mapping[str, Array]:
         return self._method.says(schema, group)
 
     def predict(self, state: State, heard: Heard) -> Tensor:
@@ -149,11 +149,11 @@ class _Speaking:
         return sent
 
     def _values(self, group: int, parties: int, rows: int) -> Mapping[str, Tensor]:
-        return {name: self._draw(parties, rows, width) for name, width in self._agreed[group].items()}
+        agreed = self._agreed[group].items()
+        return {name: self._draw((parties, *array.shape(rows)), array.dtype) for name, array in agreed}
 
-    def _draw(self, *shape: int) -> Tensor:
+    def _draw(self, shape: tuple[int, ...], dtype: torch.dtype | None) -> Tensor:
         """Noise rather than zeros, so that a joint solve of the heads has a solution."""
         if shape not in self._noise:
-            drawn = stream(0, "estimate").standard_normal(shape)
-            self._noise[shape] = torch.from_numpy(drawn).to(self._schema.dtype)
-        return self._noise[shape]
+            self._noise[shape] = torch.from_numpy(stream(0, "estimate").standard_normal(shape))
+        return self._noise[shape].to(dtype or self._schema.dtype)

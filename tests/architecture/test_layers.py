@@ -22,7 +22,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "privacy": {"wire", "identity"} | BASE,  # the gate seals what may travel: it knows messages; masks need keys
     "models": BASE,  # networks know nothing of who trains them
     "admm": {"models"} | BASE,  # the mathematics knows heads, but no party, no wire and no method
-    "board": {"models"} | BASE,  # remembers what was heard, in the shapes of the schema
+    "board": {"models", "privacy"} | BASE,  # remembers what was heard, in the shapes that were agreed on
     "schedule": BASE,  # turns are a function of seed and number only
     "methods": {"admm", "models", "privacy", "schedule", "board"} | BASE,  # equations; no transport, engine or data set
     "evaluate": {"admm"} | BASE,  # metrics see outputs and labels, never a method

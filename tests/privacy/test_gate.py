@@ -17,7 +17,7 @@ from colonnade.privacy.events import LabelExposure, Release, Unit
 from colonnade.privacy.gate import CoordinatorGate, Gate
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.mechanism import Mechanism, Protection, Unchanged
-from colonnade.privacy.sealed import Upload, unwrap
+from colonnade.privacy.sealed import Array, Upload, unwrap
 from colonnade.wire.codec import decode
 from colonnade.wire.messages import COORDINATOR, Ask, Order, Purpose
 from tests.contracts.registry import NAMES, make
@@ -29,7 +29,7 @@ PARTIES = ("bank", "telco")
 
 
 def gate(mechanism: Mechanism | None = None) -> Gate:
-    return Gate("run", Ledger(), {"h": 3}, Protection.everywhere(mechanism))
+    return Gate("run", Ledger(), {"h": Array(3)}, Protection.everywhere(mechanism))
 
 
 def good() -> Tensor:

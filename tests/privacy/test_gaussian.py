@@ -17,7 +17,7 @@ from colonnade.privacy.gate import Gate
 from colonnade.privacy.gaussian import Gaussian, SeededNoise, SystemNoise
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.mechanism import Budget, Protection, Unchanged
-from colonnade.privacy.sealed import Upload
+from colonnade.privacy.sealed import Array, Upload
 from colonnade.privacy.settings import last_affordable
 from colonnade.wire.messages import Purpose
 from tests.contracts.registry import NAMES, make
@@ -78,7 +78,7 @@ def test_draws_differ_by_party_exchange_part_and_run() -> None:
 def test_the_ledger_says_whether_the_noise_can_be_drawn_again() -> None:
     for source, simulated in ((SeededNoise(0), 1.0), (SystemNoise(), 0.0)):
         protection = Protection(Gaussian(1.0, 2.0, source))
-        gate = Gate("run", Ledger(), {"h": 7, "o": 2}, protection)
+        gate = Gate("run", Ledger(), {"h": Array(7), "o": Array(2)}, protection)
         gate.release(Upload(upload()), PARTIES, 1, Purpose.TRAIN, 30)
         assert {r.parameters for r in gate.ledger} == {(("clip", 1.0), ("sigma", 2.0), ("simulated", simulated))}
 
@@ -86,25 +86,27 @@ def test_the_ledger_says_whether_the_noise_can_be_drawn_again() -> None:
 def test_nothing_leaves_when_the_budget_does_not_pay_for_it() -> None:
     budget = Budget(epsilon=1.0, delta=1e-5)
     sigma = calibrate(1.0, 1e-5, 3)
-    gate = Gate("run", Ledger(), {"h": 7, "o": 2}, Protection(Gaussian(1.0, sigma, SystemNoise()), budget=budget))
+    gate = Gate(
+        "run", Ledger(), {"h": Array(7), "o": Array(2)}, Protection(Gaussian(1.0, sigma, SystemNoise()), budget=budget)
+    )
     for number in (1, 2, 3):
         gate.release(Upload(upload()), PARTIES, number, Purpose.TRAIN, 30)
     with pytest.raises(BudgetSpent, match=r"'bank' would pass its budget of epsilon 1 \(delta 1e-05, unit PARTY"):
         gate.release(Upload(upload()), PARTIES, 4, Purpose.TRAIN, 30)
     assert len(gate.ledger) == 6
-    resumed = Gate("run", Ledger(gate.ledger), {"h": 7, "o": 2}, gate.protection)
+    resumed = Gate("run", Ledger(gate.ledger), {"h": Array(7), "o": Array(2)}, gate.protection)
     with pytest.raises(BudgetSpent):
         resumed.release(Upload(upload()), PARTIES, 5, Purpose.TRAIN, 30)
 
 
 def test_an_unprotected_release_is_never_within_a_budget() -> None:
-    gate = Gate("run", Ledger(), {"h": 7, "o": 2}, Protection(Unchanged(), budget=Budget(100.0, 1e-5)))
+    gate = Gate("run", Ledger(), {"h": Array(7), "o": Array(2)}, Protection(Unchanged(), budget=Budget(100.0, 1e-5)))
     with pytest.raises(BudgetSpent):
         gate.release(Upload(upload()), PARTIES, 1, Purpose.TRAIN, 30)
 
 
 def test_a_purpose_for_which_nothing_may_leave() -> None:
-    gate = Gate("run", Ledger(), {"h": 7, "o": 2}, Protection(Gaussian(1.0, 2.0), evaluation=None))
+    gate = Gate("run", Ledger(), {"h": Array(7), "o": Array(2)}, Protection(Gaussian(1.0, 2.0), evaluation=None))
     with pytest.raises(GateError, match="nothing may leave for EVALUATE in this run"):
         gate.release(Upload(upload()), PARTIES, 1, Purpose.EVALUATE, 30)
     assert len(gate.ledger) == 0

@@ -16,7 +16,7 @@ import torch
 from colonnade.errors import GateError
 from colonnade.privacy.gate import Gate
 from colonnade.privacy.ledger import Ledger
-from colonnade.privacy.sealed import Released, Upload
+from colonnade.privacy.sealed import Array, Released, Upload
 from colonnade.wire.messages import Purpose
 from tests.architecture.source import Source, lines, package
 
@@ -28,7 +28,7 @@ def upload() -> Upload:
 
 
 def released() -> Released:
-    return Gate("run", Ledger(), {"h": 3}).release(upload(), ["bank"], 1, Purpose.TRAIN, 2).releases[0]
+    return Gate("run", Ledger(), {"h": Array(3)}).release(upload(), ["bank"], 1, Purpose.TRAIN, 2).releases[0]
 
 
 WAYS_OUT: dict[str, Callable[[Any], Any]] = {
@@ -76,7 +76,7 @@ def test_what_is_shown_of_an_upload_are_shapes(shown: Callable[[Any], str]) -> N
 
 def test_an_upload_holds_no_gradient() -> None:
     w = torch.ones(1, 2, 3, requires_grad=True)
-    gate = Gate("run", Ledger(), {"h": 3})
+    gate = Gate("run", Ledger(), {"h": Array(3)})
     assert not gate.release(Upload({"h": w * 2}), ["bank"], 1, Purpose.TRAIN, 2).values["h"].requires_grad
 
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colonnade.board import Board
+from colonnade.privacy.sealed import Array
 from colonnade.schedule import Schedule, ScheduleSettings, chunked
 from tests.exchanges import open_trainer
 from tests.federations import small
@@ -91,7 +92,7 @@ class TestBoard:
     def board(self) -> Board:
         from colonnade.methods import VIMADMM
 
-        return Board(open_trainer(small(rows=10), VIMADMM()).coordinator.schema, 3, {"h": 2})
+        return Board(open_trainer(small(rows=10), VIMADMM()).coordinator.schema, 3, {"h": Array(2)})
 
     def test_it_is_zero_before_the_first_word(self) -> None:
         assert torch.equal(self.board().recall(torch.tensor([0, 9]))["h"], torch.zeros(3, 2, 2, dtype=torch.float64))

@@ -20,7 +20,7 @@ from colonnade.privacy.events import Release
 from colonnade.privacy.gate import Gate
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.mechanism import Mechanism, Protection
-from colonnade.privacy.sealed import Released, Upload
+from colonnade.privacy.sealed import Array, Released, Upload
 from colonnade.wire.messages import Purpose
 
 Arrays = dict[str, Tensor]
@@ -117,7 +117,7 @@ class Forgetful(Ledger):
 def ledger_caught(mechanism: Mechanism, ledger: Ledger | None = None) -> bool:
     """Whether a ledger that forgets (or the one given) is seen to lack something that travelled."""
     ledger = Forgetful() if ledger is None else ledger
-    gate = Gate("audit", ledger, {"h": 2}, Protection.everywhere(mechanism))
+    gate = Gate("audit", ledger, {"h": Array(2)}, Protection.everywhere(mechanism))
     messages: list[Released] = []
     for number in range(1, 5):
         upload = Upload({"h": torch.full((1, 3, 2), float(number))})

@@ -18,7 +18,7 @@ from torch import Tensor
 from colonnade.deploy.agreement import Agreement
 from colonnade.deploy.sealing import own_keys, seals_of_coordinator
 from colonnade.engines.base import Answers
-from colonnade.engines.coordinator import EVALUATION_BYTES, EVALUATION_CHUNK
+from colonnade.engines.coordinator import rows_that_fit
 from colonnade.engines.nats import Link
 from colonnade.engines.post import Say
 from colonnade.engines.remote import Absence, Remote
@@ -117,8 +117,7 @@ def _asks(run: Run, schema: Schema, wish: Wish) -> tuple[tuple[Ask, ...], list[T
         )
     if wish.absent == "leave-out":
         _check_sum(run)
-    width = max(sum(run.method.says(schema, group).values()) for group in schema.groups)
-    most = min(EVALUATION_CHUNK, max(1, EVALUATION_BYTES // (width * schema.dtype.itemsize)))
+    most = rows_that_fit(run.method, schema)
     asks, asked = [], []
     for who, places in patterns.items():
         for piece in chunked(torch.tensor(places), most):
@@ -144,8 +143,9 @@ def _add_up(run: Run, schema: Schema, wish: Wish, asked: Sequence[Tensor], answe
         groups, missing = [], []
         for group, part in zip(schema.groups, said, strict=True):
             full = {}
-            for name, width in run.method.says(schema, group).items():
-                full[name] = schema.zeros(len(group.parties), len(places), width)
+            for name, array in run.method.says(schema, group).items():
+                empty = schema.zeros(len(group.parties), *array.shape(len(places)))
+                full[name] = empty.to(array.dtype or schema.dtype)
                 if part.places:
                     full[name][list(part.places)] = part.values[name]
             groups.append(full)

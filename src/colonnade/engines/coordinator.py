@@ -112,8 +112,7 @@ class CoordinatorSide:
     def _looks(self, rows: Tensor) -> tuple[Ask, ...]:
         """Everybody is asked about these rows, in pieces that fit a message."""
         s = self.schema
-        width = max(sum(self.method.says(s, group).values()) for group in s.groups)
-        fitting = min(EVALUATION_CHUNK, max(1, EVALUATION_BYTES // (width * s.dtype.itemsize)))
+        fitting = rows_that_fit(self.method, s)
         return tuple(Ask(Purpose.EVALUATE, s.parties, part) for part in chunked(rows, fitting))
 
     def count_down(self, order: Order, down: Down) -> None:
@@ -276,6 +275,12 @@ class CoordinatorSide:
         self.learners, self.away = tuple(facts["learners"]), tuple(facts.get("away", ()))
         self.steps = tuple((str(p), int(n)) for p, n in facts["steps"])
         self.watch.load(facts["watch"])
+
+
+def rows_that_fit(method: Method, schema: Schema) -> int:
+    """How many rows a party can be asked about in one message."""
+    sizes = [sum(a.size(schema.dtype) for a in method.says(schema, group).values()) for group in schema.groups]
+    return min(EVALUATION_CHUNK, max(1, EVALUATION_BYTES // max(1, *sizes)))
 
 
 def _as_numbers(notes: Mapping[str, Tensor]) -> dict[str, float]:

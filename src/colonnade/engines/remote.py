@@ -228,11 +228,11 @@ class Remote:
         if arrays.keys() != agreed.keys():
             raise WireError(f"arrays {sorted(arrays)}; the run agreed on {sorted(agreed)}")
         for name, array in arrays.items():
-            wanted = (rows, agreed[name])
-            if tuple(array.shape) != wanted or array.dtype != self.schema.dtype:
+            wanted, dtype = agreed[name].shape(rows), agreed[name].dtype or self.schema.dtype
+            if tuple(array.shape) != wanted or array.dtype != dtype:
                 raise WireError(
                     f"array {name!r} is {array.dtype} of shape {tuple(array.shape)}; "
-                    f"the run agreed on {self.schema.dtype} of shape {wanted}"
+                    f"the run agreed on {dtype} of shape {wanted}"
                 )
 
     def _read_late(

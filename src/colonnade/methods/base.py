@@ -16,7 +16,7 @@ from colonnade.models.cohort import Cohort
 from colonnade.models.schema import Group, Schema
 from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.labels import Labels
-from colonnade.privacy.sealed import Upload
+from colonnade.privacy.sealed import Array, Upload
 from colonnade.schedule import Turn
 
 State = dict[str, Tensor]  # the coordinator's; flat, so that saving it needs no code of a method's own
@@ -69,8 +69,8 @@ class Method(Protocol):
     def open_coordinator(self, schema: Schema, labels: Labels) -> tuple[State, Reply | None]:
         """The coordinator's first state, and what all parties get before round 1, if anything."""
 
-    def says(self, schema: Schema, group: Group) -> Mapping[str, int]:
-        """Names and widths of the arrays a party of the group uploads; the gate lets nothing else pass."""
+    def says(self, schema: Schema, group: Group) -> Mapping[str, Array]:
+        """The arrays that a party of the group uploads; the gate lets nothing else pass."""
 
     def speak(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
         """What the cohort would like to say about columns x (P, B, ...)."""

@@ -20,7 +20,7 @@ from colonnade.models.optimise import AdamW, Optimiser
 from colonnade.models.schema import Group, Schema
 from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.labels import Labels
-from colonnade.privacy.sealed import Upload
+from colonnade.privacy.sealed import Array, Upload
 from colonnade.schedule import Turn
 
 
@@ -48,7 +48,7 @@ class Centralized(Settings):
         """See `local_only`."""
         return self.alone.open_coordinator(schema, labels)
 
-    def says(self, schema: Schema, group: Group) -> Mapping[str, int]:
+    def says(self, schema: Schema, group: Group) -> Mapping[str, Array]:
         """What a party sends per row."""
         return self.alone.says(schema, group)
 

@@ -27,7 +27,7 @@ from colonnade.models.stack import Mode
 from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.labels.plain import expand
-from colonnade.privacy.sealed import Upload
+from colonnade.privacy.sealed import Array, Upload
 from colonnade.randomness import dropout_key
 from colonnade.schedule import Turn
 
@@ -53,9 +53,9 @@ class LocalOnly(Settings):
         state = {"share": torch.tensor(share, dtype=schema.dtype, device=schema.device)}
         return state, Reply({"targets": labels.compact(schema.train)})
 
-    def says(self, schema: Schema, group: Group) -> Mapping[str, int]:
+    def says(self, schema: Schema, group: Group) -> Mapping[str, Array]:
         """What a party sends per row."""
-        return {"o": schema.outputs}
+        return {"o": Array(schema.outputs)}
 
     def speak(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
         """Logits; only ever asked for evaluation and prediction."""

@@ -53,7 +53,7 @@ from colonnade.models.schema import Group, Schema
 from colonnade.models.stack import Mode
 from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.labels import Labels
-from colonnade.privacy.sealed import Upload
+from colonnade.privacy.sealed import Array, Upload
 from colonnade.randomness import dropout_key
 from colonnade.schedule import Turn
 
@@ -114,9 +114,9 @@ class VIMADMM(Settings):
         put_heads(state, first_heads(schema))
         return state, None
 
-    def says(self, schema: Schema, group: Group) -> Mapping[str, int]:
+    def says(self, schema: Schema, group: Group) -> Mapping[str, Array]:
         """What a party sends per row."""
-        return {"h": group.width}
+        return {"h": Array(group.width)}
 
     def speak(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
         """Step (1): the embeddings."""

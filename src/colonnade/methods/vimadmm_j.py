@@ -33,7 +33,7 @@ from colonnade.models.schema import Group, Schema
 from colonnade.models.stack import Mode
 from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.labels import Labels
-from colonnade.privacy.sealed import Upload
+from colonnade.privacy.sealed import Array, Upload
 from colonnade.randomness import dropout_key
 from colonnade.schedule import Turn
 
@@ -82,9 +82,9 @@ class VIMADMMJ(Settings):
         check_damping(self.damping, len(schema.parties))
         return {"dual": schema.zeros(schema.rows, schema.outputs)}, None
 
-    def says(self, schema: Schema, group: Group) -> Mapping[str, int]:
+    def says(self, schema: Schema, group: Group) -> Mapping[str, Array]:
         """What a party sends per row."""
-        return {"o": schema.outputs}
+        return {"o": Array(schema.outputs)}
 
     def speak(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
         """Step (1): the logits, dropout off so that both sides mean the same."""

@@ -23,7 +23,7 @@ from colonnade.privacy.events import Release, Unit
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.mechanism import Mechanism, Protection
-from colonnade.privacy.sealed import Released, Upload, seal, unwrap
+from colonnade.privacy.sealed import Array, Released, Upload, seal, unwrap
 from colonnade.wire.codec import all_finite, encode
 from colonnade.wire.messages import COORDINATOR, Order, Purpose, order_arrays, order_header, prefixed
 
@@ -51,11 +51,11 @@ class Down:
 
 @dataclass
 class Gate:
-    """A party's (or a cohort's) gate. `agreed` are the arrays the run agreed on, and their widths."""
+    """A party's (or a cohort's) gate. `agreed` are the arrays the run agreed on."""
 
     run: str
     ledger: Ledger
-    agreed: Mapping[str, int]
+    agreed: Mapping[str, Array]
     protection: Protection = field(default_factory=Protection)
 
     def release(
@@ -91,7 +91,7 @@ class Gate:
                 f"an upload holds {sorted(clean)}; the run agreed on {sorted(self.agreed)}; nothing was released"
             )
         for name, value in clean.items():
-            wanted = (len(parties), rows, self.agreed[name])
+            wanted = (len(parties), *self.agreed[name].shape(rows))
             if tuple(value.shape) != wanted:
                 raise GateError(
                     f"upload {name!r} has shape {tuple(value.shape)}; the run agreed on {wanted}; nothing was released"

@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from colonnade.errors import GateError
 from colonnade.privacy.events import Unit
 from colonnade.randomness import stream, system_stream
 
@@ -85,6 +86,8 @@ class Gaussian:
         self, upload: Mapping[str, Tensor], parties: Sequence[str], number: int, what: str
     ) -> dict[str, Tensor]:
         """The (P, B, ...) arrays clipped and noised, every party with a draw of its own."""
+        if whole := [name for name, value in upload.items() if not value.is_floating_point()]:
+            raise GateError(f"Gaussian noise cannot protect the whole numbers of {whole}; nothing was released")
         flat = {name: value.detach().cpu().double().numpy() for name, value in upload.items()}
 
         def one(place: int) -> dict[str, np.ndarray]:

@@ -1,4 +1,4 @@
-"""The two types of the gate: `Upload` cannot leave, `Released` can.
+"""The types of the gate: `Array` says what was agreed on, `Upload` cannot leave, `Released` can.
 
 An `Upload` is what a party computed and would like to say. It has no bytes, no array
 protocol, no iteration, and its repr shows shapes, never values. A `Released` is bytes
@@ -10,13 +10,32 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, NoReturn, final
 
+import torch
 from torch import Tensor
 
 from colonnade.errors import GateError
 
 _SEAL = object()
+
+
+@dataclass(frozen=True)
+class Array:
+    """One array of an upload, as all sides agreed on it before the first message."""
+
+    width: int
+    dtype: torch.dtype | None = None  # None: the run's numbers
+    per_row: bool = True  # False: one vector per upload, e.g. the parameters of a network
+
+    def shape(self, rows: int) -> tuple[int, ...]:
+        """What a party sends about so many rows."""
+        return (rows, self.width) if self.per_row else (self.width,)
+
+    def size(self, numbers: torch.dtype) -> int:
+        """Bytes per row; none, if it does not grow with the rows."""
+        return self.width * (self.dtype or numbers).itemsize if self.per_row else 0
 
 
 @final
