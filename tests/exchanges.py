@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ from colonnade.methods.base import Heard, Method, State
 from colonnade.models.encoders import ModelSettings
 from colonnade.privacy.gate import Down
 from colonnade.privacy.mechanism import Mechanism
+from colonnade.privacy.settings import PrivacySettings
 from colonnade.run import Run, Training
 from colonnade.wire.messages import Order
 
@@ -33,12 +34,14 @@ def open_trainer(
     encoders: Encoders = None,
     mechanism: Mechanism | None = None,
     ways: tuple[str, ...] = (),
+    privacy: Mapping[str, Any] | None = None,
     **training: Any,
 ) -> Trainer:
     """A trainer whose run id is always the same, so that equal runs send equal bytes."""
     settings = build(Training, {"dtype": "float64", **training}, "training")
     about = {"id": "test", "ways": ways, "config": None}
-    return Trainer.open(federation, method, settings, model, encoders, mechanism, about)
+    promised = build(PrivacySettings, privacy or {}, "privacy")
+    return Trainer.open(federation, method, settings, model, encoders, mechanism, about, promised)
 
 
 @dataclass

@@ -23,6 +23,7 @@ JOBS: dict[str, dict[str, Any]] = {
 def job(method: dict[str, Any], **training: Any) -> Job:
     tables = {
         "method": {"local_steps": 1, **method},
+        "privacy": training.pop("privacy", {}),
         "model": {"hidden": 8, "embedding": 5},
         "training": {"rounds": 12, "evaluate_every": 5, "schedule": {"batch": 300}, **training},
     }
@@ -44,6 +45,22 @@ def test_the_estimate_is_what_the_run_sends(name: str) -> None:
     assert [r.number for r in found.rounds] == [r.number for r in sent.rounds]
     for party, both in sent.per_party().items():
         assert found.per_party()[party] == {"up": both["up"], "down": close(both["down"])}
+
+
+PROTECTED = {
+    "noise": {"mechanism": "gaussian", "clip": 1.0, "sigma": 5.0},
+    "noise, looks simulated": {"mechanism": "gaussian", "clip": 1.0, "epsilon": 8.0, "evaluation": "simulated"},
+    "sum": {"secure_sum": {"use": True}},
+    "noisy sum": {"secure_sum": {"use": True}, "mechanism": "gaussian", "clip": 1.0, "sigma": 5.0},
+}
+
+
+@pytest.mark.parametrize("privacy", PROTECTED)
+def test_protected_uploads_have_other_sizes_and_no_looks(privacy: str) -> None:
+    federation, wanted = digits(), job({"name": "vimadmm_j"}, privacy=PROTECTED[privacy])
+    found, sent = estimate(wanted, federation).traffic, wanted.fit(federation).traffic
+    assert found.up == sent.up and found.evaluation == sent.evaluation
+    assert found.down == close(sent.down)
 
 
 def test_short_batches_silent_parties_and_double_numbers() -> None:

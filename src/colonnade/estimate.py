@@ -8,7 +8,7 @@ of header (whether a round was the best so far is one word), and is too high if 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from colonnade.admm.stopping import Stopping
 from colonnade.engines.base import Answers, Said
+from colonnade.engines.party import PartySide
 from colonnade.federation import Federation
 from colonnade.fit import Trainer
 from colonnade.job import Job
@@ -71,16 +72,17 @@ def estimate(job: Job, federation: Federation) -> Estimate:
     """
     # On the CPU, whatever the job says: sizes are the same. No stopping: the estimate is of all rounds.
     training = job.training.model_copy(update={"device": "cpu", "engine": "loop", "stopping": Stopping()})
-    trainer = Trainer.open(federation, job.method, training, job.model, None, None)
+    trainer = Trainer.open(federation, job.method, training, job.model, None, None, privacy=job.privacy)
     coordinator = trainer.coordinator
     coordinator.method = cast(Method, _Rehearsed(job.method, coordinator.schema))
-    parties = _Speaking(job.method, coordinator.schema, trainer.id)
+    coordinator.opener = None  # nobody masks in a rehearsal: sizes are the same
+    parties = _Speaking(trainer.engine.parties(), coordinator.schema, trainer.id)
     while True:
         order, _ = coordinator.order()
         if order.stop is not None:
             break
         coordinator.hear(order, parties.answer(order))
-    if len(federation.split.test):
+    if len(federation.split.test) and job.privacy.evaluates():
         order, _ = coordinator.test_order(federation.split.test)
         coordinator.count_up(order, parties.answer(order))
     name, batch = trainer.federation.name, coordinator.schedule.batch
@@ -111,10 +113,11 @@ class _Rehearsed:
 class _Speaking:
     """Parties that say noise of the agreed shapes, through gates whose ledger nobody keeps."""
 
-    def __init__(self, method: Method, schema: Schema, run: str) -> None:
+    def __init__(self, sides: Sequence[PartySide], schema: Schema, run: str) -> None:
         self._schema = schema
-        self._agreed = [method.says(schema, group) for group in schema.groups]
-        self._gates = [Gate(run, Ledger(), agreed) for agreed in self._agreed]
+        gates = {name: side.gate for side in sides for name in side.cohort.names}
+        self._gates = {name: Gate(run, Ledger(), gate.agreed, gate.protection) for name, gate in gates.items()}
+        self._agreed = [gates[group.parties[0]].agreed for group in schema.groups]
         self._noise: dict[tuple[int, ...], Tensor] = {}
         self._sealed: dict[tuple[str, Purpose, int, int], Released] = {}
 
@@ -122,10 +125,14 @@ class _Speaking:
         """One answer per ask, as an engine gives them."""
         said: list[list[Said]] = []
         releases: list[list[Released]] = []
-        for ask in order.asks:
+        for part, ask in enumerate(order.asks):
             said.append([self._said(ask, g) for g in range(len(self._schema.groups))])
             releases.append(
-                [released for g in range(len(self._schema.groups)) for released in self._send(ask, g, order)]
+                [
+                    released
+                    for g in range(len(self._schema.groups))
+                    for released in self._send(ask, g, order.number, part)
+                ]
             )
         return Answers(said, releases)
 
@@ -134,16 +141,16 @@ class _Speaking:
         places = tuple(i for i, name in enumerate(names) if name in set(ask.speakers))
         return Said(places, self._values(group, len(places), len(ask.rows)) if places else {})
 
-    def _send(self, ask: Ask, group: int, order: Order) -> list[Released]:
+    def _send(self, ask: Ask, group: int, number: int, part: int) -> list[Released]:
         """A message per speaker; sizes depend on the rows and on the digits of the number, so few are encoded."""
         sent, rows = [], len(ask.rows)
         for party in self._schema.groups[group].parties:
             if party not in ask.speakers:
                 continue
-            key = (party, ask.purpose, rows, len(str(order.number)))
+            key = (party, ask.purpose, rows, len(str(number)))
             if key not in self._sealed:
                 upload = Upload(self._values(group, 1, rows))
-                spoken = self._gates[group].release(upload, [party], order.number, ask.purpose, rows)
+                spoken = self._gates[party].release(upload, [party], number, ask.purpose, rows, part)
                 self._sealed[key] = spoken.releases[0]
             sent.append(self._sealed[key])
         return sent

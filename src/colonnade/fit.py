@@ -22,7 +22,7 @@ from colonnade.errors import ConfigError, Diverged, RunError
 from colonnade.evaluate.metrics import class_report, score
 from colonnade.federation import Federation, Task
 from colonnade.methods import make_method
-from colonnade.methods.base import Heard, Method, outputs
+from colonnade.methods.base import Method, outputs
 from colonnade.models.encoders import ModelSettings
 from colonnade.models.schema import Schema
 from colonnade.privacy.gate import CoordinatorGate
@@ -31,6 +31,7 @@ from colonnade.privacy.labels.settings import open_labels
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.mechanism import Budget, Mechanism, Protection
 from colonnade.privacy.settings import PrivacySettings, last_affordable
+from colonnade.privacy.statement import SoFar
 from colonnade.randomness import key
 from colonnade.run import DTYPES, STORE, Run, Training
 from colonnade.schedule import Schedule
@@ -49,6 +50,13 @@ class Progress:
     best: float | None
     bytes: int  # training bytes so far
     seconds: float
+    spent: SoFar | None = None  # what training has cost each party, where uploads are noised
+    noisy_labels: bool = False  # the scores are agreement with protected labels, not accuracy
+
+    @property
+    def epsilon(self) -> float | None:
+        """The federation's figure so far: exact accountant, unit PARTY, training only."""
+        return None if self.spent is None else self.spent.largest
 
 
 Watcher = Callable[[Progress], None]
@@ -155,14 +163,9 @@ class Trainer:
         schema, ledger = workshop.schema, Ledger()
         run = about["id"] if about else uuid.uuid4().hex[:12]
         privacy = _one_of(privacy or PrivacySettings(), mechanism)
-        coordinator = open_coordinator(federation, schema, method, training, ledger, run, privacy=privacy)
-        schedule = coordinator.schedule
-        if privacy.protects:
-            most = schedule.most_releases(coordinator.plan.rounds)
-            protection = privacy.protection(most, SeededNoise(training.seed))  # a simulation: it can be repeated
-        else:
-            protection = Protection.everywhere(mechanism)
-        silent = schedule.someone_may_be_silent
+        coordinator = open_coordinator(federation, schema, method, training, ledger, run, Terms(privacy))
+        silent = coordinator.schedule.someone_may_be_silent
+        protection = Protection.everywhere(mechanism) if mechanism is not None else _protect(coordinator, run, privacy)
         engine: Engine
         if training.engine == "loop":
             engine = Loop.open(workshop, method, ledger, run, silent, protection)
@@ -208,7 +211,9 @@ class Trainer:
         best = c.watch.best if scores else None
         last = scores[-1] if scores else None
         done = min(c.number, c.plan.rounds)
-        return Progress(done, c.plan.rounds, last, best, c.traffic.up + c.traffic.down, self.seconds)
+        moved, spent = c.traffic.up + c.traffic.down, SoFar.of(self.ledger, self.privacy, c.schema.parties)
+        noisy = c.labels.epsilon is not None
+        return Progress(done, c.plan.rounds, last, best, moved, self.seconds, spent, noisy)
 
     # -- the end ------------------------------------------------------------------------------
 
@@ -252,13 +257,22 @@ class Trainer:
         if answers.absent:
             return {"test_score": None, "absent": list(answers.absent)}
         with torch.no_grad():
-            heard = [Heard(tuple(part.values for part in said)) for said in answers.said]
+            heard = [c.heard(order, place, said) for place, said in enumerate(answers.said)]
             logits = torch.cat([outputs(c.method, state, h) for h in heard])
         truth = c.truth[rows.to(c.truth.device)]
         tested: dict[str, Any] = {"test_score": score(c.schema.task, logits, truth)}
         if c.schema.task is Task.MULTICLASS:
             tested |= class_report(logits, truth)
         return tested
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a run promises, and what it does when somebody stays away."""
+
+    privacy: PrivacySettings = field(default_factory=PrivacySettings)
+    goes_on: bool = False  # without a party that does not answer
+    label_key: int | None = field(default=None, repr=False)  # of the label noise; None: the seed's, for simulations
 
 
 def open_coordinator(
@@ -268,17 +282,17 @@ def open_coordinator(
     training: Training,
     ledger: Ledger,
     run: str,
-    goes_on: bool = False,
-    privacy: PrivacySettings | None = None,
+    terms: Terms,
 ) -> CoordinatorSide:
     """The label holder's side of a run; of the federation's columns it needs none."""
-    privacy = privacy or PrivacySettings()
+    privacy = terms.privacy
     truth, split = federation.labels.to(schema.device), federation.split
     schedule = Schedule(training.schedule, split.train, schema.parties, training.seed, method.hears != "nothing")
-    noise = key(training.seed, "label noise")  # a simulation: it can be repeated
+    noise = key(training.seed, "label noise") if terms.label_key is None else terms.label_key
     labels = open_labels(
         truth, federation.task, federation.outputs, split.train, privacy.labels, noise, split.validation
     )
+    privacy.check_sum(len(schema.parties), method.hears, schedule.someone_may_be_silent or terms.goes_on)
     rounds, spent = _affordable(schedule, training.rounds, privacy)
     looks = training.evaluate_every if privacy.evaluates() else 0
     return CoordinatorSide(
@@ -288,10 +302,22 @@ def open_coordinator(
         truth=truth,
         validation=split.validation,
         schedule=schedule,
-        plan=Plan(rounds, looks, training.stopping, goes_on, spent or "all rounds done"),
+        plan=Plan(rounds, looks, training.stopping, terms.goes_on, spent or "all rounds done"),
         gate=CoordinatorGate(run, ledger, schema.parties, tuple(g.parties for g in schema.groups), labels),
         traffic=Traffic(schema.parties),
     )
+
+
+def _protect(coordinator: CoordinatorSide, run: str, privacy: PrivacySettings) -> Protection:
+    """What stands before the uploads of a simulation: everything is drawn from its seed, so that it can be repeated."""
+    schema, adders = coordinator.schema, None
+    most = coordinator.schedule.most_releases(coordinator.plan.rounds)
+    if privacy.secure_sum.use:
+        from colonnade.privacy.secure_sum.adders import simulated  # needs a library that not everybody installs
+
+        adders = simulated(run, schema.parties, schema.seed, privacy)
+        coordinator.opener = adders.opener(most)
+    return privacy.protection(most, SeededNoise(schema.seed), adders)
 
 
 def _affordable(schedule: Schedule, rounds: int, privacy: PrivacySettings) -> tuple[int, str]:
@@ -305,7 +331,7 @@ def _affordable(schedule: Schedule, rounds: int, privacy: PrivacySettings) -> tu
 
 
 def _one_of(privacy: PrivacySettings, mechanism: Mechanism | None) -> PrivacySettings:
-    if mechanism is not None and privacy.protects:
+    if mechanism is not None and (privacy.protects or privacy.secure_sum.use):
         raise ConfigError("give either privacy settings with a mechanism, or a mechanism of your own, not both")
     return privacy
 

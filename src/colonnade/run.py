@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +18,8 @@ from torch import Tensor
 
 from colonnade.admm.stopping import Stopping
 from colonnade.config import Settings, build
-from colonnade.engines.base import Encoders, open_workshop
+from colonnade.engines.base import Encoders, Said, open_workshop
+from colonnade.engines.coordinator import open_sum
 from colonnade.engines.stacked import Stacked
 from colonnade.errors import DataError, RunError, Unwritable
 from colonnade.evaluate.metrics import SCORE_NAME, decide, probabilities
@@ -26,13 +27,15 @@ from colonnade.federation import Federation, RowSplit, Task
 from colonnade.methods import make_method
 from colonnade.methods.base import Heard, Method, outputs
 from colonnade.models.encoders import ModelSettings
+from colonnade.models.schema import Schema
 from colonnade.models.stack import Way
 from colonnade.privacy.events import LabelExposure, Release
 from colonnade.privacy.ledger import Ledger
-from colonnade.privacy.mechanism import Protection
+from colonnade.privacy.mechanism import Mechanism, Opener, Protection
 from colonnade.privacy.settings import PrivacySettings
+from colonnade.privacy.tally import tally
 from colonnade.schedule import ScheduleSettings
-from colonnade.wire.messages import Purpose
+from colonnade.wire.messages import Ask, Order, Purpose
 from colonnade.wire.traffic import Traffic
 
 FORMAT = 1
@@ -85,8 +88,7 @@ class Run:
     @property
     def label_exposure(self) -> LabelExposure:
         """Who can read labels off the downlink of this run."""
-        plain = self.privacy.labels.mechanism == "none"
-        return self.method.exposes if plain or self.method.exposes is LabelExposure.NONE else LabelExposure.EPS
+        return self.privacy.exposure(self.method.exposes)
 
     @property
     def score_name(self) -> str:
@@ -114,18 +116,28 @@ class Run:
         model = self.model_settings.model_copy(update={"scale_columns": "never"})
         workshop = open_workshop(federation, model, self.encoders, self.training.seed, dtype, device)
         ways: list[Way] = ["each"] * len(workshop.schema.groups)  # prediction is one pass: nothing to time
-        engine = Stacked.open(workshop, self.method, self.ledger, self.id, False, Protection(), ways)
+        mechanism, opener = self._sum(workshop.schema.parties)
+        protection = Protection.everywhere(mechanism)
+        engine = Stacked.open(workshop, self.method, self.ledger, self.id, False, protection, ways)
         earlier = sum(release.purpose is Purpose.PREDICT for release in self.ledger) // len(self.models)
         number = self.result["rounds"] + 4 + earlier  # after the last orders; every prediction has its own
         before, groups = len(self.ledger), []
         for side in engine.sides:
             side.load_models(self.models)
             scaled = side.cohort.scale_columns(side.cohort.columns)
-            groups.append(side.predict(scaled, number).values)
+            groups.append(side.predict(scaled, number).sent)
         self.append_ledger(before)  # a prediction is a release: the saved ledger goes on
         with torch.no_grad():
             state = {k: v.to(device) for k, v in self.state.items()}
-            return outputs(self.method, state, Heard(tuple(groups))).cpu()
+            return outputs(self.method, state, _heard(groups, number, workshop.schema, opener)).cpu()
+
+    def _sum(self, parties: tuple[str, ...]) -> tuple[Mechanism | None, Opener | None]:
+        """What stands before predictions and what opens them: under a secure sum, as in training, only the total."""
+        if not self.privacy.secure_sum.use:
+            return None, None
+        from colonnade.privacy.secure_sum.adders import simulated  # needs a library that not everybody installs
+
+        return simulated(self.id, parties, self.training.seed, self.privacy).predicting()
 
     def append_ledger(self, before: int) -> None:
         """Add what was released after the first `before` to the saved ledger, if the run is saved."""
@@ -174,6 +186,7 @@ class Run:
             },
             "releases": [[owner, purpose.value, n] for (owner, purpose), n in self.ledger.counts().items()],
             "mechanisms": sorted({release.mechanism for release in self.ledger}),
+            "tally": [party.to_json() for party in tally(self.ledger, self.privacy.neighbours)],
             "config": self.config,
         }
 
@@ -244,6 +257,14 @@ class Run:
         from colonnade.report.html import write_report  # pictures are an optional extra: imported only here
 
         return write_report([self.record()], Path(folder))
+
+
+def _heard(groups: Sequence[Mapping[str, Tensor]], number: int, schema: Schema, opener: Opener | None) -> Heard:
+    if opener is None:
+        return Heard(tuple(groups))
+    order = Order(number, (Ask(Purpose.PREDICT, schema.parties, schema.train),))
+    said = [Said(tuple(range(len(g.parties))), values) for g, values in zip(schema.groups, groups, strict=True)]
+    return open_sum(opener, schema, order, 0, said)
 
 
 def read_record(folder: Path) -> dict[str, Any]:

@@ -206,8 +206,8 @@ def test_all_attacks_in_one_table() -> None:
         "labels from the downlink",
         "model completion",
         "feature reconstruction",
-        "membership of a party (mechanism: none)",
-        "membership of a party (mechanism: gaussian)",
+        "membership of a party, without noise",
+        "membership of a party, gaussian",
         "membership of a row",
     ]
     rows = table(findings)

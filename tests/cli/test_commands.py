@@ -20,7 +20,7 @@ from tests.cli.conftest import Call
 from tests.cli.test_bad_input import write_tables
 
 COMMANDS = (
-    "demo", "train", "compare", "resume", "predict", "report", "estimate", "doctor",
+    "demo", "train", "compare", "resume", "predict", "report", "estimate", "audit", "doctor",
     "certificates", "nats-config", "align", "party", "coordinator",
 )  # fmt: skip
 

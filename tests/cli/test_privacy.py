@@ -26,7 +26,7 @@ def told(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 def test_epsilon_names_unit_relation_delta_and_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
     text = told(capsys, "epsilon", "--sigma", "30", "--rounds", "53")
-    assert "epsilon 0.897 (exact), 0.980 (the paper's RDP bound)" in text
+    assert "epsilon 0.897 (exact accountant), 0.980 (the paper's RDP bound)" in text
     assert "unit PARTY, neighbours: absent, delta 1e-05; labels, evaluation and predictions not covered" in text
     replaced = json.loads(
         told(capsys, "epsilon", "--sigma", "30", "--rounds", "53", "--neighbours", "replaced", "--json")
@@ -75,6 +75,6 @@ def test_a_run_is_explained_from_its_ledger(tmp_path: Path, capsys: pytest.Captu
     assert "releases for EVALUATE, which left without noise" in told(capsys, "explain", str(tmp_path / "looks"))
     fit(small(), make("vimadmm_j", local_steps=1), out=tmp_path / "bare", **options)
     bare = told(capsys, "explain", str(tmp_path / "bare"))
-    assert "there is no epsilon" in bare and "Labels are NOT protected" in bare
+    assert "no epsilon: uploads left as they are" in bare and "Labels are NOT protected" in bare
     fit(small(), make("local_only", local_steps=1), out=tmp_path / "alone", **options)
     assert "no party sent anything in training" in told(capsys, "explain", str(tmp_path / "alone"))

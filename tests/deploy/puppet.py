@@ -187,7 +187,7 @@ PROPOSALS: dict[str, tuple[Words, str]] = {
         "is not one of the authority's client certificates",
     ),
     "a proposal without text": (lambda p: Truth.of(p.proposal().notice().payload).but(facts={}), "lacks its text"),
-    "a proposal of another format": (lambda p: p.proposal(format=2).notice().payload, "the proposal has format 2;"),
+    "a proposal of another format": (lambda p: p.proposal(format=1).notice().payload, "the proposal has format 1;"),
     "a proposal for another run": (
         lambda p: Truth.of(p.proposal().notice().payload).but(run="other"),
         "this party listens to the coordinator of 'test'",
@@ -245,8 +245,17 @@ Offer = Callable[[Puppet, Joined], bytes]
 
 
 def _other_network(p: Puppet, consent: Joined) -> bytes:
-    other = replace(consent, introduction=replace(consent.introduction, width=9))
-    return p.agreement(other).notice().payload
+    return p.agreement(_says(consent, width=9)).notice().payload
+
+
+def _keys_of_its_own(p: Puppet, consent: Joined) -> bytes:
+    """The coordinator in the middle: it puts a key of its own where the party's was."""
+    return p.agreement(_says(consent, key=KeyPair.new().public.hex())).notice().payload
+
+
+def _says(consent: Joined, **changes: Any) -> Joined:
+    body = {**consent.consent["body"], **changes}
+    return replace(consent, consent={**consent.consent, "body": body})
 
 
 def _about_another(p: Puppet, consent: Joined) -> bytes:
@@ -286,8 +295,9 @@ AGREEMENTS: dict[str, tuple[Offer, str]] = {
     ),
     "an agreement changed after it was signed": (_changed_later, "the signature of 'coordinator' does not hold"),
     "an agreement about another proposal": (_about_another, "the agreement is about another proposal than the one"),
-    "an agreement of other parties": (_other_parties, "the agreement names other parties, or another network"),
-    "an agreement about another network": (_other_network, "the agreement names other parties, or another network"),
+    "an agreement of other parties": (_other_parties, "belongs to 'party_1'; only 'party_0' may sign this"),
+    "an agreement about another network": (_other_network, "the signature of 'party_1' does not hold"),
+    "an agreement with a key of the coordinator's own": (_keys_of_its_own, "the signature of 'party_1' does not hold"),
     "an agreement with somebody else's key": (
         lambda p, c: p.agreement(c, key=KeyPair.new().public).notice().payload,
         "a sealed message does not open",

@@ -97,7 +97,9 @@ class Scene:
 
 
 @contextlib.contextmanager
-def finished(folder: Path, method: str, **model: Any) -> Iterator[tuple[Scene, Run]]:
+def finished(
+    folder: Path, method: str, privacy: dict[str, Any] | None = None, **model: Any
+) -> Iterator[tuple[Scene, Run]]:
     """A finished run, and the same run simulated."""
     names = ("party_1", "party_2", "party_3")
     with NatsServer(folder / "nats", names) as server:
@@ -109,6 +111,7 @@ def finished(folder: Path, method: str, **model: Any) -> Iterator[tuple[Scene, R
             method={"name": method, "local_steps": 2},
             model={"hidden": 10, "embedding": 6, **model},
             training={"rounds": 4, "dtype": "float64", "schedule": {"batch": 200}, "evaluate_every": 2},
+            privacy=privacy or {},
         )
         scene, u = Scene(trial), trial.undertaking()
         for name in names:
@@ -222,3 +225,17 @@ def test_a_party_that_died_before_it_wrote_its_files_writes_them_when_it_is_back
     written.unlink()
     scene.arrive("party_3")
     assert written.read_text() == before
+
+
+def test_under_a_secure_sum_only_the_total_is_read(tmp_path: Path) -> None:
+    with finished(tmp_path, "vimadmm_j", privacy={"secure_sum": {"use": True}}) as (scene, simulated):
+        predicted = scene.predict()
+        torch.testing.assert_close(predicted.logits, expected(simulated, scene.federation), rtol=0, atol=1e-6)
+        assert predicted.left_out == ()
+        for party in scene.here:
+            assert [r.mechanism for r in scene.releases(party)] == ["sum"]
+        with pytest.raises(ConfigError, match="opens only with all parties"):
+            scene.predict(absent="leave-out")
+        scene.leave("party_2")
+        with pytest.raises(RunError, match="party_2 did not answer within 1 s; nothing was predicted"):
+            scene.predict(patience=1.0)

@@ -5,23 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from colonnade.audit.completion import complete_model
+from colonnade.audit.gradients import read_replies
 from colonnade.audit.labels import infer_labels
 from colonnade.audit.membership import membership_of_a_party, membership_of_a_row
 from colonnade.audit.reconstruction import reconstruct
 from colonnade.audit.table import Finding
 from colonnade.audit.transcript import Transcript
 from colonnade.privacy.mechanism import Unchanged
+from colonnade.run import Run
 
 
-def attack(transcript: Transcript, seed: int = 0) -> list[Finding]:
-    """Every attack that the training gives an opening to; of the parties, the one that fares worst."""
+def attack(transcript: Transcript, seed: int = 0, finished: Run | None = None) -> list[Finding]:
+    """Every attack that the training gives an opening to; of the parties, the one that fares worst.
+
+    Where the transcript is a short retraining, `finished` is the run it repeats: rows are members of that one's model.
+    """
     findings: list[Finding | None] = []
     if not transcript.run.method.pools:  # a reference that puts all columns in one place has nothing to hide
-        findings.append(infer_labels(transcript))
+        formula = infer_labels(transcript)  # exact where there is one
+        findings.append(formula or _worst(transcript, lambda party: read_replies(transcript, party, seed=seed)))
         findings.append(_worst(transcript, lambda party: complete_model(transcript, party, seed=seed)))
         findings.append(_worst(transcript, lambda party: reconstruct(transcript, party, seed=seed)))
         findings += _parties(transcript)
-    findings.append(membership_of_a_row(transcript.run, transcript.federation))
+    findings.append(membership_of_a_row(finished or transcript.run, transcript.federation))
     return [finding for finding in findings if finding is not None]
 
 

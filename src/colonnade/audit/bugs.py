@@ -114,6 +114,20 @@ class Forgetful(Ledger):
             super().record(release)
 
 
+class OneForgotten(Ledger):
+    """Passes on to a ledger everything that is recorded, but for one release."""
+
+    def __init__(self, to: Ledger, place: int) -> None:
+        super().__init__()
+        self._to, self._place = to, place
+
+    def record(self, release: Release) -> None:
+        """Remember it here, and write it down there, unless it is the one."""
+        super().record(release)
+        if len(self) - 1 != self._place:
+            self._to.record(release)
+
+
 def ledger_caught(mechanism: Mechanism, ledger: Ledger | None = None) -> bool:
     """Whether a ledger that forgets (or the one given) is seen to lack something that travelled."""
     ledger = Forgetful() if ledger is None else ledger

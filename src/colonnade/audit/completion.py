@@ -32,7 +32,7 @@ def complete_model(transcript: Transcript, party: str, labelled: int = LABELLED,
     known, others = order[:labelled], order[labelled:]
     columns = next(p.columns for p in federation.parties if p.name == party).flatten(1)
     truth = federation.labels.reshape(federation.rows, -1).to(torch.int64)
-    accuracy, bare = (_fitted(x.double(), truth, known, others) for x in (embeddings(transcript, party), columns))
+    accuracy, bare = (fitted(x.double(), truth, known, others) for x in (embeddings(transcript, party), columns))
     return Finding(
         "model completion",
         accuracy,
@@ -52,7 +52,7 @@ def embeddings(transcript: Transcript, party: str) -> Tensor:
         return cohort.encode(cohort.columns, Mode.PREDICT)[0].cpu()
 
 
-def _fitted(x: Tensor, truth: Tensor, known: Tensor, others: Tensor) -> float:
+def fitted(x: Tensor, truth: Tensor, known: Tensor, others: Tensor) -> float:
     """Mean accuracy over the label columns of a logistic regression on standardised features."""
     from sklearn.linear_model import LogisticRegression  # slow to import
 

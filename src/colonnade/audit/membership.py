@@ -83,7 +83,7 @@ def membership_of_a_party(
     if "sigma" in known:
         most = 0.5 * math.erfc(-shift_of(known["sigma"], len(played)) / 2)  # Phi(mu / sqrt 2)
         what += f"; uploads of norm C or more would give {most:.3f} in the long run"
-    name = f"membership of a party (mechanism: {mechanism.name})"
+    name = f"membership of a party, {'without noise' if mechanism.name == 'none' else mechanism.name}"
     score = auc(torch.tensor(worlds[1]), torch.tensor(worlds[0]))
     return Finding(name, score, 0.5, 2 * games, what, measure="AUC", attacker="the coordinator")
 

@@ -23,6 +23,11 @@ class Finding:
         """The way from a guess to certainty (1.0) that the attack made; negative where it did worse."""
         return (self.score - self.chance) / max(1 - self.chance, 1e-12)
 
+    @property
+    def is_game(self) -> bool:
+        """Whether it was measured on games, not on rows."""
+        return self.attack.startswith("membership of a party")
+
 
 HEADINGS = ("attack", "who", "measure", "score", "chance", "rows", "what it means")
 

@@ -16,7 +16,7 @@ from colonnade.audit.travelled import unlogged
 from colonnade.engines.base import Answers, Engine, Message
 from colonnade.engines.party import PartySide
 from colonnade.federation import Federation
-from colonnade.fit import Trainer
+from colonnade.fit import Trainer, Watcher
 from colonnade.models.schema import Schema
 from colonnade.models.stack import Way
 from colonnade.privacy.gate import Down
@@ -34,6 +34,7 @@ class Heard:
     purpose: Purpose
     rows: Tensor = field(repr=False)
     said: Mapping[str, Mapping[str, Tensor]] = field(repr=False)
+    messages: tuple[Message, ...] = field(default=(), repr=False)  # as they travelled, one per party
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,10 @@ class Recorder:
         own = self._own(down)
         common = {name: value.detach().cpu().clone() for name, value in down.common.items()}
         answers = self.inner.exchange(order, down)
-        heard = tuple(Heard(ask.purpose, ask.rows.cpu(), self._said(answers, at)) for at, ask in enumerate(order.asks))
+        heard = tuple(
+            Heard(ask.purpose, ask.rows.cpu(), self._said(answers, at), tuple(answers.releases[at]))
+            for at, ask in enumerate(order.asks)
+        )
         up = [message for ask in answers.releases for message in ask]
         messages = (down.everyone, *down.own.values(), *up)
         self.exchanges.append(Exchange(order.number, order.learners, common, own, heard, messages))
@@ -151,7 +155,7 @@ class Transcript:
         return unlogged((m for e in self.exchanges for m in e.messages), self.run.ledger)
 
 
-def record(trainer: Trainer) -> Transcript:
+def record(trainer: Trainer, watch: Watcher | None = None) -> Transcript:
     """Train a fresh trainer to its end, and remember everything."""
     recorder, clean = Recorder(trainer.engine, trainer.coordinator.schema), Uploads()
     sides = tuple(recorder.parties())
@@ -160,6 +164,6 @@ def record(trainer: Trainer) -> Transcript:
         protection = side.gate.protection
         side.gate.protection = replace(protection, training=Tap(protection.training, clean))
     trainer.engine = recorder
-    run = trainer.train()
+    run = trainer.train(watch=watch)
     exchanges = tuple(recorder.exchanges)
     return Transcript(trainer.federation, trainer.coordinator.schema, run, exchanges, clean, sides, before)

@@ -65,7 +65,7 @@ def plan(
         return None
     sigma = known["sigma"]
     clear = int((CLEAREST * sigma / SENSITIVITY[neighbours]) ** 2)
-    played = min(releases, max(2, clear))
+    played = min(releases, max(2, min(clear, draws // (4 * FEWEST))))  # fewer releases need more runs, no more draws
     wanted = runs_for(shift_of(sigma, played, neighbours))
     runs = max(FEWEST, min(wanted, draws // (4 * played)))  # two worlds, two parties
     return Trial(mechanism, known["clip"], sigma, played, runs, delta, neighbours=neighbours)

@@ -9,6 +9,7 @@ test_accuracy = { at_least = 97.8 }
 [[cases]]                                # private: method and promise of each case
 [speed]                                  # speed: sizes and repetitions
 [align]                                  # align: sizes
+[audit]                                  # audit: seeds and games
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class _Head(Settings):
     """The part of the file that is about the benchmark; the rest says what to run."""
 
     title: str
-    kind: Literal["accuracy", "private", "speed", "align", "deployment", "faults"]
+    kind: Literal["accuracy", "private", "speed", "align", "deployment", "faults", "audit"]
     reach: float | None = Field(None, gt=0, le=100, description="accuracy in %: rounds and bytes to get there")
     targets: dict[str, Any] = Field(default_factory=dict, description="by result, or by device and result")
 
@@ -69,7 +70,7 @@ class Bench:
 
     name: str
     title: str
-    kind: Literal["accuracy", "private", "speed", "align", "deployment", "faults"]
+    kind: Literal["accuracy", "private", "speed", "align", "deployment", "faults", "audit"]
     reach: float | None
     targets: Mapping[str, Mapping[str, Limit]]  # by device type, then by result
     tables: Mapping[str, Any] = field(repr=False)  # what is left of the file: what to run

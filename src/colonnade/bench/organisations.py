@@ -35,6 +35,7 @@ from colonnade.job import load_data
 from colonnade.methods import make_method
 from colonnade.models.encoders import ModelSettings
 from colonnade.privacy.mechanism import Mechanism, Unchanged
+from colonnade.privacy.settings import PrivacySettings
 from colonnade.run import Training
 from colonnade.wire.messages import COORDINATOR
 
@@ -53,6 +54,7 @@ class Trial:
     model: Mapping[str, Any] = field(default_factory=dict)
     training: Mapping[str, Any] = field(default_factory=dict)
     absence: Mapping[str, Any] = field(default_factory=dict)
+    privacy: Mapping[str, Any] = field(default_factory=dict)
     noise: float = 0.0
     pause: Mapping[str, float] = field(default_factory=dict)  # seconds that somebody takes longer per exchange
 
@@ -88,6 +90,7 @@ class Trial:
             model=build(ModelSettings, self.model, "model"),
             training=build(Training, self.training, "training"),
             absence=build(Absence, self.absence, "absence"),
+            privacy=build(PrivacySettings, self.privacy, "privacy"),
             mechanism=self.mechanism().name,
         )
 

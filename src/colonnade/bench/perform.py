@@ -34,6 +34,12 @@ def _run_faults(bench: Bench, options: Options, say: Say) -> dict[str, float | N
     return run_faults(bench, options, say)
 
 
+def _run_audit(bench: Bench, options: Options, say: Say) -> dict[str, float | None]:
+    from colonnade.bench.audit import run_audit  # needs SciPy and dp-accounting, which other benchmarks do without
+
+    return run_audit(bench, options, say)
+
+
 RUNNERS: dict[str, Callable[[Bench, Options, Say], dict[str, float | None]]] = {
     "accuracy": run_accuracy,
     "private": run_private,
@@ -41,6 +47,7 @@ RUNNERS: dict[str, Callable[[Bench, Options, Say], dict[str, float | None]]] = {
     "align": _run_align,
     "deployment": _run_deployment,
     "faults": _run_faults,
+    "audit": _run_audit,
 }
 
 

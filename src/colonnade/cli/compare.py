@@ -93,12 +93,16 @@ def train_all(screen: Screen, entries: Sequence[Entry], federation: Federation, 
 def show(screen: Screen, records: list[dict[str, Any]], places: Sequence[Path], folder: Path) -> None:
     """The table, the page and the facts; status 1 if a run diverged."""
     from colonnade.report.html import write_report
-    from colonnade.report.record import grouped
+    from colonnade.report.privacy import notes
+    from colonnade.report.record import grouped, with_tally
     from colonnade.report.tables import comparison_table, spread
 
+    records = [with_tally(record, place) for record, place in zip(records, places, strict=True)]
     page = write_report(records, folder)
     groups = grouped(records)
     screen.table(comparison_table(groups))
+    for labels, text in notes(groups):
+        screen.say(f"{labels}: {text}")
     summary = []
     for group in groups:
         mean, deviation = spread([r["result"]["test_score"] for r in group.records])

@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 
 from colonnade.cli.align import align
+from colonnade.cli.audit import audit
 from colonnade.cli.certificates import certificates
 from colonnade.cli.compare import compare
 from colonnade.cli.coordinator import coordinator
@@ -39,7 +40,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Start with `colonnade demo`: real data, a few seconds, no network.",
 )
-for command in (demo, train, compare, resume, predict, report, estimate, doctor):
+for command in (demo, train, compare, resume, predict, report, estimate, audit, doctor):
     app.command()(command)
 for deployed in (certificates, nats_config, align, party, coordinator):
     app.command(rich_help_panel="Separate organisations")(deployed)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Epsilons: what noise costs, what a budget buys, what a run promises.")
 
+NOT_COVERED = "labels, evaluation and predictions"
 Rounds = Annotated[int, typer.Option(min=1, help="Releases of one party.", show_default=False)]
 Delta = Annotated[float, typer.Option(help="Delta of the guarantee.")]
 Neighbours = Annotated[str, typer.Option(metavar="absent|replaced", help="The other world: C or 2C.")]
@@ -40,9 +41,9 @@ def epsilon(
     exact, rdp = accounting.exact_epsilon(mu, delta), accounting.rdp_epsilon(mu, delta)
     facts = {"unit": "PARTY", "neighbours": neighbours, "delta": delta, "sigma": sigma, "releases": rounds}
     screen = Screen(as_json)
-    screen.emit({**facts, "epsilon": exact, "epsilon_rdp": rdp})
-    screen.say(f"epsilon {exact:.3f} (exact), {rdp:.3f} (the paper's RDP bound)")
-    screen.say(f"unit PARTY, neighbours: {neighbours}, delta {delta:g}; labels, evaluation and predictions not covered")
+    screen.emit({**facts, "epsilon": exact, "accountant": "exact", "epsilon_rdp": rdp, "not_covered": NOT_COVERED})
+    screen.say(f"epsilon {exact:.3f} (exact accountant), {rdp:.3f} (the paper's RDP bound)")
+    screen.say(f"unit PARTY, neighbours: {neighbours}, delta {delta:g}; {NOT_COVERED} not covered")
 
 
 @app.command()
@@ -62,9 +63,10 @@ def calibrate(
     sigma = accounting.calibrate(epsilon, delta, rounds, _relation(neighbours))
     facts = {"unit": "PARTY", "neighbours": neighbours, "delta": delta, "releases": rounds, "epsilon": epsilon}
     screen = Screen(as_json)
-    screen.emit({**facts, "accountant": "exact", "sigma": sigma})
+    screen.emit({**facts, "accountant": "exact", "sigma": sigma, "not_covered": NOT_COVERED})
     screen.say(f"sigma {sigma:.4f}, in units of the clipping norm")
     screen.say(f"for epsilon {epsilon:g} (exact accountant), delta {delta:g}, unit PARTY, neighbours: {neighbours}")
+    screen.say(f"{NOT_COVERED} not covered")
 
 
 @app.command()
@@ -73,11 +75,18 @@ def explain(run: RunFolder, as_json: AsJson = False) -> None:
 
     Example: colonnade privacy explain runs/20261115-120000-vimadmm
     """
-    from colonnade.privacy.statement import Statement
+    from colonnade.privacy.statement import Circumstances, Statement
+    from colonnade.report.privacy import DEPLOYED
     from colonnade.run import Run
 
     found = Run.load(run)
-    statement = Statement.of(found.ledger, found.privacy, found.label_exposure)
+    about = Circumstances(
+        exposure=found.label_exposure,
+        spoke=found.traffic.up > 0,
+        deployed=found.about["engine"] == DEPLOYED,
+        pooled=found.method.pools,
+    )
+    statement = Statement.of(found.ledger, found.privacy, about)
     screen = Screen(as_json)
     screen.emit(statement.to_json())
     for line in statement.lines():

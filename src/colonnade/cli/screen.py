@@ -7,7 +7,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rich import box
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from colonnade.report.tables import Table
 
 WIDE = 140  # columns where there is no terminal: a table in a file is not cut
+NOISY = "noisy labels agree: protected labels judge the validation rows, so this ranks rounds and is not an accuracy"
 
 
 @dataclass(frozen=True)
@@ -81,16 +82,33 @@ class Bars:
     """One bar per training."""
 
     bars: Progress
+    said: set[str] = field(default_factory=set)  # legends that stand above the bars already
 
     def watch(self, name: str, rounds: int) -> Callable[[Exchange], None]:
         """A new bar; the returned function moves it."""
         task = self.bars.add_task(name, total=rounds, told="")
 
         def move(now: Exchange) -> None:
-            score = "" if now.score is None else f"validation {now.score:.4f} (best {now.best:.4f}) "
-            self.bars.update(task, completed=now.round, told=f"{score}{now.bytes / 1e6:.1f} MB")
+            self._explain(now)
+            self.bars.update(task, completed=now.round, told=told(now))
 
         return move
+
+    def _explain(self, now: Exchange) -> None:
+        """What belongs to the figures beside the bars, once above them."""
+        legends = [now.spent.legend] if now.spent is not None else []
+        legends += [NOISY] if now.noisy_labels and now.score is not None else []
+        for legend in legends:
+            if legend not in self.said and not self.bars.disable:
+                self.bars.console.print(legend, highlight=False)
+                self.said.add(legend)
+
+
+def told(now: Exchange) -> str:
+    """What stands beside a bar: the score and what judged it, the bytes, and what the parties have spent."""
+    judged = "noisy labels agree" if now.noisy_labels else "validation"
+    score = "" if now.score is None else f"{judged} {now.score:.4f} (best {now.best:.4f}) "
+    return f"{score}{now.bytes / 1e6:.1f} MB" + ("" if now.spent is None else f" {now.spent.figure}")
 
 
 def _plain(value: Any) -> Any:

@@ -37,7 +37,7 @@ def check(job: Job, federation: Federation) -> None:
     from colonnade.fit import Trainer
 
     training = job.training.model_copy(update={"engine": "loop"})  # opens faster, refuses the same
-    Trainer.open(federation, job.method, training, job.model, None, None)
+    Trainer.open(federation, job.method, training, job.model, None, None, privacy=job.privacy)
 
 
 @contextmanager
@@ -88,8 +88,11 @@ def finish(screen: Screen, run: Run, folder: Path) -> None:
 def tell(screen: Screen, record: dict[str, Any], folder: Path) -> None:
     """A run in words, and what to do with it."""
     from colonnade.report import words
+    from colonnade.report.privacy import privacy_page
 
     for sentence in (*words.summary(record), words.exposure(record), words.noise(record)):
         screen.say(sentence)
+    if words.noised(record):
+        screen.say(privacy_page(record).verdict)
     screen.say(f"run folder: {folder}")
     screen.say(f"next: colonnade report {folder}")

@@ -2,10 +2,12 @@
 
 PROPOSAL  coordinator -> all    method, settings, rows, parties, purposes; signed
 JOIN      party -> coordinator  "I agree to the proposal with this digest", and the shape of its network; signed
-AGREED    coordinator -> all    the groups that follow from all introductions; signed
+AGREED    coordinator -> all    everybody's consent, each with its own signature; signed
 DONE      party -> coordinator  it has stored the agreement
 
-Public keys travel along, so that everything after AGREED is sealed end to end (see sealing.py).
+Public keys travel along, so that everything after AGREED is sealed end to end (see sealing.py). A party checks every
+other party's consent by that party's certificate: the coordinator, who relays them, cannot put keys of its own in
+their place. That is what a secure sum stands on.
 
 No code travels: a party that agrees runs the method of that name from its own installation. A party keeps
 the signed agreement in its store, so that nobody can later say that something else was agreed on.
@@ -29,16 +31,20 @@ from colonnade.engines.remote import Absence
 from colonnade.errors import ColonnadeError, IdentityError, WireError
 from colonnade.federation import Task
 from colonnade.identity.credentials import Credentials
-from colonnade.identity.envelope import KEY
+from colonnade.identity.envelope import KEY, KeyPair
 from colonnade.methods import make_method
 from colonnade.methods.base import Method
 from colonnade.models.encoders import ModelSettings
 from colonnade.models.schema import Group, Schema
+from colonnade.privacy.secure_sum.adders import Adders
+from colonnade.privacy.secure_sum.roster import Roster
+from colonnade.privacy.settings import PrivacySettings
 from colonnade.run import DTYPES, Training
+from colonnade.schedule import Schedule
 from colonnade.wire.messages import COORDINATOR
 from colonnade.wire.notice import Notice
 
-FORMAT = 1
+FORMAT = 2
 PROPOSAL, JOIN, AGREED, CLOSE = "PROPOSAL", "JOIN", "AGREED", "CLOSE"
 PROPOSED, SETTLED, CLOSED = -1, 0, -3  # the numbers of these messages; orders count from 1
 MOST_ROWS = 2**31 - 1
@@ -80,6 +86,15 @@ class Proposal:
     def model(self) -> ModelSettings:
         """The networks."""
         return build(ModelSettings, self.body["model"], "model")
+
+    def privacy(self) -> PrivacySettings:
+        """What is promised to whom."""
+        return build(PrivacySettings, self.body["privacy"], "privacy")
+
+    def schedule(self) -> Schedule:
+        """Whose turn it is, when, about which rows."""
+        training, speaks = self.training(), self.method().hears != "nothing"
+        return Schedule(training.schedule, self.train, self.parties, training.seed, speaks)
 
     def schema(self, groups: Sequence[Group], device: torch.device) -> Schema:
         """The frame of the run for one process."""
@@ -149,6 +164,7 @@ def _check(proposal: Proposal) -> None:
         if len(proposal.train) == 0 or int(proposal.train.min()) < 0 or int(proposal.train.max()) >= rows:
             raise WireError(f"the proposal's training rows are not among its {rows} rows")
         proposal.method(), proposal.model(), proposal.training(), Task(body["task"]), proposal.key
+        proposal.privacy()
         build(Absence, body["absence"], "absence")
     except (KeyError, TypeError, ValueError) as error:
         raise WireError(f"the proposal cannot be read: {error!r}") from None
@@ -159,10 +175,11 @@ def _check(proposal: Proposal) -> None:
 
 @dataclass(frozen=True)
 class Joined:
-    """A party that agrees: its network and its public key."""
+    """A party that agrees: its network, its public key, and the consent it signed."""
 
     introduction: Introduction
     key: bytes
+    consent: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
 
 def join(proposal: Proposal, joined: Joined, credentials: Credentials) -> Notice:
@@ -180,12 +197,13 @@ def join(proposal: Proposal, joined: Joined, credentials: Credentials) -> Notice
     return Notice(proposal.body["run"], PROPOSED, JOIN, credentials.name, facts)
 
 
-def read_join(notice: Notice, proposal: Proposal, credentials: Credentials) -> Joined:
-    """Check a party's consent."""
+def read_join(notice: Notice, proposal: Proposal, credentials: Credentials | None) -> Joined:
+    """Check a party's consent; without credentials, all but the signature, which was checked when it was stored."""
     body, signature = notice.facts.get("body"), notice.facts.get("signature")
     if not isinstance(body, dict) or not isinstance(signature, dict):
         raise WireError(f"the consent of {notice.sender!r} lacks its text or its signature")
-    credentials.verify(canonical(body), signature, notice.sender)
+    if credentials is not None:
+        credentials.verify(canonical(body), signature, notice.sender)
     if body.get("proposal") != proposal.digest or body.get("party") != notice.sender:
         raise WireError(f"the consent of {notice.sender!r} is about another proposal")
     shape, width, architecture = body.get("shape"), body.get("width"), body.get("architecture")
@@ -198,7 +216,7 @@ def read_join(notice: Notice, proposal: Proposal, credentials: Credentials) -> J
         key = b""
     if len(key) != KEY:
         raise WireError(f"the consent of {notice.sender!r} has no public key")
-    return Joined(Introduction(architecture[:64], tuple(shape or ()), width), key)
+    return Joined(Introduction(architecture[:64], tuple(shape or ()), width), key, dict(notice.facts))
 
 
 # -- agreed -----------------------------------------------------------------------------------
@@ -227,6 +245,14 @@ class Agreement:
         """The frame of the run for one process."""
         return self.proposal.schema(self.groups, device)
 
+    def adders(self, pairs: Mapping[str, KeyPair]) -> Adders | None:
+        """Who adds in a secure sum, with keys that each signed for itself; None, where parts are heard one by one."""
+        privacy = self.proposal.privacy()
+        if not privacy.secure_sum.use:
+            return None
+        publics = {party: joined.key for party, joined in self.joined.items()}
+        return Adders(Roster.of(self.proposal.digest, publics), privacy, pairs)
+
     def notice(self) -> Notice:
         """The agreement as a message; the proposal is in it, for a party that joined and was then started again."""
         proposed = self.proposal.notice()
@@ -249,17 +275,13 @@ class Agreement:
         """The inverse of `to_json`: from one's own store, checked when it was written."""
         train = torch.tensor(values["train"], dtype=torch.int64)
         proposal = Proposal(values["proposal"], train, values["proposal_signature"])
-        joined, secrets = _settled(values["settlement"])
+        joined, secrets = _settled(values["settlement"], proposal, None)
         return cls(proposal, joined, secrets, values["settlement_signature"])
 
 
 def settlement(proposal: Proposal, joined: Mapping[str, Joined], secrets: Mapping[str, str]) -> dict[str, Any]:
     """What the coordinator signs when all have joined."""
-    parties = []
-    for name, who in joined.items():
-        i = who.introduction
-        network = {"architecture": i.architecture, "shape": list(i.shape), "width": i.width}
-        parties.append({"name": name, **network, "key": who.key.hex(), "secret": secrets[name]})
+    parties = [{"name": p, "consent": dict(who.consent), "secret": secrets[p]} for p, who in joined.items()]
     return {"proposal": proposal.digest, "parties": parties}
 
 
@@ -280,7 +302,7 @@ def read_agreement(notice: Notice, proposal: Proposal, mine: Joined, credentials
     if body.get("proposal") != proposal.digest:
         raise WireError("the agreement is about another proposal than the one this party joined")
     try:
-        joined, secrets = _settled(body)
+        joined, secrets = _settled(body, proposal, credentials)
     except (KeyError, TypeError, ValueError) as error:
         raise WireError(f"the agreement cannot be read: {error!r}") from None
     if tuple(joined) != proposal.parties or joined.get(credentials.name) != mine:
@@ -296,12 +318,16 @@ def proposal_within(notice: Notice) -> Notice:
     return Notice(notice.run, PROPOSED, PROPOSAL, notice.sender, facts, notice.blobs)
 
 
-def _settled(body: Mapping[str, Any]) -> tuple[dict[str, Joined], dict[str, str]]:
+def _settled(
+    body: Mapping[str, Any], proposal: Proposal, credentials: Credentials | None
+) -> tuple[dict[str, Joined], dict[str, str]]:
+    """Everybody's consent, each checked by its signer's certificate; not again, if from one's own store."""
     joined, secrets = {}, {}
     for p in body["parties"]:
-        network = Introduction(str(p["architecture"]), tuple(int(n) for n in p["shape"]), int(p["width"]))
-        joined[str(p["name"])] = Joined(network, bytes.fromhex(p["key"]))
-        secrets[str(p["name"])] = str(p["secret"])
+        name = str(p["name"])
+        consent = Notice(proposal.body["run"], PROPOSED, JOIN, name, dict(p["consent"]))
+        joined[name] = read_join(consent, proposal, credentials)
+        secrets[name] = str(p["secret"])
     return joined, secrets
 
 

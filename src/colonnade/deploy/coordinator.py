@@ -7,6 +7,7 @@ stored.
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -31,12 +32,14 @@ from colonnade.engines.post import Letter, Post, Say
 from colonnade.engines.remote import ASK_AGAIN, DONE, REFUSED, Absence, Away, Remote
 from colonnade.errors import ColonnadeError, ConfigError, IdentityError, Refused, RunError, WireError
 from colonnade.federation import Federation, Party, RowSplit, Task
-from colonnade.fit import Trainer, Watcher, find_device, open_coordinator
+from colonnade.fit import Terms, Trainer, Watcher, find_device, open_coordinator
 from colonnade.identity.credentials import Credentials
 from colonnade.methods.base import Method
 from colonnade.models.encoders import ModelSettings
 from colonnade.privacy.ledger import Ledger
+from colonnade.privacy.settings import PrivacySettings
 from colonnade.run import RECORD, STORE, Run, Training
+from colonnade.schedule import Schedule
 from colonnade.store import Store
 from colonnade.wire.codec import decode
 from colonnade.wire.messages import COORDINATOR, Purpose
@@ -59,7 +62,8 @@ class Undertaking:
     model: ModelSettings
     training: Training
     absence: Absence = field(default_factory=Absence)
-    mechanism: str = "none"  # the parties' protection, by name
+    privacy: PrivacySettings = field(default_factory=PrivacySettings)
+    mechanism: str = "none"  # where privacy asks for none: a protection of the parties' own, by name
     alignment: str = ""  # digest of the rows everybody aligned
     class_names: tuple[str, ...] = ()
     purposes: tuple[Purpose, ...] = PURPOSES
@@ -77,9 +81,10 @@ class Undertaking:
             "rows": len(self.labels),
             "task": self.task.value,
             "outputs": self.outputs,
-            "label_exposure": self.method.exposes.value,
-            "purposes": [purpose.value for purpose in self.purposes],
-            "mechanism": self.mechanism,
+            "label_exposure": self.privacy.exposure(self.method.exposes).value,
+            "purposes": [p.value for p in self.purposes if p is not Purpose.EVALUATE or self.privacy.evaluates()],
+            "privacy": self.privacy.model_dump(),
+            "mechanism": self.privacy.mechanism if self.privacy.protects else self.mechanism,
             "absence": self.absence.model_dump(),
             "alignment": self.alignment,
         }
@@ -104,8 +109,10 @@ class CoordinatorProcess:
             )
         self.folder, self.link, self.credentials, self.say = folder, link, credentials, say
         training = undertaking.training.model_copy(update={"checkpoint_every": 1})
-        self.undertaking = replace(undertaking, training=training)
+        self.undertaking = replace(undertaking, training=training, privacy=_in_full(undertaking))
         self.store, self.keys = Store(folder / STORE), own_keys(folder)
+        # With the run's seed, which every party knows, the label noise could be taken away again.
+        self.label_key = int(self.store.about()["label_key"], 16) if self.store.begun else secrets.randbits(128)
 
     def serve(self, watch: Watcher | None = None) -> Run:
         """Everything, from the proposal to the closed run."""
@@ -145,11 +152,12 @@ class CoordinatorProcess:
         proposal = propose(u.body(self.link.run), u.split.train, self.keys.public, self.credentials)
         self.say("proposing", run=self.link.run, digest=proposal.digest[:12], parties=list(u.parties))
         joined = self.roll_call(proposal.notice(), JOIN, lambda n: read_join(n, proposal, self.credentials))
-        secrets = secrets_for(self.keys, {p: j.key for p, j in joined.items()}, proposal.digest)
-        agreement = settle(proposal, joined, secrets, self.credentials)
+        envelopes = secrets_for(self.keys, {p: j.key for p, j in joined.items()}, proposal.digest)
+        agreement = settle(proposal, joined, envelopes, self.credentials)
         self.roll_call(agreement.notice(), DONE, lambda n: n)
         trainer = self._trainer(agreement)
-        self.store.describe({**checkpoint.describe(trainer), "agreement": agreement.to_json()})
+        kept = {"agreement": agreement.to_json(), "label_key": f"{self.label_key:x}"}
+        self.store.describe(checkpoint.describe(trainer) | kept)
         self.say("agreed", run=self.link.run, parties=list(u.parties))
         self._seal(agreement)
         return agreement
@@ -203,10 +211,15 @@ class CoordinatorProcess:
         u = self.undertaking
         schema = agreement.schema(find_device(u.training.device))
         federation, ledger, run = u.federation(agreement), Ledger(), self.link.run
-        goes_on = u.absence.then == "continue"
-        coordinator = open_coordinator(federation, schema, u.method, u.training, ledger, run, goes_on)
+        terms = Terms(u.privacy, u.absence.then == "continue", self.label_key)
+        coordinator = open_coordinator(federation, schema, u.method, u.training, ledger, run, terms)
         engine = Remote(self.link, schema, u.method, run, absence or u.absence, self.say)
-        return Trainer(federation, coordinator, engine, u.training, u.model, None, ledger, run, config=u.config)
+        if adders := agreement.adders({}):
+            coordinator.opener = adders.opener(coordinator.schedule.most_releases(coordinator.plan.rounds))
+            engine.roster = adders.roster.digest
+        return Trainer(
+            federation, coordinator, engine, u.training, u.model, None, ledger, run, u.privacy, config=u.config
+        )
 
     def _stop_without(self, agreement: Agreement, trainer: Trainer, error: Away, watch: Watcher | None) -> Run:
         """End the run because somebody stayed away; whoever is there is told, the best round is kept."""
@@ -234,3 +247,18 @@ class CoordinatorProcess:
         if not left:
             self.link.purge()  # nothing of the run stays on the server's disk
         self.say("closed", run=self.link.run, **({"not_told": left} if left else {}))
+
+
+def _in_full(u: Undertaking) -> PrivacySettings:
+    """The promise with its noise as a number, so that every party sees it before it agrees."""
+    privacy = u.privacy
+    if privacy.protects and privacy.evaluation == "simulated":
+        raise ConfigError(
+            "privacy.evaluation = 'simulated' sends validation rows without noise, which is for simulations only; "
+            "separate organisations use 'none'"
+        )
+    schedule = Schedule(u.training.schedule, u.split.train, u.parties, u.training.seed, u.method.hears != "nothing")
+    privacy.check_sum(len(u.parties), u.method.hears, schedule.someone_may_be_silent or u.absence.then == "continue")
+    if not privacy.protects or privacy.sigma is not None:
+        return privacy
+    return privacy.model_copy(update={"sigma": privacy.noise(schedule.most_releases(u.training.rounds))})

@@ -23,17 +23,17 @@ from colonnade.deploy.policy import Policy, check_prediction, check_run
 from colonnade.deploy.sealing import RunSeals, seals_of_party
 from colonnade.engines.base import Encoders, Workshop, introduce, open_module
 from colonnade.engines.party import PartySide
-from colonnade.errors import ModelError, Refused, RunError, WireError
+from colonnade.errors import ConfigError, ModelError, Refused, RunError, WireError
 from colonnade.federation import Federation, Party, RowSplit, Task
 from colonnade.identity.credentials import Credentials
 from colonnade.identity.envelope import KeyPair
 from colonnade.models.schema import Schema
 from colonnade.models.stack import portable_key
 from colonnade.privacy.gate import Gate
+from colonnade.privacy.gaussian import SystemNoise
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.mechanism import Mechanism, Protection, Unchanged
 from colonnade.run import DTYPES
-from colonnade.schedule import Schedule
 from colonnade.wire.messages import Order, Purpose
 from colonnade.wire.notice import Notice
 
@@ -102,12 +102,28 @@ class Membership:
                 f"the proposal is about the rows of another alignment ({str(body.get('alignment'))[:12]}) than the one "
                 f"this party has ({self.duty.alignment[:12]}); align again, all together"
             )
-        if body.get("mechanism") != self.duty.mechanism.name:
+        privacy = proposal.privacy()
+        if privacy.protects and privacy.evaluation == "simulated":
+            raise Refused(
+                "the proposal wants looks at validation rows without noise (privacy.evaluation = 'simulated'), which "
+                "is for simulations only; use 'none'"
+            )
+        if not privacy.protects and body.get("mechanism") != self.duty.mechanism.name:
             raise Refused(
                 f"the proposal wants mechanism {body.get('mechanism')!r} between columns and wire; "
                 f"this party is set to {self.duty.mechanism.name!r}"
             )
-        check_run(self.duty.policy, body)
+        try:
+            silence = proposal.schedule().someone_may_be_silent or body["absence"]["then"] == "continue"
+            privacy.check_sum(len(proposal.parties), proposal.method().hears, silence)
+            spends = privacy.spends(self._releases(proposal)) if privacy.epsilon is None else privacy.epsilon
+        except ConfigError as error:
+            raise Refused(f"the proposal cannot be carried out: {error}") from None
+        check_run(self.duty.policy, {**body, "spends": {"epsilon": spends, "delta": privacy.delta}})
+
+    def _releases(self, proposal: Proposal) -> int:
+        """How often the party that speaks most speaks in training."""
+        return proposal.schedule().most_releases(proposal.training().rounds)
 
     def agree(self, notice: Notice) -> Agreement:
         """Check the agreement against the proposal that was joined; it holds from `adopt` on.
@@ -134,6 +150,11 @@ class Membership:
     def goes_on(self) -> bool:
         """Whether the run goes on without a party that stays away."""
         return self.agreement is not None and self.agreement.proposal.body["absence"]["then"] == "continue"
+
+    @property
+    def sums(self) -> bool:
+        """Whether what this party sends opens only together with the others'."""
+        return self.agreement is not None and self.agreement.proposal.privacy().secure_sum.use
 
     def seals(self, agreement: Agreement) -> RunSeals:
         """The envelopes that the agreement makes possible."""
@@ -178,16 +199,22 @@ class Membership:
         if self.agreement is None:
             raise RunError(f"party {self.me!r} has not agreed to a run")
         proposal, columns = self.agreement.proposal, self.columns
-        training, model, method = proposal.training(), proposal.model(), proposal.method()
+        model, method = proposal.model(), proposal.method()
         schema = self.agreement.schema(torch.device(self.duty.device))
         group = schema.groups[schema.position(self.me)[0]]
-        gate = Gate(self.run, ledger, method.says(schema, group), Protection.everywhere(self.duty.mechanism))
+        gate = Gate(self.run, ledger, method.says(schema, group), self._protection(self.agreement))
         scale = not columns.scaled if model.scale_columns == "auto" else model.scale_columns == "always"
         workshop = Workshop(self._federation(schema), schema, {self.me: self._module(proposal)}, scale)
-        speaks = method.hears != "nothing"
-        schedule = Schedule(training.schedule, schema.train, schema.parties, training.seed, speaks)
-        remembers = schedule.someone_may_be_silent or self.goes_on
+        remembers = proposal.schedule().someone_may_be_silent or self.goes_on
         return PartySide(method, workshop.cohort((self.me,)), gate, remembers)
+
+    def _protection(self, agreement: Agreement) -> Protection:
+        """What stands before every upload: as proposed, with noise that nobody can repeat; or this party's own."""
+        privacy = agreement.proposal.privacy()
+        adders = agreement.adders({self.me: self.keys})
+        if adders is None and not privacy.protects:
+            return Protection.everywhere(self.duty.mechanism)
+        return privacy.protection(self._releases(agreement.proposal), SystemNoise(), adders)
 
     def _federation(self, schema: Schema) -> Federation:
         """This party's part of the federation: its own columns, nobody's labels."""
@@ -223,4 +250,5 @@ def in_short(proposal: Proposal) -> Mapping[str, Any]:
     """What an operator wants to see of a proposal."""
     body = proposal.body
     keys = ("rows", "parties", "label_exposure", "purposes", "mechanism")
-    return {"method": body["method"]["name"], "rounds": body["training"]["rounds"], **{k: body.get(k) for k in keys}}
+    facts = {"method": body["method"]["name"], "rounds": body["training"]["rounds"], **{k: body.get(k) for k in keys}}
+    return {**facts, "privacy": proposal.privacy().in_words()}

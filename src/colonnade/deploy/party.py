@@ -181,6 +181,8 @@ class PartyProcess:
 
     def _said(self, number: int) -> dict[str, Tensor]:
         """What was said in the last training turn, from the outbox: nothing is written twice."""
+        if self.member.sums:
+            return {}  # what left is masked
         for _, kind, payload in self.store.sent(number):
             if kind == Purpose.TRAIN.value:
                 return {f"said.{name}": array[None] for name, array in decode(payload)[1].items()}
@@ -268,7 +270,7 @@ class PartyProcess:
 
     def _commit(self, sent: list[tuple[int, Released]], before: int = 0) -> None:
         facts = {"number": self.number, "finished": self.finished, "notice": self._notice}
-        in_outbox = any(released.kind == Purpose.TRAIN.value for _, released in sent)
+        in_outbox = not self.member.sums and any(released.kind == Purpose.TRAIN.value for _, released in sent)
         tensors = self._side.tensors(said=not in_outbox)
         self.store.commit(facts, tensors, ledger=self.ledger.since(before), outbox=sent)
 

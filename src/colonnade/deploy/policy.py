@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -42,6 +43,12 @@ class Policy(Settings):
     require_mechanism: tuple[str, ...] = Field(
         (), description="protections of which training must use one, by name; empty: any, or none"
     )
+
+    most_epsilon: float = Field(
+        0.0, ge=0, description="what training may cost this party (unit PARTY, exact accountant); 0: no limit"
+    )
+    most_delta: float = Field(1e-5, gt=0, lt=1, description="largest delta of that epsilon, with most_epsilon")
+    require_secure_sum: bool = Field(False, description="only the sum of all parties' uploads may be opened")
 
     _file: str = PrivateAttr("")
     _lines: dict[str, int] = PrivateAttr(default_factory=dict)  # key -> where it stands in the file
@@ -83,7 +90,7 @@ def check_run(policy: Policy, description: Mapping[str, Any]) -> None:
     Args:
         policy: the operator's.
         description: what the label holder proposes: `method` (with its `name`), `label_exposure`, `training` (with its
-            `rounds`), `rows`, `purposes` and `mechanism`.
+            `rounds`), `rows`, `purposes`, `mechanism`, `privacy` and, computed here, `spends` (`epsilon`, `delta`).
 
     Raises:
         Refused: with the rule, what was asked, what is allowed and which line to change.
@@ -104,6 +111,31 @@ def check_run(policy: Policy, description: Mapping[str, Any]) -> None:
         )
     if Purpose.TRAIN.value in purposes:
         _among(policy, "require_mechanism", "the protection", _said(description, str, "mechanism"))
+        _check_cost(policy, description)
+    if policy.require_secure_sum and not _said(description, bool, "privacy", "secure_sum", "use"):
+        raise Refused(
+            "require_secure_sum: uploads would be opened one by one, the policy wants only their sum to be; "
+            + policy.where("require_secure_sum", False)
+        )
+
+
+def _check_cost(policy: Policy, description: Mapping[str, Any]) -> None:
+    """`spends` is what this party has computed from the proposal by itself."""
+    if not policy.most_epsilon:
+        return
+    epsilon, delta = (_said(description, float, "spends", name) for name in ("epsilon", "delta"))
+    facts = "unit PARTY, exact accountant"
+    if not epsilon <= policy.most_epsilon:
+        cost = f"epsilon {epsilon:.4g} ({facts})" if math.isfinite(epsilon) else "no bound at all, as there is no noise"
+        raise Refused(
+            f"most_epsilon: training would cost this party {cost}, the policy allows {policy.most_epsilon:g}; "
+            + policy.where("most_epsilon", round(epsilon, 4) if math.isfinite(epsilon) else 0)
+        )
+    if delta > policy.most_delta:
+        raise Refused(
+            f"most_delta: the promised epsilon holds with delta {delta:g}, the policy allows {policy.most_delta:g}; "
+            + policy.where("most_delta", delta)
+        )
 
 
 def check_prediction(policy: Policy, rows: int, purpose: str) -> None:
@@ -146,7 +178,7 @@ def _at_most(policy: Policy, key: str, what: str, asked: int) -> None:
         )
 
 
-T = TypeVar("T", str, int, list[Any])
+T = TypeVar("T", str, int, float, bool, list[Any])
 
 
 def _said(description: Mapping[str, Any], kind: type[T], *path: str) -> T:
@@ -154,7 +186,7 @@ def _said(description: Mapping[str, Any], kind: type[T], *path: str) -> T:
     value: Any = description
     for key in path:
         value = value.get(key) if isinstance(value, Mapping) else None
-    if not isinstance(value, kind) or isinstance(value, bool):
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise Refused(
             f"the run's description does not say {'.'.join(path)!r} as it must; the label holder's version of "
             "Colonnade may differ from this party's"

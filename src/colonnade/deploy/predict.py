@@ -18,7 +18,7 @@ from torch import Tensor
 from colonnade.deploy.agreement import Agreement
 from colonnade.deploy.sealing import own_keys, seals_of_coordinator
 from colonnade.engines.base import Answers
-from colonnade.engines.coordinator import rows_that_fit
+from colonnade.engines.coordinator import open_sum, rows_that_fit
 from colonnade.engines.nats import Link
 from colonnade.engines.post import Say
 from colonnade.engines.remote import Absence, Remote
@@ -27,6 +27,7 @@ from colonnade.fit import find_device
 from colonnade.methods.base import Heard, outputs
 from colonnade.models.schema import Schema
 from colonnade.privacy.gate import CoordinatorGate
+from colonnade.privacy.mechanism import Opener
 from colonnade.run import STORE, Run
 from colonnade.schedule import chunked
 from colonnade.store import Store
@@ -75,6 +76,8 @@ def predict_rows(folder: Path, link: Link, wish: Wish, say: Say) -> Prediction:
     link.lay(schema.parties, anew=True)
     link.listen()
     engine = Remote(link, schema, run.method, link.run, Absence(patience=wish.patience, then="continue"), say)
+    adders = agreement.adders({})
+    engine.roster = adders.roster.digest if adders else ""
     try:
         answers = engine.exchange(order, down)
     finally:
@@ -84,6 +87,8 @@ def predict_rows(folder: Path, link: Link, wish: Wish, say: Say) -> Prediction:
             f"{', '.join(answers.absent)} did not answer within {wish.patience:.0f} s; nothing was predicted; start "
             "the party, or predict without its term with --absent leave-out"
         )
+    if adders is not None:
+        return _opened(run, schema, order, asked, answers, adders.predicting()[1])
     return _add_up(run, schema, wish, asked, answers)
 
 
@@ -116,7 +121,7 @@ def _asks(run: Run, schema: Schema, wish: Wish) -> tuple[tuple[Ask, ...], list[T
             "or predict without the missing terms with --absent leave-out"
         )
     if wish.absent == "leave-out":
-        _check_sum(run)
+        _check_can_leave_out(run)
     most = rows_that_fit(run.method, schema)
     asks, asked = [], []
     for who, places in patterns.items():
@@ -126,13 +131,28 @@ def _asks(run: Run, schema: Schema, wish: Wish) -> tuple[tuple[Ask, ...], list[T
     return tuple(asks), asked
 
 
-def _check_sum(run: Run) -> None:
+def _check_can_leave_out(run: Run) -> None:
     """Leaving a term out needs a prediction that is a sum of terms which vanish with what is said."""
+    if run.privacy.secure_sum.use:
+        raise ConfigError("a secure sum opens only with all parties: nobody can be left out; use --absent refuse")
     if run.method.hears == "each" and run.model_settings.head.layers > 1:
         raise ConfigError(
             f"{run.method.name} with heads of {run.model_settings.head.layers} layers cannot leave a party out: such a "
             "head says something even about nothing; use --absent refuse"
         )
+
+
+def _opened(
+    run: Run, schema: Schema, order: Order, asked: Sequence[Tensor], answers: Answers, opener: Opener
+) -> Prediction:
+    """Predictions from the total of all parties, which is all that can be read."""
+    rows = sum(len(places) for places in asked)
+    logits = torch.zeros(rows, schema.outputs, dtype=schema.dtype)
+    state = {k: v.to(schema.device) for k, v in run.state.items()}
+    for part, (places, said) in enumerate(zip(asked, answers.said, strict=True)):
+        with torch.no_grad():
+            logits[places] = outputs(run.method, state, open_sum(opener, schema, order, part, said)).cpu()
+    return Prediction(logits, ((),) * rows)
 
 
 def _add_up(run: Run, schema: Schema, wish: Wish, asked: Sequence[Tensor], answers: Answers) -> Prediction:

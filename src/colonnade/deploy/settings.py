@@ -8,7 +8,7 @@
     id = "customer"                          table = "labels.csv"
     policy = "policy.toml"                   id = "customer"
                                              label = "churned"
-    [connection]                             [connection] [method] [model] [training] [absence]
+    [connection]                             [connection] [method] [model] [training] [privacy] [absence]
 
 Paths in a file are relative to the file, so that a service may be started from anywhere.
 """
@@ -31,6 +31,7 @@ from colonnade.identity.credentials import Connection, Credentials
 from colonnade.methods import make_method
 from colonnade.methods.base import Method
 from colonnade.models.encoders import ModelSettings
+from colonnade.privacy.settings import PrivacySettings
 from colonnade.run import Training
 from colonnade.wire.messages import COORDINATOR
 
@@ -101,6 +102,7 @@ class CoordinatorConfig:
     model: ModelSettings
     training: Training
     absence: Absence
+    privacy: PrivacySettings
     tables: dict[str, Any] = field(repr=False)  # as read, for the record
 
     def credentials(self) -> Credentials:
@@ -126,7 +128,7 @@ def read_party(path: Path, overrides: list[str] | None = None) -> PartyConfig:
 
 def read_coordinator(path: Path, overrides: list[str] | None = None) -> CoordinatorConfig:
     """Read and check coordinator.toml."""
-    sections = ("coordinator", "connection", "method", "model", "training", "absence")
+    sections = ("coordinator", "connection", "method", "model", "training", "privacy", "absence")
     tables = _tables(path, overrides, sections)
     section = build(CoordinatorSection, tables.get("coordinator", {}), "coordinator")
     spec = dict(tables.get("method", {}))
@@ -138,6 +140,7 @@ def read_coordinator(path: Path, overrides: list[str] | None = None) -> Coordina
         model=build(ModelSettings, tables.get("model", {}), "model"),
         training=build(Training, tables.get("training", {}), "training"),
         absence=build(Absence, tables.get("absence", {}), "absence"),
+        privacy=build(PrivacySettings, tables.get("privacy", {}), "privacy"),
         tables=tables,
     )
 

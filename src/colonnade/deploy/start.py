@@ -76,6 +76,7 @@ def read_undertaking(read: CoordinatorConfig, alignment: Alignment) -> Undertaki
         model=read.model,
         training=read.training,
         absence=read.absence,
+        privacy=read.privacy,
         alignment=alignment.digest,
         class_names=labels.class_names,
         purposes=PURPOSES if c.predictions else PURPOSES[:2],

@@ -25,6 +25,7 @@ from colonnade.methods.base import Heard, Method, Reply, State, outputs
 from colonnade.models.schema import Schema
 from colonnade.privacy.gate import CoordinatorGate, Down
 from colonnade.privacy.labels import Labels
+from colonnade.privacy.mechanism import Opener
 from colonnade.schedule import Schedule, Turn, chunked
 from colonnade.wire.messages import COORDINATOR, Ask, Order, Purpose
 from colonnade.wire.traffic import Traffic
@@ -61,6 +62,7 @@ class CoordinatorSide:
     number: int = 0  # the last exchange that was heard
     keep: bool = False
     stop: str | None = None
+    opener: Opener | None = field(default=None, repr=False)  # of a secure sum: nobody's part can be heard
 
     def __post_init__(self) -> None:
         self.watch = Watch(self.plan.stopping)
@@ -141,12 +143,12 @@ class CoordinatorSide:
         self._catch_up(answers)
         looks = [i for i, ask in enumerate(order.asks) if ask.purpose is Purpose.EVALUATE]
         if looks and not answers.absent:  # a score without somebody's part would be another model's
-            record |= self._evaluate(order, [self._heard(order.asks[i], answers.said[i]) for i in looks])
+            record |= self._evaluate(order, [self.heard(order, i, answers.said[i]) for i in looks])
         self.reply, self.learners, self.steps = Reply(), (), ()
-        for ask, said in zip(order.asks, answers.said, strict=True):
+        for place, (ask, said) in enumerate(zip(order.asks, answers.said, strict=True)):
             if ask.purpose is Purpose.TRAIN and self.stop is None:
                 try:
-                    self._coordinate(order.number, self._heard(ask, said))
+                    self._coordinate(order.number, self.heard(order, place, said))
                 except Diverged as error:
                     self.give_up(order.number, error)
                 record |= _as_numbers(self.reply.notes)
@@ -154,10 +156,13 @@ class CoordinatorSide:
         if len(record) > 1:
             self.history.append(record)
 
-    def _heard(self, ask: Ask, said: Sequence[Said]) -> Heard:
-        """This ask's answers by group; silent parties from the board."""
+    def heard(self, order: Order, place: int, said: Sequence[Said]) -> Heard:
+        """The answers to one ask by group, silent parties from the board; under a secure sum only their total."""
+        ask = order.asks[place]
         if not ask.speakers and self.boards is None:
             return Heard(())
+        if self.opener is not None:
+            return open_sum(self.opener, self.schema, order, place, said)
         if self.boards is None or ask.purpose is not Purpose.TRAIN:
             return Heard(tuple(part.values for part in said))
         rows = ask.rows.to(self.schema.device)
@@ -275,6 +280,16 @@ class CoordinatorSide:
         self.learners, self.away = tuple(facts["learners"]), tuple(facts.get("away", ()))
         self.steps = tuple((str(p), int(n)) for p, n in facts["steps"])
         self.watch.load(facts["watch"])
+
+
+def open_sum(opener: Opener, schema: Schema, order: Order, place: int, said: Sequence[Said]) -> Heard:
+    """The total of the answers to one ask, as if one party had said it all."""
+    parts: dict[str, dict[str, Tensor]] = {}
+    for group, part in zip(schema.groups, said, strict=True):
+        for at, where in enumerate(part.places):
+            parts[group.parties[where]] = {name: value[at] for name, value in part.values.items()}
+    total = opener.total(order.number, place, order.asks[place].purpose, parts)
+    return Heard(({name: value[None].to(schema.device, schema.dtype) for name, value in total.items()},))
 
 
 def rows_that_fit(method: Method, schema: Schema) -> int:

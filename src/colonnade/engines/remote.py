@@ -91,6 +91,7 @@ class Remote:
     run: str
     absence: Absence
     say: Say
+    roster: str = ""  # digest of who adds, where answers open only together
     name: str = "nats"
     away: set[str] = field(default_factory=set)
     _early: list[Letter] = field(default_factory=list, repr=False)  # answers to the order after this one
@@ -186,6 +187,7 @@ class Remote:
         if kind == DONE:
             part = self._whole(now, sender)
         else:
+            self._check_roster(header)
             self._check_arrays(now, sender, kind, part, arrays)
         if part in now.wanted[sender] and (sender, part) not in now.came:
             now.came[sender, part] = Arrived(sender, letter.data, arrays)
@@ -217,6 +219,10 @@ class Remote:
             raise WireError("the message does not say which exchange and what it answers")
         return kind, number, part
 
+    def _check_roster(self, header: Mapping[str, Any]) -> None:
+        if header.get("roster", "") != self.roster:
+            raise WireError("an answer that was masked for other parties or with other keys")
+
     def _check_arrays(self, now: Exchange, sender: str, kind: str, part: int, arrays: Mapping[str, Tensor]) -> None:
         asks = now.order.asks
         if not 0 <= part < len(asks) or kind != asks[part].purpose.value or sender not in asks[part].speakers:
@@ -229,6 +235,8 @@ class Remote:
             raise WireError(f"arrays {sorted(arrays)}; the run agreed on {sorted(agreed)}")
         for name, array in arrays.items():
             wanted, dtype = agreed[name].shape(rows), agreed[name].dtype or self.schema.dtype
+            if self.roster:
+                dtype = torch.int64  # masked
             if tuple(array.shape) != wanted or array.dtype != dtype:
                 raise WireError(
                     f"array {name!r} is {array.dtype} of shape {tuple(array.shape)}; "

@@ -72,7 +72,7 @@ class Stacked:
             own = down.groups[number] if down.groups else {}
             place = {name: i for i, name in enumerate(side.cohort.names)}
             for at, spoken in enumerate(side.answer(order, Received(down.common, own))):
-                said[at].append(Said(tuple(place[p] for p in spoken.parties), spoken.values))
+                said[at].append(Said(tuple(place[p] for p in spoken.parties), spoken.sent))
                 releases[at] += spoken.releases
         return Answers(said, releases)
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from colonnade.errors import AccountingError
 from colonnade.extras import need
-from colonnade.privacy.events import Release
+from colonnade.privacy.events import BARE, NOISED, Release
 
 Neighbours = Literal["absent", "replaced"]
 SENSITIVITY: dict[str, float] = {"absent": 1.0, "replaced": 2.0}  # in units of the clipping norm
@@ -37,9 +37,9 @@ def mean_shift(releases: Iterable[Release], neighbours: Neighbours = "absent") -
     """
     total = 0.0
     for release in releases:
-        if release.mechanism == "none":
+        if release.mechanism in BARE:
             return math.inf
-        if release.mechanism != "gaussian":
+        if release.mechanism not in NOISED:
             raise AccountingError(
                 f"a release of {release.owner!r} in exchange {release.number} passed the mechanism "
                 f"{release.mechanism!r}, which no accountant here knows; nothing is said about its epsilon"

@@ -8,6 +8,10 @@ from typing import Any
 
 from colonnade.wire.messages import Purpose
 
+GAUSSIAN, SUM, SUM_WITH_NOISE = "gaussian", "sum", "gaussian sum"  # mechanisms, as the ledger names them
+NOISED = frozenset({GAUSSIAN, SUM_WITH_NOISE})  # accounted for by their parameter sigma
+BARE = frozenset({"none", SUM})  # nothing bounds what the reader learns
+
 
 class Unit(str, Enum):
     """The thing whose presence a mechanism would hide."""

@@ -22,7 +22,7 @@ from colonnade.errors import Diverged, GateError
 from colonnade.privacy.events import Release, Unit
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.ledger import Ledger
-from colonnade.privacy.mechanism import Mechanism, Protection
+from colonnade.privacy.mechanism import Hiding, Mechanism, Protection
 from colonnade.privacy.sealed import Array, Released, Upload, seal, unwrap
 from colonnade.wire.codec import all_finite, encode
 from colonnade.wire.messages import COORDINATOR, Order, Purpose, order_arrays, order_header, prefixed
@@ -37,6 +37,12 @@ class Spoken:
     parties: tuple[str, ...]
     releases: tuple[Released, ...]
     values: Mapping[str, Tensor] = field(repr=False)  # (P, B, ...), never the clean upload
+    hidden: Mapping[str, Tensor] | None = field(default=None, repr=False)  # what left, where it opens only together
+
+    @property
+    def sent(self) -> Mapping[str, Tensor]:
+        """What its reader decodes."""
+        return self.values if self.hidden is None else self.hidden
 
 
 @dataclass(frozen=True)
@@ -73,17 +79,21 @@ class Gate:
         for name, value in values.items():
             if value is not clean[name]:  # rounding may overflow
                 _check_finite(value, parties)
-        host = {name: value.detach().cpu() for name, value in values.items()}
+        hidden, about = None, {}
+        if isinstance(mechanism, Hiding):
+            hidden, about = mechanism.hide(values, parties, number, part), {"roster": mechanism.roster}
+            values = {name: value.to(clean[name]) for name, value in values.items()}
+        host = {name: value.detach().cpu() for name, value in (hidden or values).items()}
 
         payloads = []
         for index, party in enumerate(parties):
-            header = {"run": self.run, "number": number, "kind": purpose.value, "part": part, "sender": party}
+            header = {"run": self.run, "number": number, "kind": purpose.value, "part": part, "sender": party} | about
             mine = {name: value[index] for name, value in host.items()}
             payloads.append(encode(header, mine, known_finite=True))
         sealed = _seal_all(parties, purpose.value, number, payloads)
         for released in sealed:
             self.ledger.record(_event(released, mechanism, purpose, rows))
-        return Spoken(tuple(parties), tuple(sealed), values)
+        return Spoken(tuple(parties), tuple(sealed), values, hidden)
 
     def _check(self, clean: Mapping[str, Tensor], parties: Sequence[str], rows: int) -> None:
         if clean.keys() != self.agreed.keys():

@@ -100,15 +100,20 @@ class Gaussian:
         return {name: torch.from_numpy(np.stack([m[name] for m in made])).to(v) for name, v in upload.items()}
 
     def _noised(self, upload: Mapping[str, np.ndarray], generator: np.random.Generator) -> dict[str, np.ndarray]:
-        norm = float(np.sqrt(sum(np.vdot(value, value) for value in upload.values())))
-        factor = min(1.0, self.clip / norm) if norm > 0 else 1.0
         out = {}
-        for name, value in upload.items():  # in the order of the names: the draw depends on it
+        for name, value in clipped(upload, self.clip).items():  # in the order of the names: the draw depends on it
             noise = generator.standard_normal(value.shape)
             noise *= self.sigma * self.clip
-            noise += factor * value
+            noise += value
             out[name] = noise
         return out
+
+
+def clipped(upload: Mapping[str, np.ndarray], clip: float) -> dict[str, np.ndarray]:
+    """One party's arrays, together of Frobenius norm `clip` at most."""
+    norm = float(np.sqrt(sum(np.vdot(value, value) for value in upload.values())))
+    factor = min(1.0, clip / norm) if norm > 0 else 1.0
+    return {name: factor * value for name, value in upload.items()}
 
 
 @cache

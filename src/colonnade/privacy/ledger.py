@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from colonnade.privacy.events import Release
+from colonnade.privacy.events import NOISED, Release
 from colonnade.wire.messages import Purpose
 
 
@@ -23,7 +23,7 @@ class Ledger:
         """Add one release. Called by the gate, before anything can travel."""
         self._releases.append(release)
         self._digests.add(release.digest)
-        if release.mechanism == "gaussian":
+        if release.mechanism in NOISED:
             cost = dict(release.parameters)["sigma"] ** -2
             self._precision[release.owner] = self._precision.get(release.owner, 0.0) + cost
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
 from colonnade.errors import BudgetSpent, GateError
 from colonnade.privacy.accounting import SENSITIVITY, Neighbours, affordable, largest_shift
-from colonnade.privacy.events import Unit
+from colonnade.privacy.events import NOISED, Unit
 from colonnade.privacy.ledger import Ledger
 from colonnade.wire.messages import Purpose
 
@@ -38,6 +38,32 @@ class Mechanism(Protocol):
         self, upload: Mapping[str, Tensor], parties: Sequence[str], number: int, what: str
     ) -> Mapping[str, Tensor]:
         """The (P, B, ...) arrays as they may leave, one independent draw per party."""
+        ...
+
+
+@runtime_checkable
+class Hiding(Mechanism, Protocol):
+    """A mechanism whose releases only open together: what leaves is not what the party remembers to have said."""
+
+    @property
+    def roster(self) -> str:
+        """The digest of who must be together."""
+        ...
+
+    def hide(
+        self, values: Mapping[str, Tensor], parties: Sequence[str], number: int, part: int
+    ) -> Mapping[str, Tensor]:
+        """The (P, B, ...) arrays as they leave."""
+        ...
+
+
+class Opener(Protocol):
+    """What the reader of hidden releases opens them with, all together."""
+
+    def total(
+        self, number: int, part: int, purpose: Purpose, heard: Mapping[str, Mapping[str, Tensor]]
+    ) -> Mapping[str, Tensor]:
+        """The sum over all parties of what they sent for one ask."""
         ...
 
 
@@ -71,7 +97,7 @@ class Budget:
 
     def would_exceed(self, ledger: Ledger, party: str, mechanism: Mechanism) -> bool:
         """Whether one more release of a party through a mechanism costs more than there is left."""
-        if mechanism.name != "gaussian":
+        if mechanism.name not in NOISED:
             return mechanism.name != "empty"  # whatever is not noised has no bound at all
         cost = dict(mechanism.parameters)["sigma"] ** -2
         return ledger.precision(party) + cost > self.precision * (1 + 1e-8)

@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, model_validator
 
 from colonnade.config import Settings
 from colonnade.errors import ConfigError
-from colonnade.privacy.accounting import Neighbours, calibrate
+from colonnade.privacy.accounting import Neighbours, calibrate, exact_epsilon, shift_of
+from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.gaussian import Gaussian, NoiseSource
 from colonnade.privacy.labels.settings import LabelSettings
 from colonnade.privacy.mechanism import Budget, Mechanism, Protection, Unchanged
+
+if TYPE_CHECKING:
+    from colonnade.privacy.secure_sum.adders import Adders
+
+
+class SumSettings(Settings):
+    """The secure sum: the coordinator learns the total of the uploads, not the parts."""
+
+    use: bool = Field(False, description="mask every upload, so that only the sum over all parties opens")
+    colluders: int = Field(
+        1, ge=0, description="parties that may tell their noise share to an attacker; each adds more, so that it holds"
+    )
+    largest: float = Field(
+        1024.0, gt=0, le=2**40, description="largest number that leaves without noise; beyond it counts as diverged"
+    )
 
 
 class PrivacySettings(Settings):
@@ -36,6 +53,7 @@ class PrivacySettings(Settings):
         "none",
         description="with noise, looks at validation and test rows: none leave; simulated: unprotected, never deployed",
     )
+    secure_sum: SumSettings = Field(SumSettings(), description="only the total of the uploads is opened")
     labels: LabelSettings = Field(LabelSettings(), description="protection of the labels")
 
     @model_validator(mode="after")
@@ -60,6 +78,24 @@ class PrivacySettings(Settings):
         """Whether anything leaves for a look at validation or test rows."""
         return not self.protects or self.evaluation == "simulated"
 
+    def in_words(self) -> str:
+        """The promise in one line, for whoever is asked to agree to it."""
+        columns = "uploads leave as they are: no epsilon"
+        if self.protects:
+            noise = "calibrated" if self.sigma is None else f"{self.sigma:.4g}"
+            limit = "no limit" if self.epsilon is None else f"epsilon {self.epsilon:g}"
+            facts = f"delta {self.delta:g}, unit PARTY, neighbours {self.neighbours}, exact accountant, training only"
+            columns = f"Gaussian noise (sigma {noise}, clip {self.clip:g}), {limit} ({facts})"
+        summed = f"; secure sum, {self.secure_sum.colluders} colluders" if self.secure_sum.use else ""
+        labels = self.labels
+        noisy = f"; labels: {labels.mechanism}, epsilon {labels.epsilon} (delta 0, unit LABEL)"
+        return columns + summed + (noisy if labels.mechanism != "none" else "; labels not protected")
+
+    def exposure(self, method: LabelExposure) -> LabelExposure:
+        """Who can read labels off the downlink of a run, given what its method exposes."""
+        plain = self.labels.mechanism == "none" or method is LabelExposure.NONE
+        return method if plain else LabelExposure.EPS
+
     def noise(self, releases: int) -> float:
         """The noise multiplier: as given, or the smallest that so many releases of one party need."""
         if self.sigma is not None:
@@ -68,14 +104,42 @@ class PrivacySettings(Settings):
             raise ConfigError("privacy: there is neither sigma nor epsilon to calibrate the noise for")
         return calibrate(self.epsilon, self.delta, max(1, releases), self.neighbours)
 
-    def protection(self, releases: int, source: NoiseSource) -> Protection:
+    def protection(self, releases: int, source: NoiseSource, adders: Adders | None = None) -> Protection:
         """The mechanisms before each purpose; `releases` is how often the busiest party speaks in training."""
-        if not self.protects or self.clip is None:
-            return Protection()
-        budget = None if self.epsilon is None else Budget(self.epsilon, self.delta, self.neighbours)
+        training: Mechanism = Unchanged()
         plain: Mechanism = Unchanged()
-        looks = plain if self.evaluation == "simulated" else None
-        return Protection(Gaussian(self.clip, self.noise(releases), source), looks, plain, budget)
+        if self.protects and self.clip is not None:
+            training = Gaussian(self.clip, self.noise(releases), source)
+        if adders is not None:
+            training, plain = adders.mechanisms(training)
+        budget = None if self.epsilon is None else Budget(self.epsilon, self.delta, self.neighbours)
+        return Protection(training, plain if self.evaluates() else None, plain, budget)
+
+    def spends(self, releases: int) -> float:
+        """The exact epsilon of a party that releases so often in training."""
+        if not self.protects:
+            return math.inf if releases else 0.0
+        return exact_epsilon(shift_of(self.noise(releases), releases, self.neighbours), self.delta)
+
+    def check_sum(self, parties: int, hears: str, silence: bool) -> None:
+        """Refuse a secure sum that cannot be, or would not hide anything; `silence`: somebody may not speak."""
+        if not self.secure_sum.use:
+            return
+        if hears == "each":
+            raise ConfigError(
+                "privacy.secure_sum: this method needs every party's upload by itself; use one that needs only their "
+                "sum, e.g. vimadmm_j"
+            )
+        if silence:
+            raise ConfigError(
+                "privacy.secure_sum opens only with all parties, and remembered uploads would be sent with their old "
+                "noise again; use participation = 1 and absence.then = 'wait' or 'stop'"
+            )
+        if parties - self.secure_sum.colluders < 2:
+            raise ConfigError(
+                f"privacy.secure_sum: with {parties} parties and {self.secure_sum.colluders} colluders no two honest "
+                "ones are left, and nothing is hidden; it takes colluders + 2 parties"
+            )
 
 
 def last_affordable(turns: Iterable[tuple[int, tuple[str, ...]]], releases: int) -> int:

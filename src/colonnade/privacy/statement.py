@@ -1,25 +1,38 @@
-"""What a run's ledger promises, in words: whose privacy, against whom, by how much, and what is not covered."""
+"""What a run promises, in words: whose privacy, against whom, by how much, and what is not covered.
+
+The figures come from a ledger (or from its tally in a run's record), the words from the settings. No figure stands
+without its unit, delta, neighbours, accountant and what it leaves out.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
-from colonnade.privacy.accounting import Neighbours, exact_epsilon, mean_shift, rdp_epsilon
+from colonnade.errors import DataError
+from colonnade.privacy.accounting import SENSITIVITY, exact_epsilon, rdp_epsilon
 from colonnade.privacy.events import LabelExposure, Release
+from colonnade.privacy.ledger import Ledger
+from colonnade.privacy.mechanism import Budget
 from colonnade.privacy.settings import PrivacySettings
-from colonnade.wire.messages import COORDINATOR, Purpose
+from colonnade.privacy.tally import Tally, tally
 
 WORLDS = {
-    "absent": "its uploads being zero before noise (sensitivity C)",
-    "replaced": "its uploads being those of any other columns (sensitivity 2C)",
+    "absent": "its uploads being zero before noise (neighbours: absent, sensitivity C)",
+    "replaced": "its uploads being those of any other columns (neighbours: replaced, sensitivity 2C)",
 }
 LABELS = {
-    LabelExposure.FULL: "Labels are NOT protected: parties can read the training labels off what is sent down.",
-    LabelExposure.NONE: "No label, and nothing made from one, is sent down.",
+    LabelExposure.FULL: "Labels are NOT protected (exposure FULL): parties can read the training labels off what is "
+    "sent down.",
+    LabelExposure.NONE: "Labels: no label, and nothing made from one, is sent down (exposure NONE).",
 }
+NO_EPSILON = "no epsilon: uploads left as they are"
+ONLY_SUM = "no epsilon: only the sum of the uploads can be read, but that as it is"
+SECURE_SUM = "Secure sum: the coordinator reads the sum of the uploads, not one party's."
+POOLED = "All columns and labels lie in one place: this is a reference, and there is nobody to protect from anybody."
 
 
 @dataclass(frozen=True)
@@ -28,89 +41,267 @@ class Spent:
 
     party: str
     releases: int
-    exact: float
+    exact: float  # infinite: there is no epsilon
     rdp: float
+    bare: tuple[tuple[str, int], ...] = ()  # purpose, releases of the party that left without noise
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What of a run matters to its promise, besides the ledger."""
+
+    exposure: LabelExposure
+    spoke: bool = False  # parties uploaded something in training, whether or not this ledger has it
+    deployed: bool = False  # separate organisations: each party's ledger is at the party
+    pooled: bool = False  # a reference that has all columns in one place
 
 
 @dataclass(frozen=True)
 class Statement:
     """The promise of a run, from its ledger and its settings."""
 
-    spent: tuple[Spent, ...]  # empty: nobody sent anything in training
-    delta: float
-    neighbours: Neighbours
-    exposure: LabelExposure
-    label_epsilon: float | None
+    spent: tuple[Spent, ...]  # empty: nobody sent anything in training, or it is not known here
+    settings: PrivacySettings
+    about: Circumstances
     simulated: bool  # the noise can be drawn again by whoever knows the seed
-    uncovered: tuple[tuple[str, int], ...]  # purpose, releases without noise
+    unknown: tuple[str, ...] = ()  # mechanisms that no accountant here knows
 
     @classmethod
-    def of(cls, ledger: Iterable[Release], settings: PrivacySettings, exposure: LabelExposure) -> Statement:
+    def of(cls, ledger: Iterable[Release], settings: PrivacySettings, about: Circumstances) -> Statement:
         """Account for what the parties released."""
-        ups = [release for release in ledger if release.owner != COORDINATOR]
-        train = [r for r in ups if r.purpose is Purpose.TRAIN]
-        parties = sorted({r.owner for r in train})
-        spent = tuple(_spent(p, [r for r in train if r.owner == p], settings) for p in parties)
-        bare = [r.purpose.value for r in ups if r.purpose is not Purpose.TRAIN and r.mechanism == "none"]
-        uncovered = tuple((purpose, bare.count(purpose)) for purpose in sorted(set(bare)))
-        # Label noise has only ever been drawn from the seed so far: separate organisations have none yet.
-        simulated = settings.labels.mechanism != "none" or any(dict(r.parameters).get("simulated") for r in train)
-        labels = settings.labels.epsilon
-        return cls(spent, settings.delta, settings.neighbours, exposure, labels, simulated, uncovered)
+        return cls.from_tally(tally(ledger, settings.neighbours), settings, about)
+
+    @classmethod
+    def from_tally(cls, tallies: Sequence[Tally], settings: PrivacySettings, about: Circumstances) -> Statement:
+        """The same from what a record keeps of the ledger."""
+        spent = tuple(_spent(t, settings.delta) for t in tallies if t.releases or t.bare)
+        unknown = tuple(sorted({name for t in tallies for name in t.unknown}))
+        seeded = settings.labels.mechanism != "none" and not about.deployed
+        return cls(spent, settings, about, seeded or any(t.simulated for t in tallies), unknown)
 
     @property
     def worst(self) -> Spent | None:
-        """The party that training cost most: the federation's figure."""
-        return max(self.spent, key=lambda spent: spent.exact, default=None)
+        """The party that training cost most: the federation's figure. None: nobody released anything in training."""
+        spoken = [spent for spent in self.spent if spent.releases]
+        return max(spoken, key=lambda spent: (spent.exact, spent.releases), default=None)
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether the parties' releases stand in ledgers that are not here."""
+        return self.worst is None and self.about.spoke
+
+    @property
+    def epsilon(self) -> float:
+        """The federation's exact figure; infinite where there is none."""
+        if self.about.pooled or self.elsewhere:
+            return math.inf
+        return self.worst.exact if self.worst else 0.0
+
+    def verdict(self) -> str:
+        """The promise in one sentence: columns and labels together, since neither is private without the other."""
+        limits = "Evaluation, predictions and the choice of settings are not covered."
+        return POOLED if self.about.pooled else f"{self._columns()} {self._labels()} {limits}"
 
     def lines(self) -> list[str]:
         """The answer to the four questions."""
+        if self.about.pooled:
+            return [POOLED]
         return [self._columns(), self._against(), self._labels(), *self._not_covered()]
+
+    def answers(self) -> list[tuple[str, list[str]]]:
+        """The four questions, each with its answers."""
+        if self.about.pooled:
+            return [("Whose privacy", [f"Nobody's. {POOLED}"])]
+        return [
+            ("Whose privacy", self._whose()),
+            ("Against whom", [_bare(self._against()), *self._secure_sum(), self._noise()]),
+            ("How much", [self._columns(), *self._budget(), self._labels()]),
+            ("What is not covered", [*map(_bare, self._not_covered()), self._evaluation()]),
+        ]
+
+    # -- the sentences ------------------------------------------------------------------------
+
+    def _whose(self) -> list[str]:
+        labels = {
+            LabelExposure.EPS: "The label of each training and validation row, as a whole (unit LABEL).",
+            LabelExposure.FULL: "Nobody's labels: whoever they are about is not protected from the parties.",
+            LabelExposure.NONE: "Labels stay with their holder.",
+        }
+        return [self._whose_columns(), labels[self.about.exposure]]
+
+    def _whose_columns(self) -> str:
+        if self.worst is None and not self.elsewhere:
+            return "Each party's columns: nothing computed from them was sent in training."
+        if self.unknown or (self.settings.protects and math.isinf(self.epsilon) and not self.elsewhere):
+            return "Nobody's columns, as far as anybody here can tell: some uploads of training have no bound."
+        if not self.settings.protects:
+            return f"Nobody's columns ({self._no_epsilon()})."
+        return "Each party as a whole (unit PARTY), with all the rows and columns it holds; not single rows or people."
 
     def _columns(self) -> str:
         worst = self.worst
+        if self.elsewhere:
+            return f"Columns: {self._agreed()}"
         if worst is None:
-            return "Columns: no party sent anything in training (epsilon 0 for training, unit PARTY)."
-        if not math.isfinite(worst.exact):
-            return "Columns: uploads of training left without noise; there is no epsilon."
+            facts = "epsilon 0, delta 0, unit PARTY, with any neighbours and any accountant, for training only"
+            return f"Columns: no party sent anything in training ({facts})."
+        if self.unknown:
+            names = ", ".join(map(repr, self.unknown))
+            return f"Columns: no epsilon: uploads passed the mechanism {names}, which no accountant here knows."
+        if math.isinf(worst.exact):
+            bare = dict(worst.bare).get("TRAIN")
+            return (
+                f"Columns: {self._no_epsilon()}, without noise."
+                if bare
+                else "Columns: no epsilon: far too little noise."
+            )
         return (
             f"Columns: epsilon {worst.exact:.3f} (exact accountant; {worst.rdp:.3f} by the paper's RDP bound), delta "
-            f"{self.delta:g}, unit PARTY, against {WORLDS[self.neighbours]}; the largest of {len(self.spent)} parties, "
-            f"{worst.party} with {worst.releases} releases."
+            f"{self.settings.delta:g}, unit PARTY, against {WORLDS[self.settings.neighbours]}; for training only, the "
+            f"largest of {len(self.spent)} parties, {worst.party} with {worst.releases} releases."
         )
+
+    def _no_epsilon(self) -> str:
+        return ONLY_SUM if self.settings.secure_sum.use else NO_EPSILON
+
+    def _agreed(self) -> str:
+        if not self.settings.protects:
+            return f"{self._no_epsilon()}; each party's own ledger lists them."
+        budget = self._limit()
+        limit = f"a budget of {budget} for training" if budget else "Gaussian noise without a budget"
+        return f"each party counts its releases in a ledger of its own, which is not here; the run agreed on {limit}."
+
+    def _budget(self) -> list[str]:
+        budget = self._limit()
+        return [f"Budget of each party for training: {budget}."] if budget and not self.elsewhere else []
+
+    def _limit(self) -> Budget | None:
+        s = self.settings
+        return None if s.epsilon is None else Budget(s.epsilon, s.delta, s.neighbours)
 
     def _against(self) -> str:
         who = "Against whom: the coordinator and the other parties, by what they were sent in training"
         return f"{who}." + (" This is a simulation: whoever knows its seed can take the noise away." * self.simulated)
 
-    def _labels(self) -> str:
-        if self.exposure is LabelExposure.EPS:
-            facts = "delta 0, unit LABEL (one row's whole label)"
-            return f"Labels: epsilon {self.label_epsilon:g}, {facts}, against the parties."
-        return LABELS[self.exposure]
+    def _secure_sum(self) -> list[str]:
+        if not self.settings.secure_sum.use:
+            return []
+        hidden, most = SECURE_SUM, self.settings.secure_sum.colluders
+        if not self.settings.protects:
+            return [f"{hidden} There is no noise in the sum."]
+        return [
+            f"{hidden} The parties share the noise; the figure holds while at most {most} "
+            "of them (colluders) tell others what they know of it."
+        ]
 
-    def _not_covered(self) -> Sequence[str]:
-        bare = ", ".join(f"{count} releases for {purpose}" for purpose, count in self.uncovered)
+    def _noise(self) -> str:
+        if not self.settings.protects and self.settings.labels.mechanism == "none" and not self.simulated:
+            return "Noise: none was drawn."
+        if self.simulated:
+            return "Noise: drawn from the run's seed, so that the simulation can be repeated."
+        return "Noise: keyed by the operating system, and nobody can draw it again."
+
+    def _labels(self) -> str:
+        if self.about.exposure is LabelExposure.EPS:
+            unit = "unit LABEL (neighbours: one row's whole label replaced"
+            facts = f"delta 0, {unit}; noise drawn once, so no accountant is needed)"
+            return f"Labels: epsilon {self.settings.labels.epsilon:g}, {facts}, against the parties (exposure EPS)."
+        return LABELS[self.about.exposure]
+
+    def _evaluation(self) -> str:
+        if not self.settings.protects:
+            return "Evaluation: what parties send about validation and test rows leaves as it is."
+        if self.settings.evaluation == "simulated":
+            return (
+                "Evaluation (policy: simulated): what parties send about validation and test rows is un-noised and "
+                "un-counted; that is for benchmarks, and never leaves the process."
+            )
+        return "Evaluation (policy: none): nothing leaves for a look at validation or test rows."
+
+    def _not_covered(self) -> list[str]:
+        bare = ", ".join(f"{count} releases for {purpose}" for purpose, count in self._uncovered().items())
         told = [f"Not covered: {bare}, which left without noise."] if bare else []
         rest = "a party's own network, should it be given away; predictions; columns that another party holds too"
         return [*told, f"Not covered: {rest}; choosing settings; the last bits of floating-point noise."]
 
+    def _uncovered(self) -> dict[str, int]:
+        """Purposes other than training, with the releases that left without noise."""
+        found: dict[str, int] = {}
+        for purpose, number in sorted(item for spent in self.spent for item in spent.bare):
+            if purpose != "TRAIN":
+                found[purpose] = found.get(purpose, 0) + number
+        return found
+
     def to_json(self) -> dict[str, Any]:
         """Plain values; no epsilon without what belongs to it."""
         worst = self.worst
+        rdp = (worst.rdp if worst else 0.0) if math.isfinite(self.epsilon) else math.inf
         return {
             "unit": "PARTY",
-            "neighbours": self.neighbours,
-            "delta": self.delta,
+            "neighbours": self.settings.neighbours,
+            "delta": self.settings.delta,
             "accountant": "exact",
-            "epsilon": _number(worst.exact if worst else 0.0),
-            "epsilon_rdp": _number(worst.rdp if worst else 0.0),
-            "parties": {s.party: {"releases": s.releases, "epsilon": _number(s.exact)} for s in self.spent},
-            "label_exposure": self.exposure.value,
-            "label_epsilon": self.label_epsilon,
+            "epsilon": _number(self.epsilon),
+            "epsilon_rdp": _number(rdp),
+            "parties": {s.party: _figures(s) for s in self.spent if s.releases},
+            "label_exposure": self.about.exposure.value,
+            "label_epsilon": self.settings.labels.epsilon,
+            "label_unit": "LABEL",
+            "label_delta": 0.0,
             "simulated": self.simulated,
-            "uncovered": dict(self.uncovered),
+            "evaluation": self.settings.evaluation if self.settings.protects else "unprotected",
+            "uncovered": self._uncovered(),
+            "not_covered": self._not_covered(),
         }
+
+
+@dataclass(frozen=True)
+class SoFar:
+    """What training has cost each party up to now; for those who watch it."""
+
+    parties: Mapping[str, float]  # exact epsilons of those that have released something
+    settings: PrivacySettings
+
+    @classmethod
+    def of(cls, ledger: Ledger, settings: PrivacySettings, parties: Iterable[str]) -> SoFar | None:
+        """From the ledger's running sums, since this is asked every round; None where there is no figure."""
+        if not settings.protects:
+            return None
+        scale = SENSITIVITY[settings.neighbours]
+        shifts = {party: scale * math.sqrt(ledger.precision(party)) for party in parties}
+        try:
+            spent = {party: _exact(shift, settings.delta) for party, shift in shifts.items() if shift > 0}
+        except DataError:  # the library that accounts is not installed: training goes on without a figure
+            return None
+        return cls(spent, settings) if spent else None
+
+    @property
+    def largest(self) -> float:
+        """The federation's figure."""
+        return max(self.parties.values())
+
+    @property
+    def figure(self) -> str:
+        """The federation's figure, and the least of the parties' where they differ; never without `legend`."""
+        least = min(self.parties.values())
+        return f"epsilon {self.largest:.3f}" + (f" (least {least:.3f})" if self.largest - least >= 5e-4 else "")
+
+    @property
+    def legend(self) -> str:
+        """What belongs to the figure."""
+        facts = f"exact accountant, unit PARTY, neighbours: {self.settings.neighbours}, delta {self.settings.delta:g}"
+        return f"epsilon so far, largest over parties: {facts}; labels, evaluation and predictions are not covered"
+
+
+@cache
+def _exact(shift: float, delta: float) -> float:
+    return exact_epsilon(shift, delta)  # parties that spoke equally often share it
+
+
+def _bare(sentence: str) -> str:
+    """A sentence without the question it begins with, for places that have the question above it."""
+    _, _, rest = sentence.partition(": ")
+    return rest[0].upper() + rest[1:]
 
 
 def _number(epsilon: float) -> float | None:
@@ -118,6 +309,9 @@ def _number(epsilon: float) -> float | None:
     return epsilon if math.isfinite(epsilon) else None
 
 
-def _spent(party: str, releases: Sequence[Release], settings: PrivacySettings) -> Spent:
-    shift = mean_shift(releases, settings.neighbours)
-    return Spent(party, len(releases), exact_epsilon(shift, settings.delta), rdp_epsilon(shift, settings.delta))
+def _figures(spent: Spent) -> dict[str, Any]:
+    return {"releases": spent.releases, "epsilon": _number(spent.exact), "epsilon_rdp": _number(spent.rdp)}
+
+
+def _spent(t: Tally, delta: float) -> Spent:
+    return Spent(t.party, t.releases, exact_epsilon(t.shift, delta), rdp_epsilon(t.shift, delta), t.bare)

@@ -10,6 +10,8 @@ from colonnade.report import words
 from colonnade.report.figures import Axis, Line, chart
 from colonnade.report.record import Group, Record, residual_curve, score_curve
 
+AXIS = {words.NOISY_SCORE: "noisy-label agreement"}  # what is too long for the side of a figure
+
 
 @dataclass(frozen=True)
 class Picture:
@@ -23,14 +25,16 @@ class Picture:
 def pictures(groups: Sequence[Group]) -> list[Picture]:
     """All figures that the records have numbers for."""
     first = groups[0].first
-    name = words.score_name(first)
-    y = f"validation {name}" + (" (%)" if words.is_share(first) else "")
+    name, mixed = _what_is_drawn(groups)
+    y = AXIS.get(name, name) + (" (%)" if words.is_share(first) else "")
+    name = name[0].upper() + name[1:]
     kinds = (
-        ("rounds", Axis("rounds", y, whole=True), f"Validation {name} by round."),
-        ("megabytes", Axis("training traffic, both directions (MB)", y), f"Validation {name} by megabytes moved."),
-        ("seconds", Axis("seconds of training", y), f"Validation {name} by time."),
+        ("rounds", Axis("rounds", y, whole=True), f"{name} by round."),
+        ("megabytes", Axis("training traffic, both directions (MB)", y), f"{name} by megabytes moved."),
+        ("seconds", Axis("seconds of training", y), f"{name} by time."),
     )
     bands = " Bands: from the lowest to the highest seed." if any(len(g.records) > 1 for g in groups) else ""
+    more = mixed + bands
     shown = []
     for what, axis, caption in kinds:
         drawn = (_score_line(group, what, place, mark=len(groups) == 1) for place, group in enumerate(groups))
@@ -38,8 +42,17 @@ def pictures(groups: Sequence[Group]) -> list[Picture]:
         if lines:
             told = "; ".join(_told(line, first) for line in lines)
             svg = chart(f"score-{what}", lines, axis)
-            shown.append(Picture(svg, caption + bands, f"{caption} {told}."))
+            shown.append(Picture(svg, caption + more, f"{caption}{mixed} {told}."))
     return [*shown, *_residuals(groups)]
+
+
+def _what_is_drawn(groups: Sequence[Group]) -> tuple[str, str]:
+    """What the score on validation rows is called; and, where it means two things, a sentence about that."""
+    names = {words.validation_name(group.first) for group in groups}
+    if len(names) == 1:
+        return names.pop(), ""
+    noisy = words.listing([group.label for group in groups if words.labels_noised(group.first)])
+    return "score on validation rows", f" Of {noisy}: {words.NOISY_SCORE}, which is no accuracy; do not compare."
 
 
 def _score_line(group: Group, what: str, place: int, mark: bool) -> Line | None:

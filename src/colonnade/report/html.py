@@ -13,6 +13,7 @@ from typing import Any
 from colonnade.errors import RunError
 from colonnade.extras import need
 from colonnade.report import repeat, tables, words
+from colonnade.report.privacy import notes, privacy_page
 from colonnade.report.record import Group, Record, check_record, grouped
 
 PAGE = "report.html"
@@ -106,18 +107,10 @@ def _several(groups: Sequence[Group]) -> dict[str, Any]:
         "tiles": [],
         "run": None,
         "comparison": tables.comparison_table(groups),
-        "notes": _notes(groups),
+        "notes": notes(groups),
         "groups": [{"label": g.label, "runs": [_told(r) for r in g.records], **_details(g.first)} for g in groups],
         "diverged": f"{words.listing(bad)}: a run diverged; its best round was kept" if bad else None,
     }
-
-
-def _notes(groups: Sequence[Group]) -> list[tuple[str, str]]:
-    """What was exposed and noised, said once for all methods of which the same is true."""
-    said: dict[str, list[str]] = {}
-    for group in groups:
-        said.setdefault(f"{words.exposure(group.first)} {words.noise_of(group.records)}", []).append(group.label)
-    return [(words.listing(labels), text) for text, labels in said.items()]
 
 
 def _told(record: Record) -> dict[str, Any]:
@@ -127,7 +120,7 @@ def _told(record: Record) -> dict[str, Any]:
 def _details(record: Record) -> dict[str, Any]:
     return {
         "summary": words.summary(record),
-        "exposure": words.exposure(record),
+        "privacy": privacy_page(record),
         "noise": words.noise(record),
         "settings": tables.settings_table(record),
         "parties": tables.parties_table(record),

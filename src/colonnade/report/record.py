@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from colonnade.errors import RunError
-from colonnade.run import RECORD, read_record
+from colonnade.privacy.events import Release
+from colonnade.privacy.tally import tally
+from colonnade.run import LEDGER, RECORD, read_record
 
 Record = dict[str, Any]
 MB = 1e6
@@ -38,7 +40,26 @@ def read_records(folders: Iterable[Path]) -> list[Record]:
     Raises:
         RunError: a folder is not a run, was interrupted or is damaged.
     """
-    return [check_record(read_record(folder), str(folder)) for named in folders for folder in run_folders(named)]
+    places = [folder for named in folders for folder in run_folders(named)]
+    return [with_tally(check_record(read_record(folder), str(folder)), folder) for folder in places]
+
+
+def with_tally(record: Record, folder: Path) -> Record:
+    """The record with what its ledger says of every party; as it is, where it says so itself or has no ledger.
+
+    Raises:
+        RunError: the ledger is damaged.
+    """
+    path = folder / LEDGER
+    if "tally" in record or not path.exists():
+        return record
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        releases = [Release.from_json(json.loads(line)) for line in lines]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{path} is damaged ({error}); restore it from a copy") from None
+    neighbours = record.get("privacy", {}).get("neighbours", "absent")
+    return {**record, "tally": [party.to_json() for party in tally(releases, neighbours)]}
 
 
 def run_folders(folder: Path) -> list[Path]:
@@ -135,6 +156,7 @@ def _identity(record: Record) -> dict[str, Any]:
     """All settings but the seed, and the place: a GPU run of the same settings is the same experiment."""
     training = {k: v for k, v in record["training"].items() if k not in ("seed", "device", "checkpoint_every")}
     settings = {"method": record["method"]["settings"], "model": record["model"], "training": training}
+    settings["privacy"] = record.get("privacy", {})
     where = {"parties": [p["name"] for p in record["about"]["parties"]], "rows": record["about"]["rows"]}
     name = {"name": record["method"]["name"], "federation": record["about"]["federation"]}
     return {**name, **where, **flat(settings)}

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from colonnade.config import build
 from colonnade.methods import make_method
 from colonnade.models.encoders import ModelSettings
+from colonnade.privacy.settings import PrivacySettings
 from colonnade.report import words
 from colonnade.report.record import MB, Group, Record
 from colonnade.run import Training
@@ -37,22 +38,30 @@ def comparison_table(groups: Sequence[Group]) -> Table:
     name = words.score_name(groups[0].first)
     seeds = ("seeds",) if several else ()
     costs = ("best round", "MB up / down", "seconds", "label exposure")
-    columns = ("method", *seeds, f"test {name}", f"validation {name}", *costs)
+    columns = ("method", *seeds, f"test {name}", _validation_column(groups), *costs)
     how = " (mean ± standard deviation over seeds)" if several else ""
-    rows = tuple(_compared(group, several) for group in groups)
+    mixed = len({words.labels_noised(group.first) for group in groups}) > 1
+    rows = tuple(_compared(group, several, mixed) for group in groups)
     return Table(f"Methods side by side{how}", columns, rows, frozenset({0, len(columns) - 1}))
 
 
-def _compared(group: Group, several: bool) -> tuple[str, ...]:
+def _validation_column(groups: Sequence[Group]) -> str:
+    """One heading for all; where only some have protected labels, their cells are marked."""
+    names = sorted({words.validation_name(group.first) for group in groups})
+    return names[0] if len(names) == 1 else f"validation {words.score_name(groups[0].first)}"
+
+
+def _compared(group: Group, several: bool, mixed: bool) -> tuple[str, ...]:
     results = [r["result"] for r in group.records]
     traffic = [r["traffic"] for r in group.records]
     up, down = (_mean([t[way] / MB for t in traffic], "{:,.2f}") for way in ("up", "down"))
+    marked = " (noisy labels)" if mixed and words.labels_noised(group.first) else ""
     best, rounds = (_mean([r[key] for r in results], "{:.0f}") for key in ("best_round", "rounds"))
     return (
         group.label + (" (diverged)" if any(r["diverged"] for r in results) else ""),
         *((str(len(results)),) if several else ()),
         _score(group, [r["test_score"] for r in results]),
-        _score(group, [r["validation_score"] for r in results]),
+        _score(group, [r["validation_score"] for r in results]) + marked,
         f"{best} of {rounds}",
         f"{up} / {down}",
         _mean([r["seconds"] for r in results], "{:,.1f}"),
@@ -88,7 +97,8 @@ def settings_table(record: Record) -> Table:
     model = build(ModelSettings, record["model"], "model")
     training = build(Training, record["training"], "training")
     rows: list[tuple[str, ...]] = []
-    for section, settings in (("method", method), ("model", model), ("training", training)):
+    privacy = build(PrivacySettings, record.get("privacy", {}), "privacy")
+    for section, settings in (("method", method), ("model", model), ("training", training), ("privacy", privacy)):
         for name, value, meaning, changed in _walk(settings, type(settings)()):
             rows.append((f"{section}.{name}", words.value(value) + ("*" if changed else ""), meaning))
     caption = "Settings (* differs from the default)"

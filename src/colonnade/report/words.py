@@ -12,6 +12,7 @@ from typing import Any
 from colonnade.evaluate.metrics import SCORE_NAME
 from colonnade.federation import Task
 from colonnade.methods import METHODS
+from colonnade.privacy.events import NOISED
 from colonnade.report.record import Record
 
 EXPOSURE = {
@@ -20,6 +21,12 @@ EXPOSURE = {
     "NONE": "nothing the coordinator sends down was computed from a label",
 }
 EXPOSURE_SHORT = {"FULL": "parties can read the labels", "EPS": "behind a label mechanism", "NONE": "none"}
+NOISY_SCORE = "agreement with noisy validation labels"
+NOISY_MEANING = (
+    "Protected labels judged the validation rows, so that number is not an accuracy: it says how far the noisy labels "
+    "bear the model out, it is low for a perfect model too, and it only ranks rounds of one run."
+)
+COVERS = "Noise covers uploads of training; labels, evaluation and predictions are not covered by it."
 UNCHANGED = {"none", "empty"}  # ledger names of what leaves as it is, and of messages without labels
 
 
@@ -31,6 +38,17 @@ def score_name(record: Record) -> str:
 def is_share(record: Record) -> bool:
     """Whether the score is a share of rows, shown in per cent."""
     return score_name(record) == "accuracy"
+
+
+def labels_noised(record: Record) -> bool:
+    """Whether protected labels judged the validation rows: then their score is no accuracy."""
+    labels = record.get("privacy", {}).get("labels", {})
+    return bool(labels.get("mechanism", "none") != "none")
+
+
+def validation_name(record: Record) -> str:
+    """What the score on validation rows is called."""
+    return NOISY_SCORE if labels_noised(record) else f"validation {score_name(record)}"
 
 
 def score(record: Record, value: float | None, digits: int = 2) -> str:
@@ -83,7 +101,8 @@ def pools(record: Record) -> bool:
 
 def summary(record: Record) -> list[str]:
     """What was trained, by whom, how good it is, why it stopped, and what it cost."""
-    return [_who(record), _how_good(record), _why_it_ended(record), _what_it_cost(record)]
+    ended = [_why_it_ended(record), *noisy_labels(record)]
+    return [_who(record), _how_good(record), *ended, _what_it_cost(record)]
 
 
 def _who(record: Record) -> str:
@@ -110,10 +129,18 @@ def _why_it_ended(record: Record) -> str:
     best = "."
     if result["best_round"] is not None:
         value = score(record, result["validation_score"])
-        best = (
-            f"; the model of round {result['best_round']} was kept, with a validation {score_name(record)} of {value}."
-        )
+        best = f"; the model of round {result['best_round']} was kept, with {_article(record)} of {value}."
     return f"{done} ({stop}){best}"
+
+
+def _article(record: Record) -> str:
+    return f"an {NOISY_SCORE}" if labels_noised(record) else f"a {validation_name(record)}"
+
+
+def noisy_labels(record: Record) -> list[str]:
+    """Why validation scores look low, where protected labels judged; else nothing to say."""
+    scored = record["result"]["validation_score"] is not None
+    return [NOISY_MEANING] if scored and labels_noised(record) else []
 
 
 def _what_it_cost(record: Record) -> str:
@@ -140,7 +167,14 @@ def exposure_short(record: Record) -> str:
 def noise(record: Record) -> str:
     """What happened to releases before they left, and how many there were."""
     releases = count(sum(number for _, _, number in record["releases"]), "release")
-    return f"{_mechanisms(record)}; the ledger lists {releases}."
+    limits = f" {COVERS}" if NOISED & set(record.get("mechanisms", ())) else ""
+    return f"{_mechanisms(record)}; the ledger lists {releases}.{limits}"
+
+
+def noised(record: Record) -> bool:
+    """Whether columns or labels had any noise: then a run makes a promise."""
+    privacy = record.get("privacy") or {}
+    return privacy.get("mechanism", "none") != "none" or labels_noised(record)
 
 
 def noise_of(records: Sequence[Record]) -> str:

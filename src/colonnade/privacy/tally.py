@@ -1,0 +1,59 @@
+"""What each party has released, counted from a ledger: little enough to stand in a run's record."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from colonnade.errors import AccountingError
+from colonnade.privacy.accounting import Neighbours, mean_shift
+from colonnade.privacy.events import BARE, NOISED, Release
+from colonnade.wire.messages import COORDINATOR, Purpose
+
+
+@dataclass(frozen=True)
+class Tally:
+    """The releases of one party."""
+
+    party: str
+    releases: int  # in training
+    shift: float  # mu of these, in the run's neighbouring relation; infinite: some left without noise
+    bare: tuple[tuple[str, int], ...]  # purpose, releases that left without noise
+    unknown: tuple[str, ...]  # mechanisms of training that no accountant here knows; then `shift` is infinite
+    simulated: bool  # whoever knows the seed can draw the noise of some again
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; JSON has no infinity, so there it is none at all."""
+        shift = self.shift if math.isfinite(self.shift) else None
+        return {**vars(self), "shift": shift, "bare": dict(self.bare), "unknown": list(self.unknown)}
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> Tally:
+        """The inverse of `to_json`."""
+        shift = math.inf if values["shift"] is None else float(values["shift"])
+        bare = tuple((str(purpose), int(number)) for purpose, number in values["bare"].items())
+        return cls(**{**values, "shift": shift, "bare": bare, "unknown": tuple(values["unknown"])})
+
+
+def tally(ledger: Iterable[Release], neighbours: Neighbours) -> tuple[Tally, ...]:
+    """One line per party that released anything, in the order of their names."""
+    by_party: dict[str, list[Release]] = {}
+    for release in ledger:
+        if release.owner != COORDINATOR:
+            by_party.setdefault(release.owner, []).append(release)
+    return tuple(_of(party, by_party[party], neighbours) for party in sorted(by_party))
+
+
+def _of(party: str, releases: Sequence[Release], neighbours: Neighbours) -> Tally:
+    train = [r for r in releases if r.purpose is Purpose.TRAIN]
+    bare = Counter(r.purpose.value for r in releases if r.mechanism in BARE)
+    simulated = any(dict(r.parameters).get("simulated") for r in train)
+    shift, unknown = math.inf, frozenset[str]()
+    try:
+        shift = mean_shift(train, neighbours)
+    except AccountingError:
+        unknown = frozenset(r.mechanism for r in train) - BARE - NOISED
+    return Tally(party, len(train), shift, tuple(sorted(bare.items())), tuple(sorted(unknown)), simulated)

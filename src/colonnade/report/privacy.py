@@ -1,0 +1,124 @@
+"""The privacy page of a report: whose privacy, against whom, how much, what is not covered.
+
+Words and figures are those of `privacy/statement.py`, from what a record keeps of the run's ledger. A record that
+keeps nothing of it gets no figure, and the page says where to find one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from colonnade.config import build
+from colonnade.errors import ConfigError, DataError
+from colonnade.privacy.events import BARE, LabelExposure
+from colonnade.privacy.settings import PrivacySettings
+from colonnade.privacy.statement import Circumstances, Spent, Statement
+from colonnade.privacy.tally import Tally
+from colonnade.report import words
+from colonnade.report.record import Group, Record
+from colonnade.report.tables import Table
+
+DEPLOYED = "nats"  # the engine of separate organisations, whose ledgers are at the parties
+SIMPLE = {*BARE, "empty", "alibi", "randomised response"}  # mechanisms of runs whose uploads were not noised
+
+
+@dataclass(frozen=True)
+class Page:
+    """What the privacy section of a page shows."""
+
+    verdict: str
+    answers: list[tuple[str, list[str]]]
+    table: Table | None
+    exposure: str
+    epsilon: float  # of training, exact; infinite: there is none
+    unprotected: bool  # columns or labels have no bound: the verdict is a warning
+
+
+def privacy_page(record: Record) -> Page:
+    """The section about one run."""
+    exposure = f"Label exposure {record['label_exposure']}: {words.exposure(record).removeprefix('Labels: ')}"
+    try:
+        statement = statement_of(record)
+        if statement is not None:
+            figures = statement.verdict(), statement.answers(), parties_table(statement)
+            full = statement.about.exposure is LabelExposure.FULL
+            return Page(*figures, exposure, statement.epsilon, full or math.isinf(statement.epsilon))
+        reason = "this record keeps nothing of the run's ledger"
+    except (DataError, ConfigError) as error:  # a library is missing, or the record is of another version
+        reason = str(error)
+    told = f"No epsilon is printed here: {reason}. `colonnade privacy explain RUN` reads the ledger itself."
+    return Page(f"{told} {exposure}", [], None, exposure, math.inf, unprotected=True)
+
+
+def statement_of(record: Record) -> Statement | None:
+    """What the run promises; None if the record does not say enough."""
+    tallies = _tallies(record)
+    if tallies is None:
+        return None
+    settings = build(PrivacySettings, record.get("privacy", {}), "privacy")
+    about = Circumstances(
+        exposure=LabelExposure(record["label_exposure"]),
+        spoke=record["traffic"]["up"] > 0,
+        deployed=record["about"]["engine"] == DEPLOYED,
+        pooled=words.pools(record),
+    )
+    return Statement.from_tally(tallies, settings, about)
+
+
+def _tallies(record: Record) -> list[Tally] | None:
+    """From the record's tally; without one, from its counts, if nothing at all was noised."""
+    if "tally" in record:
+        return [Tally.from_json(values) for values in record["tally"]]
+    if not set(record.get("mechanisms", ("unknown",))) <= SIMPLE:
+        return None
+    counts: dict[str, dict[str, int]] = {}
+    for owner, purpose, number in record["releases"]:
+        counts.setdefault(owner, {})[purpose] = number
+    held = [p["name"] for p in record["about"]["parties"] if p["name"] in counts]
+    return [_bare(name, counts[name]) for name in sorted(held)]
+
+
+def _bare(party: str, counts: dict[str, int]) -> Tally:
+    """A party whose releases all left as they were."""
+    train = counts.get("TRAIN", 0)
+    return Tally(party, train, math.inf if train else 0.0, tuple(sorted(counts.items())), (), simulated=False)
+
+
+def parties_table(statement: Statement) -> Table | None:
+    """What training cost each party; None if nothing is known of any."""
+    if statement.about.pooled or not statement.spent:
+        return None
+    s = statement.settings
+    caption = (
+        f"What training cost each party (unit PARTY, neighbours: {s.neighbours}, delta {s.delta:g}, exact accountant "
+        "and the paper's RDP bound; labels, evaluation and predictions are not covered)"
+    )
+    columns = ("party", "releases in training", "exact epsilon", "RDP epsilon", "releases without noise")
+    rows = tuple(_row(spent) for spent in statement.spent)
+    return Table(caption, columns, rows, frozenset({0, 4}))
+
+
+def _row(spent: Spent) -> tuple[str, ...]:
+    bare = ", ".join(f"{number:,} {purpose.lower()}" for purpose, number in spent.bare)
+    return (spent.party, f"{spent.releases:,}", _figure(spent.exact), _figure(spent.rdp), bare or "none")
+
+
+def _figure(epsilon: float) -> str:
+    return "no bound" if math.isinf(epsilon) else f"{epsilon:.3f}"
+
+
+def notes(groups: Sequence[Group]) -> list[tuple[str, str]]:
+    """What each method of a comparison promises, said once for all of which the same is true."""
+    said: dict[str, list[str]] = {}
+    for group in groups:
+        said.setdefault(_least(group), []).append(group.label)
+    return [(words.listing(labels), text) for text, labels in said.items()]
+
+
+def _least(group: Group) -> str:
+    """The weakest promise among the seeds, and what happened to the releases."""
+    pages = [privacy_page(record) for record in group.records]
+    weakest = max(pages, key=lambda page: (page.unprotected, page.epsilon))
+    return f"{weakest.verdict} {words.noise_of(group.records)}"

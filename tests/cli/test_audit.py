@@ -1,0 +1,192 @@
+"""`colonnade audit`: a whole run passes; a lost line, another claim and half the noise do not."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from colonnade import fit
+from colonnade.audit.bugs import plant
+from colonnade.privacy.mechanism import Protection
+from colonnade.privacy.settings import PrivacySettings
+from colonnade.run import LEDGER, RECORD
+from tests.cli.conftest import SMALL, Call, call_main
+from tests.contracts.registry import make
+from tests.federations import small
+
+NOISE = """
+[privacy]
+mechanism = "gaussian"
+clip = 1.0
+sigma = 1.5
+"""
+Lines = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def noised(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run with noise, of a method that uploads little; read it, or copy it."""
+    folder = tmp_path_factory.mktemp("noised")
+    (folder / "small.toml").write_text(SMALL.replace('"vimadmm"', '"vimadmm_j"') + NOISE)
+    with contextlib.redirect_stdout(io.StringIO()):
+        assert call_main("train", folder / "small.toml", "--out", folder / "run") == 0
+    return folder / "run"
+
+
+def doctored(run: Path, to: Path, change: Callable[[Lines], Lines]) -> Path:
+    """A copy of a run whose ledger was changed."""
+    copy = Path(shutil.copytree(run, to / "doctored"))
+    lines = [json.loads(line) for line in (copy / LEDGER).read_text().splitlines()]
+    (copy / LEDGER).write_text("".join(json.dumps(line) + "\n" for line in change(lines)))
+    return copy
+
+
+def test_a_run_without_noise_has_no_epsilon_to_check(cli: Call, finished: Path) -> None:
+    before = {path.name: path.read_bytes() for path in finished.iterdir() if path.suffix != ".db"}
+    done = cli("audit", finished, "--rounds", 4, "--out", "audit.json")
+    text = " ".join(done.out.split())
+    assert done.code == 0, done.err
+    assert "rounds 1 to 4 of 6 were trained again" in text
+    assert "no epsilon" in text
+    for attack in ("labels from the downlink", "model completion", "feature reconstruction", "membership of a row"):
+        assert attack in text
+    assert "8 of the 8 retrained uploads stand in it bit by bit" in text
+    assert "passed: the ledger stands" in text
+    found = json.loads(Path("audit.json").read_text())
+    assert found["passed"]
+    assert found["claim"]["epsilon"] is None
+    assert {a["attack"]: a["score"] for a in found["attacks"]}["labels from the downlink"] > 0.5
+    after = {path.name: path.read_bytes() for path in finished.iterdir() if path.suffix != ".db"}
+    assert after == before  # the audit looks on: it adds no release to the run's ledger
+
+
+def test_the_bound_stands_beside_the_ledgers_figure(cli: Call, noised: Path) -> None:
+    done = cli("audit", noised, "--json", "--game", 200, "--rounds", 2)
+    assert done.code == 0, done.err
+    claim, ledger = done.json["claim"], done.json["ledger"]
+    facts = [claim[key] for key in ("unit", "neighbours", "delta", "accountant", "releases")]
+    assert facts == ["PARTY", "absent", 1e-5, "exact", 6]
+    assert 0 < claim["game"]["epsilon"] < claim["game"]["ledger_epsilon"] == pytest.approx(claim["epsilon"])
+    assert (claim["game"]["confidence"], claim["game"]["runs"]) == (0.999, 200)
+    assert ledger["problems"] == []
+    assert ["party_1", "TRAIN", 6] in ledger["releases"]
+    attacks = {a["attack"]: a["score"] for a in done.json["attacks"]}
+    assert attacks["membership of a party, gaussian"] < attacks["membership of a party, without noise"] == 1.0
+
+
+def test_half_the_noise_is_seen(cli: Call, noised: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run's ledger says one thing; the code that is installed does another."""
+    honest = PrivacySettings.protection
+
+    def half(self: PrivacySettings, *args: Any) -> Protection:
+        made = honest(self, *args)
+        return replace(made, training=plant("half_noise", made.training, 1.0))
+
+    monkeypatch.setattr(PrivacySettings, "protection", half)
+    done = cli("audit", noised, "--game", 300, "--rounds", 1)
+    assert done.code == 1
+    assert "FAILED: ABOVE the ledger's figure" in done.out
+
+
+def lost(owner: str, purpose: str, number: int) -> Callable[[Lines], Lines]:
+    def change(lines: Lines) -> Lines:
+        kept = [e for e in lines if (e["owner"], e["purpose"], e["number"]) != (owner, purpose, number)]
+        assert len(kept) < len(lines)
+        return kept
+
+    return change
+
+
+def changed(**facts: Any) -> Callable[[Lines], Lines]:
+    """The last training upload in the ledger, with something else said of it, added to the rest or in its place."""
+
+    def change(lines: Lines) -> Lines:
+        place = max(n for n, e in enumerate(lines) if e["owner"] == "party_2" and e["purpose"] == "TRAIN")
+        again = {**lines[place], **facts}
+        return [*lines, again] if "digest" in facts else [*lines[:place], again, *lines[place + 1 :]]
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lost("party_2", "TRAIN", 3), "1 release travelled and not in the ledger: TRAIN of 'party_2'"),
+        (lost("party_1", "EVALUATE", 3), "1 release travelled and not in the ledger: EVALUATE of 'party_1'"),
+        (lost("coordinator", "TRAIN", 2), "travelled and not in the ledger: the coordinator to everyone"),
+        (changed(mechanism="magic"), "that no accountant knows: 'party_2' passed the mechanism 'magic'"),
+        (changed(owner="stranger", digest="0"), "'stranger' is no party of the run"),
+        (changed(mechanism="gaussian", parameters=[["sigma", 9.0]]), "claim another mechanism (gaussian"),
+        (changed(number=99, digest="0"), "beyond the schedule: after round 6"),
+        (changed(digest="0"), "'party_2' a second time in the same round"),
+        (changed(rows=1), "about another number of rows"),
+    ],
+)
+def test_a_ledger_that_is_not_whole(
+    change: Callable[[Lines], Lines], sentence: str, finished: Path, cli: Call, tmp_path: Path
+) -> None:
+    done = cli("audit", doctored(finished, tmp_path, change), "--rounds", 1, "--json")
+    assert done.code == 1, done.err
+    assert any(sentence in problem for problem in done.json["ledger"]["problems"]), done.json["ledger"]["problems"]
+    assert not done.json["passed"]
+
+
+def test_predictions_may_come_after_the_run(cli: Call, finished: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(finished, tmp_path / "asked"))
+    assert cli("predict", copy, "--rows", "test", "--output", "test.csv").code == 0
+    done = cli("audit", copy, "--rounds", 1, "--json")
+    assert done.code == 0, done.json["ledger"]["problems"]
+    assert ["party_1", "PREDICT", 1] in done.json["ledger"]["releases"]
+
+
+def test_a_run_from_python_has_no_configuration(cli: Call, tmp_path: Path) -> None:
+    fit(small(), make("vimadmm_j"), rounds=1, evaluate_every=0, out=tmp_path / "run")
+    done = cli("audit", tmp_path / "run")
+    assert done.code == 2
+    assert "was started from Python" in done.err
+
+
+def edited(run: Path, to: Path, change: Callable[[dict[str, Any]], None]) -> Path:
+    copy = Path(shutil.copytree(run, to / "edited"))
+    record = json.loads((copy / RECORD).read_text())
+    change(record)
+    (copy / RECORD).write_text(json.dumps(record))
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda r: r["about"].update(engine="nats"), "is a run of separate organisations"),
+        (
+            lambda r: r["method"].update(name="centralized", settings={}),
+            "nothing is sent, so there is nothing to attack",
+        ),
+        (lambda r: r["privacy"].update(secure_sum={"use": True}), "used a secure sum"),
+        (lambda r: r["config"]["data"].update(parties=3), "was trained on other data"),
+    ],
+)
+def test_what_cannot_be_audited(
+    change: Callable[[dict[str, Any]], None], sentence: str, finished: Path, cli: Call, tmp_path: Path
+) -> None:
+    done = cli("audit", edited(finished, tmp_path, change))
+    assert (done.code, done.out) == (2, "")
+    assert sentence in done.err
+    assert len(done.err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"), [(["nowhere"], "is not a run folder"), ([".", "--out", "no/x"], "--out")]
+)
+def test_a_wrong_place_is_one_sentence(words: list[str], sentence: str, cli: Call) -> None:
+    done = cli("audit", *words)
+    assert done.code == 2
+    assert sentence in done.err

@@ -1,0 +1,168 @@
+"""What a run promises in words: every figure with what belongs to it, and no figure where there is none."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from colonnade.engines.remote import Remote
+from colonnade.privacy.accounting import exact_epsilon, rdp_epsilon, shift_of
+from colonnade.privacy.events import LabelExposure, Release, Unit
+from colonnade.privacy.ledger import Ledger
+from colonnade.privacy.settings import PrivacySettings, SumSettings
+from colonnade.privacy.statement import Circumstances, SoFar, Statement
+from colonnade.privacy.tally import Tally, tally
+from colonnade.report.privacy import DEPLOYED
+from colonnade.wire.messages import COORDINATOR, Purpose
+
+DP = PrivacySettings(mechanism="gaussian", clip=1.0, sigma=5.0)
+PLAIN = PrivacySettings()
+FULL = Circumstances(LabelExposure.FULL, spoke=True)
+
+
+def release(party: str, number: int, mechanism: str = "gaussian", purpose: Purpose = Purpose.TRAIN) -> Release:
+    parameters = (("sigma", 5.0), ("simulated", 1.0)) if mechanism == "gaussian" else ()
+    digest = f"{party}{number}{purpose}"
+    return Release(party, COORDINATOR, Unit.PARTY, mechanism, purpose, number, 3, digest, parameters)
+
+
+def statement(*releases: Release, settings: PrivacySettings = DP, about: Circumstances = FULL) -> Statement:
+    return Statement.of(releases, settings, about)
+
+
+def text(told: Statement) -> str:
+    return "\n".join(sentence for _, answers in told.answers() for sentence in answers)
+
+
+def test_the_federation_has_the_largest_figure_of_its_parties() -> None:
+    told = statement(release("a", 1), release("b", 1), release("b", 2))
+    assert told.worst is not None and told.worst.party == "b"
+    assert told.epsilon == exact_epsilon(shift_of(5.0, 2), 1e-5)
+    assert {s.party: s.exact for s in told.spent}["a"] == exact_epsilon(shift_of(5.0, 1), 1e-5)
+    assert f"epsilon {told.epsilon:.3f} (exact accountant; {rdp_epsilon(shift_of(5.0, 2), 1e-5):.3f}" in text(told)
+
+
+def test_the_other_relation_costs_more_and_is_named() -> None:
+    replaced = DP.model_copy(update={"neighbours": "replaced"})
+    one, other = statement(release("a", 1)), statement(release("a", 1), settings=replaced)
+    assert other.epsilon > one.epsilon
+    assert "neighbours: absent, sensitivity C" in text(one) and "neighbours: replaced, sensitivity 2C" in text(other)
+
+
+def test_a_single_release_without_noise_leaves_no_figure() -> None:
+    told = statement(release("a", 1), release("b", 1), release("b", 2, "none"))
+    assert math.isinf(told.epsilon)
+    assert "no epsilon: uploads left as they are" in text(told)
+    assert told.to_json()["epsilon"] is None and told.to_json()["epsilon_rdp"] is None
+
+
+def test_an_unknown_mechanism_leaves_no_figure_and_is_named() -> None:
+    told = statement(release("a", 1, "teleport"))
+    assert math.isinf(told.epsilon)
+    assert "no epsilon: uploads passed the mechanism 'teleport', which no accountant here knows" in text(told)
+
+
+def test_noise_that_hides_nothing_is_not_called_no_noise() -> None:
+    tiny = Release("a", COORDINATOR, Unit.PARTY, "gaussian", Purpose.TRAIN, 1, 3, "x", (("sigma", 1e-4),))
+    assert "no epsilon: far too little noise" in text(statement(tiny))
+
+
+def test_who_never_spoke_and_who_spoke_elsewhere_are_told_apart() -> None:
+    """The coordinator of separate organisations does not hold the parties' ledgers: that is no epsilon of 0."""
+    silent = statement(settings=PLAIN, about=Circumstances(LabelExposure.FULL))
+    assert silent.epsilon == 0 and "no party sent anything in training" in text(silent)
+    apart = statement(settings=PLAIN, about=Circumstances(LabelExposure.FULL, spoke=True, deployed=True))
+    assert math.isinf(apart.epsilon) and "no epsilon: uploads left as they are" in text(apart)
+    budget = PrivacySettings(mechanism="gaussian", clip=1.0, epsilon=3.0)
+    agreed = statement(settings=budget, about=Circumstances(LabelExposure.FULL, spoke=True, deployed=True))
+    assert math.isinf(agreed.epsilon)
+    assert "ledger of its own" in text(agreed) and "a budget of epsilon 3 (delta 1e-05, unit PARTY" in text(agreed)
+    assert Remote.name == DEPLOYED
+
+
+def test_all_in_one_place_promises_nothing() -> None:
+    told = statement(settings=PLAIN, about=Circumstances(LabelExposure.FULL, pooled=True))
+    assert math.isinf(told.epsilon) and "nobody to protect" in told.verdict()
+    assert told.to_json()["epsilon"] is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        (PLAIN, "leaves as it is"),
+        (DP, "policy: none): nothing leaves"),
+        (DP.model_copy(update={"evaluation": "simulated"}), "policy: simulated): what parties send about validation "),
+    ],
+)
+def test_the_policy_for_evaluation_is_said(settings: PrivacySettings, sentence: str) -> None:
+    assert sentence in text(statement(release("a", 1), settings=settings))
+    assert ("un-noised and un-counted" in text(statement(release("a", 1), settings=settings))) == (
+        settings.evaluation == "simulated"
+    )
+
+
+@pytest.mark.parametrize("exposure", LabelExposure)
+def test_the_exposure_of_labels_is_said(exposure: LabelExposure) -> None:
+    labels = {"mechanism": "alibi", "epsilon": 2.0} if exposure is LabelExposure.EPS else {}
+    told = statement(settings=PrivacySettings(labels=labels), about=Circumstances(exposure))
+    assert f"exposure {exposure.value}" in told.verdict()
+    assert ("epsilon 2, delta 0, unit LABEL" in told.verdict()) == (exposure is LabelExposure.EPS)
+
+
+def test_seeded_noise_and_the_operating_system_s_are_told_apart() -> None:
+    seeded = statement(release("a", 1))
+    assert "drawn from the run's seed" in text(seeded) and "whoever knows its seed" in text(seeded)
+    system = Release("a", COORDINATOR, Unit.PARTY, "gaussian", Purpose.TRAIN, 1, 3, "x", (("sigma", 5.0),))
+    assert "keyed by the operating system" in text(statement(system)) and "seed" not in text(statement(system))
+    assert "none was drawn" in text(statement(release("a", 1, "none"), settings=PLAIN))
+
+
+def test_a_secure_sum_is_named_only_where_there_is_one() -> None:
+    summed = DP.model_copy(update={"secure_sum": SumSettings(use=True, colluders=2)})
+    shared = Release("a", COORDINATOR, Unit.PARTY, "gaussian sum", Purpose.TRAIN, 1, 3, "x", (("sigma", 5.0),))
+    assert "while at most 2 of them (colluders)" in text(statement(shared, settings=summed))
+    assert "Secure sum" not in text(statement(release("a", 1)))
+    bare = statement(release("a", 1, "sum"), settings=PrivacySettings(secure_sum=SumSettings(use=True)))
+    assert math.isinf(bare.epsilon)
+    assert "only the sum of the uploads can be read" in text(bare) and "There is no noise in the sum" in text(bare)
+
+
+def test_predictions_are_never_covered() -> None:
+    told = statement(release("a", 1), release("a", 2, "none", Purpose.PREDICT))
+    assert math.isfinite(told.epsilon)
+    assert "1 releases for PREDICT, which left without noise" in text(told) and "; predictions;" in text(told)
+
+
+PARTIES = st.sampled_from(["a", "b", "c"])
+MECHANISMS = st.sampled_from(["gaussian", "none", "teleport"])
+RELEASES = st.lists(st.tuples(PARTIES, st.integers(1, 9), MECHANISMS, st.sampled_from(Purpose)), max_size=12)
+
+
+@given(RELEASES, st.sampled_from(["absent", "replaced"]))
+def test_a_tally_survives_json_and_says_what_the_ledger_says(drawn: list[Any], neighbours: Any) -> None:
+    ledger = [release(*one) for one in drawn]
+    found = tally(ledger, neighbours)
+    again = [Tally.from_json(json.loads(json.dumps(one.to_json()))) for one in found]
+    assert again == list(found)
+    settings = DP.model_copy(update={"neighbours": neighbours})
+    assert Statement.from_tally(again, settings, FULL) == Statement.of(ledger, settings, FULL)
+    for one in found:
+        mine = [r for r in ledger if r.owner == one.party and r.purpose is Purpose.TRAIN]
+        assert one.releases == len(mine)
+        assert math.isinf(one.shift) == any(r.mechanism != "gaussian" for r in mine)
+        assert sum(dict(one.bare).values()) == sum(r.owner == one.party and r.mechanism == "none" for r in ledger)
+
+
+def test_the_figure_so_far_is_that_of_the_ledger() -> None:
+    ledger = Ledger([release("a", 1), release("b", 1), release("b", 2)])
+    so_far = SoFar.of(ledger, DP, ("a", "b", "c"))
+    assert so_far is not None
+    assert so_far.parties == {s.party: pytest.approx(s.exact) for s in Statement.of(ledger, DP, FULL).spent}
+    assert so_far.figure == f"epsilon {so_far.largest:.3f} (least {so_far.parties['a']:.3f})"
+    assert "unit PARTY, neighbours: absent, delta 1e-05" in so_far.legend and "not covered" in so_far.legend
+    assert SoFar.of(ledger, PLAIN, ("a",)) is None and SoFar.of(Ledger(), DP, ("a",)) is None
