@@ -52,6 +52,8 @@ class Rounding:
         return {name: self._rounded(value) for name, value in upload.items()}
 
     def _rounded(self, values: Tensor) -> Tensor:
+        if not values.is_floating_point():
+            return values
         if self.grid:
             return (values / self.grid).round() * self.grid
         return values.to(torch.float16).to(values.dtype)

@@ -19,18 +19,21 @@ class Board:
     """Remembered releases of some parties by row number; zero before the first."""
 
     def __init__(self, schema: Schema, parties: int, agreed: Mapping[str, Array]) -> None:
-        self.values: dict[str, Tensor] = {  # name -> (P, N, width)
-            name: schema.zeros(parties, schema.rows, array.width).to(array.dtype or schema.dtype)
+        self.by_row = {name for name, array in agreed.items() if array.per_row}
+        self.values: dict[str, Tensor] = {  # name -> (P, N, width), or (P, width) where it is not about rows
+            name: schema.zeros(parties, *array.shape(schema.rows)).to(array.dtype or schema.dtype)
             for name, array in agreed.items()
-            if array.per_row  # what is not about rows is not remembered
         }
 
     def remember(self, places: Sequence[int], rows: Tensor, said: Mapping[str, Tensor]) -> None:
         """Write what the parties at `places` said about `rows`."""
         at = torch.tensor(list(places), device=rows.device)[:, None]
         for name, board in self.values.items():
-            board[at, rows[None, :]] = said[name]
+            if name in self.by_row:
+                board[at, rows[None, :]] = said[name]
+            else:
+                board[at[:, 0]] = said[name]
 
     def recall(self, rows: Tensor) -> dict[str, Tensor]:
-        """The last word of every party on `rows`, (P, B, width)."""
-        return {name: value[:, rows] for name, value in self.values.items()}
+        """The last word of every party on `rows`, (P, B, width); whole vectors, where they are not about rows."""
+        return {name: value[:, rows] if name in self.by_row else value.clone() for name, value in self.values.items()}

@@ -15,14 +15,14 @@ from torch import Tensor
 from colonnade.checkpoint import commit, describe, fingerprint, restore
 from colonnade.config import build
 from colonnade.engines.base import Encoders, Engine, open_workshop
-from colonnade.engines.coordinator import CoordinatorSide, Plan
+from colonnade.engines.coordinator import CoordinatorSide, Plan, is_model
 from colonnade.engines.loop import Loop
 from colonnade.engines.stacked import Stacked
 from colonnade.errors import ConfigError, Diverged, RunError
 from colonnade.evaluate.metrics import class_report, score
 from colonnade.federation import Federation, Task
 from colonnade.methods import make_method
-from colonnade.methods.base import Method, outputs
+from colonnade.methods.base import BringsNoise, Method, outputs
 from colonnade.models.encoders import ModelSettings
 from colonnade.models.schema import Schema
 from colonnade.privacy.gate import CoordinatorGate
@@ -221,7 +221,7 @@ class Trainer:
         c = self.coordinator
         for side in self.engine.parties():
             side.use_best()
-        state = c.best_state or {k: v for k, v in c.state.items() if k != "dual"}
+        state = c.best_state or {k: v for k, v in c.state.items() if is_model(k)}
         self.diverged = self.diverged or reason.startswith("diverged")
         tested: dict[str, Any] = {"test_score": None}
         scored = c.watch.best_round >= 0
@@ -317,7 +317,9 @@ def _protect(coordinator: CoordinatorSide, run: str, privacy: PrivacySettings) -
 
         adders = simulated(run, schema.parties, schema.seed, privacy)
         coordinator.opener = adders.opener(most)
-    return privacy.protection(most, SeededNoise(schema.seed), adders)
+    source, method = SeededNoise(schema.seed), coordinator.method
+    own = method.mechanism(source) if isinstance(method, BringsNoise) else None
+    return privacy.protection(most, source, adders, own)
 
 
 def _affordable(schedule: Schedule, rounds: int, privacy: PrivacySettings) -> tuple[int, str]:

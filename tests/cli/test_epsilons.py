@@ -114,7 +114,7 @@ def test_in_the_last_words_of_a_training(name: str, folder: Path, capsys: pytest
     tell(Screen(), record, folder / name)
     blocks = paragraphs(capsys.readouterr().out)
     assert complaints(blocks) == []
-    assert has_figure(blocks) == (name == "columns")  # the budget that ended it
+    assert has_figure(blocks) == (name in ("both", "columns", "labels"))
 
 
 def test_in_a_comparison(folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

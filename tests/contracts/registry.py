@@ -9,6 +9,7 @@ from colonnade.methods.base import Method
 from colonnade.models.heads import HeadSettings
 
 NAMES = sorted(METHODS)
+WITHOUT_NETWORKS = {"linear_admm"}  # a party's model is one matrix: no encoder learns, and a solve has no steps
 
 
 def make(name: str, **settings: Any) -> Method:

@@ -128,7 +128,7 @@ def test_accuracy_over_a_run_in_float32_agrees(name: str) -> None:
     """Within 0.2 points over all 1,797 digits."""
     federation = digits(parties=4)
     columns = {p.name: p.columns for p in (federation.pooled() if make(name).pools else federation).parties}
-    method = make(name, local_steps=5)
+    method = make(name, local_steps=5, noise=False)  # draws may differ where a last bit does
     accuracy = []
     for engine in ("loop", "stacked"):
         trainer = open_trainer(

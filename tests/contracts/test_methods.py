@@ -125,7 +125,7 @@ def changed(name: str, field: str) -> list[Any]:
     if isinstance(value, bool):
         others = [not value]
     elif isinstance(value, int):
-        others = [value + 1]
+        others = [value + 1, max(1, value // 2)]  # a cache of 5 cannot be full after three rounds
     elif isinstance(value, float) or float in get_args(info.annotation):
         others = [value * 0.75 if value else 0.6]
     elif isinstance(value, BaseModel):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
+from colonnade.methods import METHODS
 from colonnade.methods.base import Method
 from colonnade.models.optimise import SGD, AdamW
 from colonnade.schedule import Schedule, Turn
-from tests.contracts.registry import NAMES, make
+from tests.contracts.registry import NAMES, WITHOUT_NETWORKS, make
 from tests.exchanges import ENGINES, assert_same_tensors, exchanges, open_trainer, party_tensors
 from tests.federations import normed_encoder, small
 
@@ -25,12 +26,17 @@ def test_who_does_not_learn_is_untouched(name: str, engine: str, optimiser: str)
     before, sat_out, learnt = party_tensors(trainer), 0, 0
     for exchange in exchanges(trainer):
         after = party_tensors(trainer)
+        if exchange.order.number == 1:  # an opening reply, if there is one: it may be kept, but teaches nothing
+            for party, held in before.items():
+                assert_same_tensors(held, {k: after[party][k] for k in held}, atol=0)
+            before = after
+            continue
         for party, held in before.items():
             if party in exchange.order.learners:
                 learnt += 1
                 assert after[party].keys() >= held.keys()
-                assert any(not torch.equal(held[k], after[party][k]) for k in held if k.startswith("buffer."))
-                assert any(not torch.equal(held[k], after[party][k]) for k in held if k.startswith("parameter."))
+                for kind in ("head.",) if name in WITHOUT_NETWORKS else ("buffer.", "parameter."):
+                    assert any(not torch.equal(held[k], after[party][k]) for k in held if k.startswith(kind))
             else:
                 sat_out += 1
                 new = set(after[party]) - set(held)  # optimiser state, where a stack opens it for all its parties
@@ -38,7 +44,7 @@ def test_who_does_not_learn_is_untouched(name: str, engine: str, optimiser: str)
                 assert_same_tensors(held, {k: after[party][k] for k in held}, atol=0)
         before = after
     assert learnt == 8 * 2
-    assert sat_out == 8 * 2 + 2 * 4  # and everybody in the first and the last exchange
+    assert sat_out == 8 * 2 + 4  # and everybody in the last exchange
 
 
 class StepsPerParty(Schedule):
@@ -50,10 +56,11 @@ class StepsPerParty(Schedule):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("name", [n for n in NAMES if not make(n).pools])
+@pytest.mark.parametrize("name", [n for n in NAMES if not make(n).pools and n not in WITHOUT_NETWORKS])
 def test_steps_differ_by_party(name: str, engine: str) -> None:
     trained = dict(steps_of(make(name, local_steps=3), engine))
-    assert trained == {"party_0": 3, "party_1": 1, "party_2": 0, "party_3": 3}
+    own = 3 if "local_steps" in METHODS[name].model_fields else 1  # some methods take one step by definition
+    assert trained == {"party_0": own, "party_1": 1, "party_2": 0, "party_3": own}
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if not make(n).pools])

@@ -15,6 +15,7 @@ from colonnade.methods.base import Method
 from colonnade.models.cohort import Cohort
 from colonnade.privacy.events import LabelExposure, Release, Unit
 from colonnade.privacy.gate import CoordinatorGate, Gate
+from colonnade.privacy.gaussian import Gaussian, SeededNoise
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.mechanism import Mechanism, Protection, Unchanged
 from colonnade.privacy.sealed import Array, Upload, unwrap
@@ -155,13 +156,19 @@ class TestCoordinator:
 
     def test_replies_are_label_events(self) -> None:
         g = self.make()
-        g.release(Order(3), {"v": torch.zeros(5, 3)}, ({"w": torch.ones(1, 2)}, {}))
+        g.release(Order(3, (), PARTIES), {"v": torch.zeros(5, 3)}, ({"w": torch.ones(1, 2)}, {}))
         seen = [(r.owner, r.audience, r.unit, r.mechanism, r.rows) for r in g.ledger]
         assert seen == [
             (COORDINATOR, "*", Unit.LABEL, "none", 5),
             (COORDINATOR, "bank", Unit.LABEL, "none", 0),
             (COORDINATOR, "telco", Unit.LABEL, "empty", 0),
         ]
+
+    def test_who_does_not_learn_gets_no_part_of_its_own(self) -> None:
+        g = self.make()
+        own = ({"w": torch.ones(1, 2)}, {"w": torch.ones(1, 2)})
+        assert set(g.release(Order(3, (), PARTIES[1:]), {}, own).own) == set(PARTIES[1:])
+        assert [r.audience for r in g.ledger] == ["*", *PARTIES[1:]]
 
     def test_row_numbers_alone_carry_no_label(self) -> None:
         g = self.make()
@@ -186,6 +193,11 @@ class TestWholeRuns:
         assert all(trainer.ledger.holds(digest) for digest in digests)
 
     def test_no_clean_row_travels_under_noise(self, name: str, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        if sends_whole_numbers(name, engine):  # which no noise of this kind can protect: refused, not let through
+            noise = Gaussian(1.0, 1.0, SeededNoise(0))
+            with pytest.raises(GateError, match="cannot protect the whole numbers"):
+                open_trainer(small(), make(name), mechanism=noise, engine=engine, rounds=1).train()
+            return
         clean = listen(monkeypatch, make(name))
         options = {"engine": engine, "rounds": 4, "evaluate_every": 2}
         trainer = open_trainer(small(), make(name, local_steps=1), mechanism=Noise(1e-3), **options)
@@ -230,3 +242,9 @@ def listen(monkeypatch: pytest.MonkeyPatch, method: Any) -> list[Tensor]:
 
     monkeypatch.setattr(type(method), "speak", loud)
     return heard
+
+
+def sends_whole_numbers(name: str, engine: str) -> bool:
+    sides = open_trainer(small(), make(name), engine=engine, rounds=1).engine.parties()
+    kinds = [array.dtype for side in sides for array in side.gate.agreed.values()]
+    return any(kind is not None and not kind.is_floating_point for kind in kinds)

@@ -192,6 +192,7 @@ def join(proposal: Proposal, joined: Joined, credentials: Credentials) -> Notice
         "architecture": introduction.architecture,
         "shape": list(introduction.shape),
         "width": introduction.width,
+        "parameters": list(introduction.parameters),
     }
     facts = {"body": body, "signature": credentials.sign(canonical(body))}
     return Notice(proposal.body["run"], PROPOSED, JOIN, credentials.name, facts)
@@ -207,7 +208,9 @@ def read_join(notice: Notice, proposal: Proposal, credentials: Credentials | Non
     if body.get("proposal") != proposal.digest or body.get("party") != notice.sender:
         raise WireError(f"the consent of {notice.sender!r} is about another proposal")
     shape, width, architecture = body.get("shape"), body.get("width"), body.get("architecture")
-    good = isinstance(shape, list) and all(type(n) is int and 0 < n <= MOST_WIDTH for n in shape)
+    sizes = body.get("parameters")
+    good = all(isinstance(all_, list) and all(type(n) is int and n > 0 for n in all_) for all_ in (shape, sizes))
+    good = good and all(n <= MOST_WIDTH for n in shape or ()) and sum(sizes or ()) <= MOST_ROWS
     if not good or type(width) is not int or not 0 < width <= MOST_WIDTH or not isinstance(architecture, str):
         raise WireError(f"{notice.sender!r} describes its network in a way that cannot be read")
     try:
@@ -216,7 +219,8 @@ def read_join(notice: Notice, proposal: Proposal, credentials: Credentials | Non
         key = b""
     if len(key) != KEY:
         raise WireError(f"the consent of {notice.sender!r} has no public key")
-    return Joined(Introduction(architecture[:64], tuple(shape or ()), width), key, dict(notice.facts))
+    network = Introduction(architecture[:64], tuple(shape or ()), width, tuple(sizes or ()))
+    return Joined(network, key, dict(notice.facts))
 
 
 # -- agreed -----------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from colonnade.errors import ConfigError, ModelError, Refused, RunError, WireErr
 from colonnade.federation import Federation, Party, RowSplit, Task
 from colonnade.identity.credentials import Credentials
 from colonnade.identity.envelope import KeyPair
+from colonnade.methods.base import BringsNoise
 from colonnade.models.schema import Schema
 from colonnade.models.stack import portable_key
 from colonnade.privacy.gate import Gate
@@ -211,10 +212,11 @@ class Membership:
     def _protection(self, agreement: Agreement) -> Protection:
         """What stands before every upload: as proposed, with noise that nobody can repeat; or this party's own."""
         privacy = agreement.proposal.privacy()
-        adders = agreement.adders({self.me: self.keys})
-        if adders is None and not privacy.protects:
+        adders, method = agreement.adders({self.me: self.keys}), agreement.proposal.method()
+        own = method.mechanism(SystemNoise()) if isinstance(method, BringsNoise) else None
+        if adders is None and own is None and not privacy.protects:
             return Protection.everywhere(self.duty.mechanism)
-        return privacy.protection(self._releases(agreement.proposal), SystemNoise(), adders)
+        return privacy.protection(self._releases(agreement.proposal), SystemNoise(), adders, own)
 
     def _federation(self, schema: Schema) -> Federation:
         """This party's part of the federation: its own columns, nobody's labels."""

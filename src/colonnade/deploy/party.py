@@ -200,9 +200,14 @@ class PartyProcess:
         if kind in parts:
             return self.link.forget(letter)
         parts[kind] = (letter, header, arrays)
-        if "ALL" in parts and ("OWN" in parts or not parts["ALL"][1].get("own")):
+        if "ALL" in parts and ("OWN" in parts or not self._has_own(parts["ALL"][1])):
             self._work(number, parts)
         return None
+
+    def _has_own(self, header: Mapping[str, Any]) -> bool:
+        """Whether a part of the order is for this party alone: it goes to those who learn."""
+        learners = header.get("learners")
+        return bool(header.get("own")) and (learners == "*" or (isinstance(learners, list) and self.me in learners))
 
     def _work(self, number: int, parts: Parts) -> None:
         letters = [letter for n in list(self._pool) if n <= number for letter, *_ in self._pool.pop(n).values()]

@@ -146,6 +146,7 @@ class Introduction:
     architecture: str  # digest of the network's structure
     shape: tuple[int, ...]  # of one row of columns
     width: int  # of an embedding
+    parameters: tuple[int, ...] = ()  # how many numbers each learning tensor holds, in order
 
 
 def open_module(
@@ -165,7 +166,8 @@ def introduce(
 ) -> Introduction:
     """What the others need to know of a party's network; `key` is what networks of one group have in common."""
     architecture = hashlib.sha256(key(module).encode()).hexdigest()
-    return Introduction(architecture, shape, _width(module, party, shape, dtype))
+    learning = tuple(p.numel() for p in module.parameters() if p.requires_grad)
+    return Introduction(architecture, shape, _width(module, party, shape, dtype), learning)
 
 
 def form_groups(introductions: Mapping[str, Introduction]) -> tuple[Group, ...]:
@@ -173,7 +175,7 @@ def form_groups(introductions: Mapping[str, Introduction]) -> tuple[Group, ...]:
     groups: dict[Introduction, list[str]] = {}
     for party, introduction in introductions.items():
         groups.setdefault(introduction, []).append(party)
-    return tuple(Group(tuple(parties), introduction.width) for introduction, parties in groups.items())
+    return tuple(Group(tuple(parties), one.width, one.parameters) for one, parties in groups.items())
 
 
 def _module(encoders: Encoders, model: ModelSettings, party: str, shape: tuple[int, ...], seed: int) -> nn.Module:

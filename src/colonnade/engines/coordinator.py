@@ -196,7 +196,7 @@ class CoordinatorSide:
         better, self.stop = self.watch.see(value, order.number - 1)
         if better:
             self.keep = True
-            self.best_state = {k: v.clone() for k, v in self.state.items() if k != "dual"}
+            self.best_state = {k: v.clone() for k, v in self.state.items() if is_model(k)}
         return {"score": value}
 
     def _judged(self, logits: Tensor) -> float:
@@ -208,7 +208,8 @@ class CoordinatorSide:
     def _coordinate(self, number: int, heard: Heard) -> None:
         turn = self.schedule.turn(number)
         present = tuple(p for p in turn.learners if p not in self.away)
-        turn = Turn(number, turn.rows.to(self.schema.device), turn.speakers, present, turn.steps)
+        spoke = tuple(p for p in turn.speakers if p not in self.away)
+        turn = Turn(number, turn.rows.to(self.schema.device), spoke, present, turn.steps)
         try:
             with torch.no_grad():
                 reply = self.method.coordinate(self.state, turn, heard, self.labels)
@@ -280,6 +281,11 @@ class CoordinatorSide:
         self.learners, self.away = tuple(facts["learners"]), tuple(facts.get("away", ()))
         self.steps = tuple((str(p), int(n)) for p, n in facts["steps"])
         self.watch.load(facts["watch"])
+
+
+def is_model(name: str) -> bool:
+    """Whether a tensor of the coordinator's state is part of the model; duals and caches are about training rows."""
+    return name != "dual" and not name.startswith("cache.")
 
 
 def open_sum(opener: Opener, schema: Schema, order: Order, place: int, said: Sequence[Said]) -> Heard:

@@ -7,15 +7,64 @@ from typing import Any
 
 from colonnade.config import Settings, build
 from colonnade.errors import ConfigError
+from colonnade.methods.adavfl import AdaVFL
 from colonnade.methods.base import Method
+from colonnade.methods.c_vfl import CVFL
+from colonnade.methods.cafe import CAFE
+from colonnade.methods.celu_vfl import CELUVFL
 from colonnade.methods.centralized import Centralized
+from colonnade.methods.fdml import FDML
+from colonnade.methods.fedbcd import FedBCD
+from colonnade.methods.flex_vfl import FlexVFL
+from colonnade.methods.fu import Fu
+from colonnade.methods.linear_admm import LinearADMM
 from colonnade.methods.local_only import LocalOnly
+from colonnade.methods.split_learning import SplitLearning
+from colonnade.methods.vafl import VAFL
+from colonnade.methods.vfl_pbm import VFLPBM
 from colonnade.methods.vimadmm import VIMADMM
 from colonnade.methods.vimadmm_j import VIMADMMJ
 
-METHODS: dict[str, type[Settings]] = {cls.name: cls for cls in (VIMADMM, VIMADMMJ, LocalOnly, Centralized)}
+METHODS: dict[str, type[Settings]] = {
+    VIMADMM.name: VIMADMM,
+    VIMADMMJ.name: VIMADMMJ,
+    SplitLearning.name: SplitLearning,
+    VAFL.name: VAFL,
+    FedBCD.name: FedBCD,
+    CELUVFL.name: CELUVFL,
+    FlexVFL.name: FlexVFL,
+    CVFL.name: CVFL,
+    VFLPBM.name: VFLPBM,
+    FDML.name: FDML,
+    Fu.name: Fu,
+    AdaVFL.name: AdaVFL,
+    LinearADMM.name: LinearADMM,
+    CAFE.name: CAFE,
+    LocalOnly.name: LocalOnly,
+    Centralized.name: Centralized,
+}
 
-__all__ = ["METHODS", "VIMADMM", "VIMADMMJ", "Centralized", "LocalOnly", "Method", "make_method"]
+__all__ = [
+    "CAFE",
+    "CELUVFL",
+    "CVFL",
+    "FDML",
+    "METHODS",
+    "VAFL",
+    "VFLPBM",
+    "VIMADMM",
+    "VIMADMMJ",
+    "AdaVFL",
+    "Centralized",
+    "FedBCD",
+    "FlexVFL",
+    "Fu",
+    "LinearADMM",
+    "LocalOnly",
+    "Method",
+    "SplitLearning",
+    "make_method",
+]
 
 
 def make_method(name: str, settings: dict[str, Any] | None = None, preset: str | None = None) -> Any:

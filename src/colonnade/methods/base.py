@@ -15,7 +15,9 @@ from torch import Tensor
 from colonnade.models.cohort import Cohort
 from colonnade.models.schema import Group, Schema
 from colonnade.privacy.events import LabelExposure
+from colonnade.privacy.gaussian import NoiseSource
 from colonnade.privacy.labels import Labels
+from colonnade.privacy.mechanism import Mechanism
 from colonnade.privacy.sealed import Array, Upload
 from colonnade.schedule import Turn
 
@@ -83,6 +85,14 @@ class Method(Protocol):
 
     def predict(self, state: State, heard: Heard) -> Tensor:
         """Logits (B, K) from what was heard."""
+
+
+@runtime_checkable
+class BringsNoise(Protocol):
+    """A method that is defined with noise of its own: it stands at the gate, before every upload of training."""
+
+    def mechanism(self, source: NoiseSource) -> Mechanism | None:
+        """What the gate has to put there; None: it was switched off."""
 
 
 def outputs(method: Method, state: State, heard: Heard) -> Tensor:

@@ -17,6 +17,7 @@ class Group:
 
     parties: tuple[str, ...]
     width: int  # of an embedding
+    parameters: tuple[int, ...] = ()  # how many numbers each learning tensor of a network holds, in its order
 
 
 @dataclass(frozen=True)

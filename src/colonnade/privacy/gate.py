@@ -120,7 +120,7 @@ class CoordinatorGate:
     labels: Labels | None = None  # what the replies are made from; None: plain ones
 
     def release(self, order: Order, common: Mapping[str, Tensor], own: tuple[Mapping[str, Tensor], ...]) -> Down:
-        """Seal the common message and one message for each party that has a part of its own."""
+        """Seal the common message, and one for each party that learns from a part of its own; nobody else gets any."""
         for name, value in [*common.items(), *(item for part in own for item in part.items())]:
             if value.is_floating_point() and not all_finite(value):
                 raise GateError(f"reply {name!r} holds NaN or infinite values; nothing was released")
@@ -128,10 +128,12 @@ class CoordinatorGate:
         head |= order_header(order, self.everyone)
         arrays = order_arrays(order) | prefixed("common", common)
         message = self._seal("ALL", "*", order.number, head, arrays, bool(common))
-        parts = {}
+        parts, learners = {}, set(order.learners)
         for parties, values in zip(self.groups, own, strict=False):
             host = {name: value.detach().cpu() for name, value in values.items()}
             for place, party in enumerate(parties):
+                if party not in learners:
+                    continue
                 head = {"run": self.run, "number": order.number, "kind": "OWN", "sender": COORDINATOR, "to": party}
                 mine = {name: value[place] for name, value in host.items()}
                 parts[party] = self._seal("OWN", party, order.number, head, mine, bool(mine))

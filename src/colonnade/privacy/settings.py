@@ -104,9 +104,20 @@ class PrivacySettings(Settings):
             raise ConfigError("privacy: there is neither sigma nor epsilon to calibrate the noise for")
         return calibrate(self.epsilon, self.delta, max(1, releases), self.neighbours)
 
-    def protection(self, releases: int, source: NoiseSource, adders: Adders | None = None) -> Protection:
-        """The mechanisms before each purpose; `releases` is how often the busiest party speaks in training."""
-        training: Mechanism = Unchanged()
+    def protection(
+        self, releases: int, source: NoiseSource, adders: Adders | None = None, own: Mechanism | None = None
+    ) -> Protection:
+        """The mechanisms before each purpose.
+
+        Args:
+            releases: how often the busiest party speaks in training.
+            source: of the noise.
+            adders: who adds, under a secure sum.
+            own: what the method itself puts before every upload of training.
+        """
+        if own is not None and self.protects:
+            raise ConfigError(f"the method brings noise of its own ({own.name}); leave privacy.mechanism out")
+        training: Mechanism = own or Unchanged()
         plain: Mechanism = Unchanged()
         if self.protects and self.clip is not None:
             training = Gaussian(self.clip, self.noise(releases), source)

@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from colonnade.errors import RunError
+from colonnade.config import build
+from colonnade.errors import ConfigError, RunError
+from colonnade.evaluate.clock import ClockSettings, Work, round_ends
 from colonnade.privacy.events import Release
 from colonnade.privacy.tally import tally
 from colonnade.run import LEDGER, RECORD, read_record
@@ -45,13 +47,13 @@ def read_records(folders: Iterable[Path]) -> list[Record]:
 
 
 def with_tally(record: Record, folder: Path) -> Record:
-    """The record with what its ledger says of every party; as it is, where it says so itself or has no ledger.
+    """The record with what its ledger says of every party; as it is, where there is no ledger.
 
     Raises:
         RunError: the ledger is damaged.
     """
     path = folder / LEDGER
-    if "tally" in record or not path.exists():
+    if not path.exists():  # the ledger goes on after the record was written: predictions are releases too
         return record
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -95,20 +97,85 @@ class Curve:
     scores: tuple[float, ...]
     megabytes: tuple[float, ...]  # training bytes that the model after so many rounds has used
     seconds: tuple[float, ...]  # empty where the record has no times
+    simulated: tuple[float, ...] = ()  # seconds of the simulated clock
 
 
-def score_curve(record: Record) -> Curve:
-    """The validation score by round, by megabytes and by seconds."""
+def score_curve(record: Record, clock: ClockSettings | None = None) -> Curve:
+    """The validation score by round, by megabytes, by seconds, and by simulated seconds if there is a clock."""
     looks = [h for h in record["history"] if _finite(h.get("score"))]
     rounds = tuple(int(h["round"]) for h in looks)
     timed = all(_finite(h.get("seconds")) for h in looks)
     used = bytes_by_round(record)
+    ends = simulated_ends(record, clock) if clock is not None else []
     return Curve(
         rounds,
         tuple(float(h["score"]) for h in looks),
         tuple(used[min(n, len(used) - 1)] / MB for n in rounds) if used else (),
         tuple(float(h["seconds"]) for h in looks) if timed else (),
+        tuple(ends[min(n, len(ends) - 1)] for n in rounds) if ends else (),
     )
+
+
+def simulated_ends(record: Record, clock: ClockSettings) -> list[float]:
+    """Entry n: the simulated second at which the model after n rounds is ready."""
+    schedule, settings = record["training"].get("schedule", {}), record["method"]["settings"]
+    work = Work(
+        tuple(party["name"] for party in record["about"]["parties"]),
+        schedule.get("order", "together"),
+        settings.get("local_steps", 1),
+        schedule.get("steps", {}),
+        schedule.get("speeds", {}),
+        schedule.get("silent_learn", True),
+    )
+    exchanges = record["traffic"]["rounds"]
+    return round_ends(clock, work, [x["up"] for x in exchanges], [x["down"] for x in exchanges])
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a comparison asks of all runs alike."""
+
+    clock: ClockSettings = field(default_factory=ClockSettings)
+    target: float | None = None  # a validation score to reach: per cent of accuracy, or R2 itself
+
+    @classmethod
+    def of(cls, record: Record) -> Terms:
+        """The terms that a run was compared on, or the usual ones."""
+        return cls.read((record["config"] or {}).get("compare", {}))
+
+    @classmethod
+    def read(cls, section: Mapping[str, Any]) -> Terms:
+        """From a [compare] section.
+
+        Raises:
+            ConfigError: it asks for something that cannot be.
+        """
+        target = section.get("target")
+        if target is not None and (isinstance(target, bool) or not _finite(target)):
+            raise ConfigError(f"[compare] target = {target!r} is not valid: wanted a number, e.g. 96 (per cent)")
+        clock = section.get("clock", {})
+        if not isinstance(clock, Mapping):
+            raise ConfigError(f"[compare] clock = {clock!r} is not valid: wanted settings, e.g. {{ latency = 50 }}")
+        return cls(build(ClockSettings, clock, "compare.clock"), None if target is None else float(target))
+
+
+@dataclass(frozen=True)
+class Reached:
+    """What it took until the validation score first was what was wanted."""
+
+    rounds: int
+    megabytes: float
+    simulated: float
+
+
+def reach(record: Record, score: float, clock: ClockSettings) -> Reached | None:
+    """The first look at the validation rows with at least this score; None if there was none."""
+    curve = score_curve(record, clock)
+    for place, value in enumerate(curve.scores):
+        if value >= score:
+            megabytes = curve.megabytes[place] if curve.megabytes else 0.0
+            return Reached(curve.rounds[place], megabytes, curve.simulated[place] if curve.simulated else 0.0)
+    return None
 
 
 def residual_curve(record: Record) -> tuple[tuple[int, ...], tuple[float, ...]]:

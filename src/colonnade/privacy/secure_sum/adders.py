@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from colonnade.identity.envelope import KEY, KeyPair
+from colonnade.privacy.events import SUM
 from colonnade.privacy.gaussian import Gaussian
 from colonnade.privacy.mechanism import Mechanism, Unchanged
 from colonnade.privacy.secure_sum.fixed_point import Grid
@@ -29,8 +30,10 @@ class Adders:
         """What stands before training, and before evaluation and prediction; `training` is without the sum."""
         maskers = {name: Masker(name, pair, self.roster) for name, pair in self.pairs.items()}
         plain = Summand(self._grids(0.0)[1], maskers)
-        if not isinstance(training, Gaussian):
+        if isinstance(training, Unchanged):
             return plain, plain
+        if not isinstance(training, Gaussian):  # counts of a method's own: whole numbers fit any grid
+            return Summand(plain.grid, maskers, inner=training, name=f"{training.name} {SUM}"), plain
         noisy = NoisySummand(
             self._grids(training.sigma)[0],
             maskers,

@@ -20,6 +20,7 @@ from torch import Tensor
 from colonnade.errors import Diverged
 from colonnade.privacy.events import SUM, SUM_WITH_NOISE, Unit
 from colonnade.privacy.gaussian import NoiseSource, clipped
+from colonnade.privacy.mechanism import Mechanism
 from colonnade.privacy.secure_sum.fixed_point import Cells, Floats, Grid, from_wire, to_wire
 from colonnade.privacy.secure_sum.masks import Masker
 from colonnade.privacy.secure_sum.roster import Address, Masked, Roster
@@ -35,11 +36,12 @@ class Summand:
     maskers: Mapping[str, Masker] = field(repr=False)  # of the parties that speak through this gate
     name: str = SUM
     unit: Unit = Unit.PARTY
+    inner: Mechanism | None = None  # what protects the values before they are added
 
     @property
     def parameters(self) -> tuple[tuple[str, float], ...]:
-        """How many are added."""
-        return (("parties", float(self.grid.parties)),)
+        """How many are added, and what was done to them before."""
+        return (*(self.inner.parameters if self.inner else ()), ("parties", float(self.grid.parties)))
 
     @property
     def roster(self) -> str:
@@ -50,6 +52,8 @@ class Summand:
         self, upload: Mapping[str, Tensor], parties: Sequence[str], number: int, what: str
     ) -> dict[str, Tensor]:
         """The (P, B, ...) arrays in float64, on the grid."""
+        if self.inner is not None:
+            upload = self.inner(upload, parties, number, what)
         flat = {name: value.detach().cpu().double().numpy() for name, value in upload.items()}
         made = [self._one({n: v[i] for n, v in flat.items()}, p, number, what) for i, p in enumerate(parties)]
         return {name: torch.from_numpy(np.stack([m[name] for m in made])) for name in upload}

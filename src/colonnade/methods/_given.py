@@ -1,0 +1,75 @@
+"""Labels at the parties: released once before round 1 and kept at home; and local steps on logits of one's own head.
+
+Three functions follow the labels: `release_labels` makes the opening reply, `keep_labels` stores it by row at the
+party, `kept_labels` reads the rows of a turn. The coordinator's gate records the opening reply like any other, and
+under label DP it carries noisy labels, so whoever uses these functions exposes exactly what `labels.compact` gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from colonnade.federation import Task
+from colonnade.methods._steps import task_loss
+from colonnade.methods.base import Received, Reply
+from colonnade.models.cohort import Cohort
+from colonnade.models.heads import apply_heads, dropout_keys
+from colonnade.models.schema import Schema
+from colonnade.models.stack import Mode
+from colonnade.privacy.labels import Labels
+from colonnade.privacy.labels.plain import expand
+from colonnade.randomness import dropout_key
+from colonnade.schedule import Turn
+
+OPENING = 0  # the turn number under which `learn` gets the opening reply
+
+
+def release_labels(schema: Schema, labels: Labels) -> Reply:
+    """The opening reply: labels of all training rows, one byte per row where the classes fit."""
+    return Reply({"targets": labels.compact(schema.train)})
+
+
+def keep_labels(cohort: Cohort, reply: Received) -> None:
+    """Store the opening reply by row number; call it from `learn` when `turn.number == OPENING`."""
+    compact = reply.common["targets"]
+    by_row = compact.new_zeros((len(cohort.names), cohort.schema.rows, *compact.shape[1:]))
+    by_row[:, cohort.schema.train] = compact
+    cohort.memory["targets"] = by_row
+
+
+def kept_labels(cohort: Cohort, rows: Tensor) -> Tensor:
+    """Targets (B, K) of a turn's rows; all parties hold the same ones."""
+    s = cohort.schema
+    return expand(cohort.memory["targets"][0, rows.to(cohort.device)], s.task, s.outputs, s.dtype)
+
+
+def own_logits(cohort: Cohort, inputs: Mapping[str, Tensor]) -> Tensor:
+    """Logits (P, B, K) of encoder and own head while learning, with keyed dropout."""
+    h = cohort.encode(inputs["x"], Mode.LEARN)
+    return apply_heads(cohort.head, h, cohort.schema.head.dropout, inputs["key"], inputs["draw"])
+
+
+def learning(cohort: Cohort, turn: Turn) -> dict[str, Tensor]:
+    """What every local step reads: the turn's columns and the parties' dropout keys."""
+    keys = [dropout_key(cohort.schema.seed, party, turn.number) for party in cohort.names]
+    return {"x": cohort.x(turn.rows), "key": dropout_keys(keys, cohort.device)}
+
+
+def slope(task: Task, logits: Tensor, targets: Tensor) -> Tensor:
+    """Derivative of each row's loss: what the model believes minus the target, for every task."""
+    if task is Task.MULTICLASS:
+        return logits.softmax(dim=-1) - targets
+    return (logits if task is Task.REGRESSION else logits.sigmoid()) - targets
+
+
+def along_gradient(cohort: Cohort, inputs: Mapping[str, Tensor]) -> Tensor:
+    """(1/b) sum_j gradient_j . o_j, summed over parties: linear in the logits, so its gradient is the chain rule."""
+    return (own_logits(cohort, inputs) * inputs["gradient"]).sum() / len(inputs["gradient"])
+
+
+def loss_beside_others(cohort: Cohort, inputs: Mapping[str, Tensor]) -> Tensor:
+    """The task's loss of share * (others + own), the others' logits (P, B, K) frozen; summed over parties."""
+    total = inputs["others"] + own_logits(cohort, inputs)
+    return task_loss(cohort.schema.task, inputs["share"] * total, inputs["targets"])

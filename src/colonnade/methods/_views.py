@@ -1,0 +1,137 @@
+"""Rows that only one of two parties holds: which they are, what stands in for the view that is missing, pseudo-labels.
+
+A *view* of a row is one party's representation of it, h = [u, c]: a part u that only this party can know (unique), and
+at the end a part c that both should agree on (shared). Holders are simulated: `draw_holders` says by seed which
+training rows are matched and which stay with one party, and `blank` takes the others' columns away before round 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from colonnade.errors import ConfigError
+from colonnade.federation import Task
+from colonnade.methods._server import COORDINATOR, get_server
+from colonnade.methods._steps import task_loss
+from colonnade.models.cohort import Cohort
+from colonnade.models.heads import apply_heads, dropout_keys, open_heads
+from colonnade.models.optimise import Optimiser
+from colonnade.models.schema import Schema
+from colonnade.randomness import dropout_key, permutation
+
+BOTH, FIRST, SECOND = 0, 1, 2  # who holds a row: both parties, the first of the federation alone, the second alone
+CLASSIFIERS = ("joint", "first", "second")  # on both views side by side, on one, on the other
+
+
+# -- who holds what ---------------------------------------------------------------------------
+
+
+def draw_holders(schema: Schema, matched: float) -> Tensor:
+    """(N,) BOTH, FIRST or SECOND. `matched` of the training rows and all other rows are held by both."""
+    if len(schema.parties) != 2:
+        raise ConfigError(
+            f"fedmvt is for exactly two parties; this federation has {len(schema.parties)}: keep two of them "
+            "(Federation.only), or use split_learning"
+        )
+    holders = torch.zeros(schema.rows, dtype=torch.uint8)
+    order = permutation(schema.train.cpu().sort().values, schema.seed, "matched rows")
+    rest = order[max(1, round(matched * len(order))) :]
+    holders[rest[0::2]], holders[rest[1::2]] = FIRST, SECOND
+    return holders.to(schema.device)
+
+
+def holds(holders: Tensor, place: int) -> Tensor:
+    """Whether the party at this place of the federation (0 or 1) holds each row."""
+    return (holders == BOTH) | (holders == FIRST + place)
+
+
+def blank(cohort: Cohort, matched: float) -> None:
+    """Take the columns of rows that a party does not hold away from it: zeros stand there, as in a deployment."""
+    holders = draw_holders(cohort.schema, matched)
+    held = torch.stack([holds(holders, cohort.schema.parties.index(name)) for name in cohort.names])  # (P, N)
+    shape = (*held.shape, *([1] * (cohort.columns.dim() - 2)))
+    cohort.columns = cohort.columns.where(held.view(shape), torch.zeros_like(cohort.columns[:1, :1]))
+
+
+# -- what stands in for a missing view --------------------------------------------------------
+
+
+def attend(queries: Tensor, keys: Tensor, values: Tensor, temperature: float) -> Tensor:
+    """softmax(queries keys^T / (T sqrt(d))) values: a mean of the values, of like keys most; zero without keys."""
+    scale = temperature * math.sqrt(max(1, keys.shape[1]))
+    return ((queries @ keys.mT) / scale).softmax(dim=1) @ values
+
+
+def parts(view: Tensor, shared: int) -> tuple[Tensor, Tensor]:
+    """Unique and shared part; the last `shared` numbers are shared."""
+    return view[:, : view.shape[1] - shared], view[:, view.shape[1] - shared :]
+
+
+def estimate(own: Tensor, other: Tensor, held: tuple[Tensor, Tensor], shared: int, temperature: float) -> Tensor:
+    """The other's view (B, d) of every row as far as one's own tells; `held`: by oneself, by the other."""
+    (u, c), (v, d) = parts(own, shared), parts(other, shared)
+    both = held[0] & held[1]
+    unique = attend(u, u[both], v[both], temperature)  # like the matched rows that look alike to me
+    common = attend(c, d[held[1]], d[held[1]], temperature)  # like the other's rows that look like mine
+    return torch.cat([unique, common], dim=1)
+
+
+# -- the terms of the objective ---------------------------------------------------------------
+
+
+def gap(one: Tensor, other: Tensor) -> Tensor:
+    """The mean squared difference of all numbers; 0 where there are none."""
+    return (one - other).square().sum() / max(1, one.numel())
+
+
+def overlap(view: Tensor, shared: int) -> Tensor:
+    """|U^T C|_F / n: how much the unique and the shared part of n rows say the same."""
+    u, c = parts(view, shared)
+    return torch.linalg.norm(u.mT @ c) / max(1, len(view))
+
+
+def loss_of(task: Task, logits: Tensor, targets: Tensor) -> Tensor:
+    """The task's mean loss; 0 without rows."""
+    return task_loss(task, logits.unsqueeze(0), targets) if len(targets) else logits.sum()
+
+
+# -- the classifiers --------------------------------------------------------------------------
+
+
+def open_classifiers(state: dict[str, Tensor], schema: Schema, optimiser: Optimiser) -> None:
+    """Three first models in the state, where `_server.step_server` finds and trains them as one."""
+    one, other = (group.width for group in schema.groups for _ in group.parties)
+    for name, width in zip(CLASSIFIERS, (one + other, one, other), strict=True):
+        drawn = open_heads(schema.head, (f"{COORDINATOR} {name}",), width, schema.outputs, schema.seed)
+        state |= {f"server.{name}.{k}": v.to(schema.device, schema.dtype) for k, v in drawn.items()}
+    state |= {f"step.{k}": v for k, v in optimiser.open(list(get_server(state).values())).items()}
+    state["drop.rate"] = torch.tensor(schema.head.dropout, dtype=torch.float64, device=schema.device)
+    keys = [dropout_key(schema.seed, f"{COORDINATOR} {name}") for name in CLASSIFIERS]
+    state["drop.key"] = dropout_keys(keys, schema.device)
+
+
+def classify(
+    models: Mapping[str, Tensor], views: Sequence[Tensor], drop: tuple[float, Tensor, int] | None = None
+) -> list[Tensor]:
+    """Logits (B, K) of the joint, the first and the second classifier; `drop`: rate, keys and turn, while learning."""
+    inputs, logits = (torch.cat(list(views), dim=1), *views), []
+    for i, (name, x) in enumerate(zip(CLASSIFIERS, inputs, strict=True)):
+        model = {k.removeprefix(f"{name}."): v for k, v in models.items() if k.startswith(f"{name}.")}
+        rate, keys, turn = drop or (0.0, None, 0)
+        logits.append(apply_heads(model, x.unsqueeze(0), rate, None if keys is None else keys[i : i + 1], turn)[0])
+    return logits
+
+
+def decide(task: Task, logits: Tensor) -> tuple[Tensor, Tensor]:
+    """A model's labels (B, K) as targets, and how sure it is of each row (B,); of numbers it never is."""
+    if task is Task.MULTICLASS:
+        sure, best = logits.softmax(dim=1).max(dim=1)
+        return torch.zeros_like(logits).scatter_(1, best[:, None], 1.0), sure
+    if task is Task.REGRESSION:
+        return logits, torch.zeros_like(logits[:, 0])
+    p = logits.sigmoid()
+    return (p > 0.5).to(p.dtype), torch.maximum(p, 1 - p).min(dim=1).values

@@ -1,0 +1,137 @@
+"""FDML (Hu et al., 2019): parties own whole models and know the labels; only logits are exchanged.
+
+Problem: minimise (1/N) sum_j l(a sum_k o_j^k, y_j), o^k = f(x^k; theta_k) W_k, with a = 1 (sum) or 1/M (mean).
+
+    coordinator  before round 1: the labels of all training rows, once                down: one byte per row
+    party        o_k = f(x_k) W_k                                                      up: b x d_c
+    coordinator  s = sum_k o_k, the same for all                                       down: b x d_c
+    party        one step of theta_k, W_k along (1/b) sum_j a l'(a s_j, y_j) . d(o_j^k)                (received)
+                 or on (1/b) sum_j l(a (s_j - o_j^k + f(x_j^k) W_k), y_j)                              (fresh)
+
+(received) is published: a party pulls s and computes its own gradient. In (fresh), ours, the others' part s - o_k
+stands still, o_k as it was sent, and the party's own logits are new at every step. As long as uploads leave unchanged
+and one step is taken without dropout, f(x_k) W_k = o_k and both are one. They differ where they should: several steps
+follow a loss and not a line, and noise on a party's own upload does not come back to it.
+
+Deviations. (1) The publication averages; the paper's program sums, and its step sizes are for the sum: `combine`.
+(2) `gradient` = fresh and `local_steps` > 1 are ours. (3) The publication is asynchronous with bounded delay; here
+a party that is silent in a turn is heard with what it last said about those rows.
+
+The coordinator needs only the total of the logits, so a secure sum can stand in the way. Labels: every party
+holds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from colonnade.config import Settings
+from colonnade.methods._given import (
+    OPENING,
+    along_gradient,
+    keep_labels,
+    kept_labels,
+    learning,
+    loss_beside_others,
+    release_labels,
+    slope,
+)
+from colonnade.methods._steps import agreement, local_steps, published
+from colonnade.methods.base import Heard, Received, Reply, State
+from colonnade.models.cohort import Cohort
+from colonnade.models.descend import descend
+from colonnade.models.heads import apply_heads
+from colonnade.models.optimise import SGD, AdamW, Optimiser
+from colonnade.models.schema import Group, Schema
+from colonnade.models.stack import Mode
+from colonnade.privacy.events import LabelExposure
+from colonnade.privacy.labels import Labels
+from colonnade.privacy.sealed import Array, Upload
+from colonnade.schedule import Turn
+
+# lr and local steps of the paper's experiments, for the sum; there is no penalty
+PUBLISHED = {
+    "mnist": (0.1, 1, 0.0),
+    "cifar10": (0.008, 1, 0.0),
+    "nus_wide": (0.3, 1, 0.0),
+    "modelnet40": (0.05, 1, 0.0),
+}
+
+
+class FDML(Settings):
+    """Logits are summed; parties know the labels and compute their own gradient."""
+
+    name: ClassVar[str] = "fdml"
+    hears: ClassVar[Literal["each", "total", "nothing"]] = "total"
+    exposes: ClassVar[LabelExposure] = LabelExposure.FULL
+    pools: ClassVar[bool] = False
+
+    combine: Literal["sum", "mean"] = Field("sum", description="logits are summed (program) or averaged (publication)")
+    gradient: Literal["fresh", "received"] = Field(
+        "fresh", description="of the loss at the own logits of now (ours), or at the sum as it was received (published)"
+    )
+    local_steps: int = Field(1, ge=1, description="gradient steps per round; 1: published")
+    optimiser: Optimiser = Field(AdamW(lr=5e-3, weight_decay=1e-2), description="local optimiser")
+
+    @classmethod
+    def paper(cls, dataset: str = "mnist") -> FDML:
+        """The published settings, as the paper's program runs them."""
+        lr, steps, _ = published(PUBLISHED, dataset)
+        sgd = SGD(lr=lr, momentum=0.9, weight_decay=1e-3)
+        return cls(combine="sum", gradient="received", local_steps=steps, optimiser=sgd)
+
+    def open_party(self, cohort: Cohort) -> None:
+        """Each party draws its own head."""
+        cohort.own_heads()
+
+    def open_coordinator(self, schema: Schema, labels: Labels) -> tuple[State, Reply | None]:
+        """The labels of all training rows go down once."""
+        share = torch.tensor(self.share(schema), dtype=schema.dtype, device=schema.device)
+        return {"share": share}, release_labels(schema, labels)
+
+    def says(self, schema: Schema, group: Group) -> Mapping[str, Array]:
+        """What a party sends per row."""
+        return {"o": Array(schema.outputs)}
+
+    def speak(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
+        """The logits, dropout off."""
+        return Upload({"o": apply_heads(cohort.head, cohort.encode(x, Mode.SPEAK if training else Mode.PREDICT))})
+
+    def coordinate(self, state: State, turn: Turn, heard: Heard, labels: Labels) -> Reply:
+        """The sum of the logits goes back; the targets are read for the history only."""
+        total = heard.total("o")  # s (B, K)
+        y = labels.targets(turn, total)
+        return Reply({"total": total}, notes={"batch_accuracy": agreement(total, y)})
+
+    def learn(self, cohort: Cohort, turn: Turn, said: Mapping[str, Tensor], reply: Received) -> None:
+        """Keep the labels of turn 0; afterwards (received) or (fresh)."""
+        if turn.number == OPENING:
+            return keep_labels(cohort, reply)
+        a, total, y = self.share(cohort.schema), reply.common["total"], kept_labels(cohort, turn.rows)
+        inputs = learning(cohort, turn)
+        if self.gradient == "received":
+            inputs["gradient"] = a * slope(cohort.schema.task, a * total, y)
+        else:
+            inputs |= {"others": total - said["o"], "targets": y, "share": total.new_tensor(a)}  # others (P, B, K)
+        return descend(
+            cohort,
+            along_gradient if self.gradient == "received" else loss_beside_others,
+            inputs,
+            steps=local_steps(cohort, turn, self.local_steps),
+            optimiser=self.optimiser,
+            parts=(("head", "encoder"),),
+            turn=turn.number,
+        )
+
+    def share(self, schema: Schema) -> float:
+        """The factor a before the sum."""
+        return 1 / len(schema.parties) if self.combine == "mean" else 1.0
+
+    def predict(self, state: State, heard: Heard) -> Tensor:
+        """a sum_k o_k."""
+        return heard.total("o") * state["share"]

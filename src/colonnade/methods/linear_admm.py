@@ -1,0 +1,120 @@
+"""Linear-ADMM (Hu et al., 2019, sharing ADMM): linear local models, every step exact.
+
+Problem: minimise (1/N) sum_j l(sum_k x_j^k W_k, y_j) + beta sum_k |W_k|^2, split by ADMM with one auxiliary variable
+z_j and one dual lambda_j per row. A round:
+
+    party        o_k = x_k W_k                                                         up: b x d_c
+    coordinator  z      = argmin l(z, y) - lambda.z + rho/2 |yhat - z|^2                               (z_step)
+                 lambda = lambda + rho (yhat - z)                                                      (dual_step)
+                 down: v = z - yhat - lambda/rho, the same for all                     down: b x d_c
+    party        W_k = argmin rho/(2 d b) |x_k W - (o_k + d v)|^2 + beta |W|^2 + kappa/2 |W - W_k|^2   (x_step)
+
+All parties solve (x_step) at once (Jacobi). With d = 1 each would remove the whole residual, and alike parties
+diverge unless rho grows with M. `damping` d weighs the penalty with rho/d and asks for a share d of the residual;
+that is the same as adding the proximal term rho (1/d - 1)/(2b) |x_k (W - W_k)|^2. At d = 1/M, our default, this is
+Boyd's sharing ADMM, which converges for every M and every rho. One round on all rows is the published method; with
+smaller batches the solve sees the turn's rows only, and `kappa` keeps it near the last weights.
+
+The networks of `model.encoder` are not used: a party's model is its columns times one matrix, kept as its head.
+Deviations. (1) lambda and the residual are folded into v, as in `vimadmm_j`. (2) `intercept` adds a constant column
+at each party. (3) The published noise N(0, sigma^2 (D'D)^-1) on W is not here: see the docs page.
+Labels: after the z-step lambda = softmax(z) - y, and v carries lambda, so parties can decode every label.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from colonnade.admm.step import residuals, update_dual, update_z
+from colonnade.config import Settings
+from colonnade.methods._steps import agreement, check_damping, local_steps
+from colonnade.methods.base import Heard, Received, Reply, State
+from colonnade.models.cohort import Cohort
+from colonnade.models.schema import Group, Schema
+from colonnade.privacy.events import LabelExposure
+from colonnade.privacy.labels import Labels
+from colonnade.privacy.sealed import Array, Upload
+from colonnade.schedule import Turn
+
+
+class LinearADMM(Settings):
+    """Linear local models by sharing ADMM: an exact ridge solve per party and round."""
+
+    name: ClassVar[str] = "linear_admm"
+    hears: ClassVar[Literal["each", "total", "nothing"]] = "total"
+    exposes: ClassVar[LabelExposure] = LabelExposure.FULL
+    pools: ClassVar[bool] = False
+
+    rho: float = Field(0.1, gt=0, description="weight of the agreement penalty")
+    beta: float = Field(1e-4, gt=0, description="weight of |W|^2")
+    kappa: float = Field(0.1, ge=0, description="pull towards the last weights: calms small batches")
+    damping: float | None = Field(
+        None, gt=0, le=1, description="share of the residual each party removes; 1: undamped; unset: 1/M"
+    )
+    intercept: bool = Field(True, description="add a constant column at each party")
+
+    def open_party(self, cohort: Cohort) -> None:
+        """Zero weights, (P, d, K): the problem is convex."""
+        s, width = cohort.schema, self.design(cohort.columns[:, :1]).shape[2]
+        weight = torch.zeros(len(cohort.names), width, s.outputs, dtype=s.dtype, device=cohort.device)
+        cohort.head = {"weight.0": weight}
+
+    def open_coordinator(self, schema: Schema, labels: Labels) -> tuple[State, Reply | None]:
+        """A zero dual for every row."""
+        check_damping(self.damping, len(schema.parties))
+        return {"dual": schema.zeros(schema.rows, schema.outputs)}, None
+
+    def says(self, schema: Schema, group: Group) -> Mapping[str, Array]:
+        """What a party sends per row."""
+        return {"o": Array(schema.outputs)}
+
+    def speak(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
+        """x_k W_k."""
+        return Upload({"o": torch.bmm(self.design(x), cohort.head["weight.0"])})
+
+    def coordinate(self, state: State, turn: Turn, heard: Heard, labels: Labels) -> Reply:
+        """z and lambda of the turn's rows; one matrix for all goes back."""
+        total, last = heard.total("o"), state["dual"][turn.rows]  # yhat (B, K)
+        y = labels.targets(turn, total)
+        z = update_z(total, last, y, self.rho, labels.task)  # (z_step)
+        dual = update_dual(last, total, z, self.rho)  # (dual_step)
+        state["dual"][turn.rows] = dual
+        gaps = residuals(total, z, dual)
+        notes = {"primal": gaps.primal, "dual": gaps.dual, "batch_accuracy": agreement(total, y)}
+        return Reply({"v": z - total - dual / self.rho}, notes=notes)
+
+    def learn(self, cohort: Cohort, turn: Turn, said: Mapping[str, Tensor], reply: Received) -> None:
+        """One exact solve, whatever number of local steps above 0 the turn asks for."""
+        d = self.share(cohort.schema)
+        x, weight = self.design(cohort.x(turn.rows)), cohort.head["weight.0"].detach()
+        new = self.solve(x, said["o"] + d * reply.common["v"], weight, self.rho / d)
+        steps = local_steps(cohort, turn, 1)
+        active = torch.tensor([steps] * len(weight) if isinstance(steps, int) else steps, device=cohort.device) > 0
+        weight[active] = new[active].to(weight.dtype)  # in place: the cohort's tensors are never replaced
+
+    def solve(self, x: Tensor, target: Tensor, last: Tensor, penalty: float) -> Tensor:
+        """(x_step) for all parties in float64: (penalty/b x'x + 2 beta + kappa) W = penalty/b x' target + kappa W_k."""
+        wide = x.double()  # (P, B, d)
+        weight = penalty / x.shape[1]
+        normal = weight * torch.bmm(wide.mT, wide)  # (P, d, d)
+        normal.diagonal(dim1=1, dim2=2).add_(2 * self.beta + self.kappa)
+        right = weight * torch.bmm(wide.mT, target.double()) + self.kappa * last.double()
+        return torch.cholesky_solve(right, torch.linalg.cholesky(normal))
+
+    def design(self, x: Tensor) -> Tensor:
+        """Columns (P, B, ...) as a matrix (P, B, d), with a constant one if wanted."""
+        flat = x.flatten(2)
+        return torch.cat([flat, torch.ones_like(flat[:, :, :1])], dim=2) if self.intercept else flat
+
+    def share(self, schema: Schema) -> float:
+        """The damping in force."""
+        return 1 / len(schema.parties) if self.damping is None else self.damping
+
+    def predict(self, state: State, heard: Heard) -> Tensor:
+        """yhat = sum_k x_k W_k."""
+        return heard.total("o")

@@ -1,0 +1,93 @@
+"""VFL-PBM against plain PyTorch: sums of clipped embeddings, with the counts of the gate's mechanism or their means."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from colonnade import fit
+from colonnade.errors import ConfigError
+from colonnade.methods import VFLPBM
+from colonnade.models.encoders import ModelSettings
+from colonnade.privacy.events import LabelExposure
+from colonnade.privacy.gaussian import SeededNoise
+from colonnade.wire.messages import Purpose
+from tests.exchanges import exchanges, open_trainer
+from tests.federations import small
+from tests.methods.plain_local import ADAMS, SGDS, Sums, assert_same, networks, opened
+from tests.methods.plain_split import FEDERATION, LINEAR, MLP
+
+NOISE = SeededNoise(0)  # as a run with the default seed draws
+
+
+def means(method: VFLPBM) -> Any:
+    return lambda party, number, chance: method.trials * chance
+
+
+def counts(method: VFLPBM) -> Any:
+    def drawn(party: str, number: int, chance: Tensor) -> Tensor:
+        generator = NOISE.generator(party, number, "TRAIN.0")
+        return torch.from_numpy(generator.binomial(method.trials, chance.numpy()).astype(float))
+
+    return drawn
+
+
+@pytest.mark.parametrize("noise", [False, True], ids=["means", "counts"])
+@pytest.mark.parametrize("model", [LINEAR, MLP], ids=["linear", "mlp"])
+@pytest.mark.parametrize("schedule", [{}, {"participation": 0.5}], ids=["all", "silent"])
+def test_training_on_the_sum(schedule: dict[str, Any], model: ModelSettings, noise: bool) -> None:
+    method = VFLPBM(**(SGDS if model is LINEAR else ADAMS), trials=16, theta=0.2, noise=noise)
+    trainer = opened(method, model, schedule)
+    plain = networks(trainer, method)
+    assert_same(trainer, plain, Sums(plain, method, counts(method) if noise else means(method)).round)
+
+
+def test_nothing_but_counts_travels_and_the_ledger_says_so() -> None:
+    method = VFLPBM(trials=16, theta=0.2)
+    trainer = opened(method, LINEAR)
+    for exchange in exchanges(trainer):
+        for ask, said in zip(exchange.order.asks, exchange.answers.said, strict=True):
+            for group in said if ask.purpose is Purpose.TRAIN else ():
+                assert torch.equal(group.values["q"], group.values["q"].round())
+                assert 0 <= float(group.values["q"].min()) <= float(group.values["q"].max()) <= 16
+    train = [r for r in trainer.ledger if r.purpose is Purpose.TRAIN and r.owner != "coordinator"]
+    used = {(r.mechanism, r.parameters) for r in train}
+    assert used == {("poisson binomial", (("trials", 16), ("theta", 0.2), ("simulated", 1.0)))}
+
+
+def test_embeddings_of_two_widths_cannot_be_added() -> None:
+    def encoder(party: str, shape: tuple[int, ...]) -> nn.Module:
+        return nn.Linear(shape[0], 3 if party == "party_0" else 4)
+
+    with pytest.raises(ConfigError, match="one width"):
+        open_trainer(small(), VFLPBM(), encoders=encoder)
+
+
+def test_the_common_slope_sorts_rows_by_label() -> None:
+    """One label of each class is enough to read the others: exposure FULL, as for every gradient that goes down."""
+    trainer = opened(VFLPBM(), LINEAR)
+    first, second = (e for _, e in zip(range(2), exchanges(trainer), strict=False))
+    labels, slope = FEDERATION.labels[first.order.asks[0].rows], second.down.common["slope"]
+    known = torch.stack([(labels == c).nonzero()[0, 0] for c in labels.unique()])
+    alike = nn.functional.cosine_similarity(slope[:, None], slope[known][None], dim=2)
+    assert (labels[known][alike.argmax(dim=1)] == labels).double().mean() > 0.9
+    assert VFLPBM.exposes is LabelExposure.FULL
+
+
+def test_noise_on_noise_is_refused() -> None:
+    privacy = {"mechanism": "gaussian", "clip": 1.0, "sigma": 1.0}
+    with pytest.raises(ConfigError, match="brings noise of its own .poisson binomial.; leave privacy.mechanism out"):
+        ConfigError, match="brings noise of its own \\(poisson binomial\\); leave privacy.mechanism out"
+    ):
+        fit(small((5,) * 3), VFLPBM(), privacy=privacy, rounds=1)
+
+
+def test_under_a_secure_sum_the_counts_add_up_exactly() -> None:
+    """Whole numbers on a grid of whole numbers: the same training, and the ledger names both."""
+    runs = [fit(small((5,) * 3), VFLPBM(), privacy={"secure_sum": {"use": use}}, rounds=4) for use in (False, True)]
+    assert runs[0].fingerprint() == runs[1].fingerprint()
+    names = {r.mechanism for r in runs[1].ledger if r.purpose is Purpose.TRAIN and r.owner != "coordinator"}
+    assert names == {"poisson binomial sum"}
