@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from pydantic import Field
@@ -37,6 +37,9 @@ from colonnade.privacy.tally import tally
 from colonnade.schedule import ScheduleSettings
 from colonnade.wire.messages import Ask, Order, Purpose
 from colonnade.wire.traffic import Traffic
+
+if TYPE_CHECKING:
+    from colonnade.explain.explanation import Explanation
 
 FORMAT = 1
 RECORD, MODEL, LEDGER, STORE = "run.json", "model.safetensors", "ledger.jsonl", "run.db"
@@ -253,10 +256,20 @@ class Run:
         return run
 
     def report(self, folder: str | Path) -> Path:
-        """Write report.html (one self-contained file) and return its path."""
+        """Write report.html (one self-contained file), the files beside it, and return its path."""
         from colonnade.report.html import write_report  # pictures are an optional extra: imported only here
 
         return write_report([self.record()], Path(folder))
+
+    def explain(self, federation: Federation | None = None, **settings: Any) -> Explanation:
+        """What each party contributed; settings are those of `ExplainSettings`. What leaves parties is released.
+
+        Without a federation, the data of the run's own configuration are loaded.
+        """
+        from colonnade.explain.explain import explain  # stands above runs: imported only here
+        from colonnade.explain.settings import ExplainSettings
+
+        return explain(self, federation, build(ExplainSettings, settings, "explain"))
 
 
 def _heard(groups: Sequence[Mapping[str, Tensor]], number: int, schema: Schema, opener: Opener | None) -> Heard:

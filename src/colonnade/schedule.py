@@ -2,20 +2,29 @@
 
 Participation, sequential and asynchronous methods differ in their turns, not in special
 exchanges. Nothing here is stored: a resumed run asks for the same turn and gets it.
+
+Together: everybody (or a drawn share) speaks about the same rows. Sequential: the parties take turns with the same
+rows, one after the other, then all go on to the next rows. Asynchronous: parties wake at their own pace, each with the
+next rows of an order of its own; who wakes when is simulated from their speeds. In the last two the one that speaks is
+the only one that learns, and what the others last said about these rows is remembered.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
-from colonnade.config import Settings
+from colonnade.config import Settings, unknown_key
+from colonnade.errors import ConfigError
 from colonnade.randomness import permutation, stream
+
+JITTER = 0.05  # a turn of an asynchronous party takes up to this share longer: equal speeds need an order, too
 
 
 @dataclass(frozen=True)
@@ -36,6 +45,61 @@ class ScheduleSettings(Settings):
     participation: float = Field(1.0, gt=0, le=1, description="share of the parties that speak in a round")
     silent_learn: bool = Field(True, description="parties that did not speak learn from the reply all the same")
     shuffle: Literal["epoch", "once"] = Field("epoch", description="new row order every epoch, or one for all")
+    order: Literal["together", "sequential", "asynchronous"] = Field(
+        "together",
+        description="who has a round: all that participate; one after the other; whoever wakes, at its own pace",
+    )
+    speeds: dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(
+        {}, description="relative speed of parties, 1 where not named; paces asynchronous rounds and simulated time"
+    )
+    staleness: int = Field(
+        0, ge=0, description="asynchronous: rounds a party may be ahead of the slowest before it waits; 0: no bound"
+    )
+    steps: dict[str, Annotated[int, Field(ge=1)]] = Field(
+        {}, description="local steps of parties that take another number than the method says"
+    )
+
+    @model_validator(mode="after")
+    def _whole(self) -> ScheduleSettings:
+        if self.order != "together" and self.participation < 1:
+            raise ValueError(f"order = {self.order!r} has one party a round: it goes with participation = 1 only")
+        return self
+
+
+@dataclass
+class _Wakes:
+    """Who wakes in which turn of an asynchronous run: a simulation of parties that need 1 / speed for a turn each."""
+
+    parties: tuple[str, ...]
+    settings: ScheduleSettings
+    seed: int
+    past: list[tuple[int, int]] = field(default_factory=list)  # per turn: the party's place, its turns before
+    now: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.counts = [0] * len(self.parties)
+        self.ready = [self._pace(place) for place in range(len(self.parties))]  # when each would like to wake next
+
+    def turn(self, number: int) -> tuple[int, int]:
+        """The place of the party that wakes in turn `number`, and how many turns it had before."""
+        while len(self.past) < number:
+            self._wake()
+        return self.past[number - 1]
+
+    def _wake(self) -> None:
+        """The first that is ready and not too far ahead; one that had to wait wakes as soon as it may."""
+        bound, least = self.settings.staleness, min(self.counts)
+        free = [k for k, count in enumerate(self.counts) if not bound or count - least < bound]
+        first = min(free, key=lambda k: (self.ready[k], k))
+        self.now = max(self.now, self.ready[first])
+        self.past.append((first, self.counts[first]))
+        self.counts[first] += 1
+        self.ready[first] = self.now + self._pace(first)
+
+    def _pace(self, place: int) -> float:
+        name = self.parties[place]
+        late = JITTER * float(stream(self.seed, "pace", name, self.counts[place]).random())
+        return (1 + late) / self.settings.speeds.get(name, 1.0)
 
 
 @dataclass(frozen=True)
@@ -47,7 +111,18 @@ class Schedule:
     parties: tuple[str, ...]
     seed: int
     speaks: bool = True  # False for methods without an uplink
-    _orders: dict[int, Tensor] = field(default_factory=dict, repr=False, compare=False)  # of the current epoch
+    _orders: dict[str, tuple[int, Tensor]] = field(default_factory=dict, repr=False, compare=False)  # last epoch's
+    _wakes: list[_Wakes] = field(default_factory=list, repr=False, compare=False)  # simulated as far as was asked
+
+    def __post_init__(self) -> None:
+        if self.speaks:  # a method without an uplink may know no parties: all columns are in one place
+            self._check("speeds", self.settings.speeds)
+            self._check("steps", self.settings.steps)
+
+    def _check(self, key: str, names: Iterable[str]) -> None:
+        for name in names:
+            if name not in self.parties:
+                raise ConfigError(unknown_key(name, list(self.parties), f"training.schedule.{key}"))
 
     def most_releases(self, rounds: int) -> int:
         """How often the party that speaks most speaks in so many rounds."""
@@ -73,25 +148,53 @@ class Schedule:
         return min(self.settings.batch, len(self.train))
 
     @property
+    def alone(self) -> bool:
+        """Whether one party at a time speaks and learns."""
+        return self.speaks and self.settings.order != "together"
+
+    @property
     def someone_may_be_silent(self) -> bool:
         """Whether uploads must be remembered."""
-        return self.speaks and self.settings.participation < 1
+        return self.alone or (self.speaks and self.settings.participation < 1)
 
     def turn(self, number: int) -> Turn:
         """Turn `number`, counted from 1."""
-        epoch, place = divmod(number - 1, self.rounds_per_epoch)
-        order = self._order(epoch if self.settings.shuffle == "epoch" else 0)
-        last = place == self.rounds_per_epoch - 1
-        rows = order[place * self.batch : None if last else (place + 1) * self.batch]
+        if self.alone:
+            return self._turn_of_one(number)
         speakers = self._speakers(number)
         learners = self.parties if self.settings.silent_learn or not self.speaks else speakers
-        return Turn(number, rows, speakers, learners)
+        return Turn(number, self._batch(number - 1), speakers, learners, self._steps(learners))
 
-    def _order(self, epoch: int) -> Tensor:
-        if epoch not in self._orders:
-            self._orders.clear()
-            self._orders[epoch] = permutation(self.train, self.seed, "rows", epoch)
-        return self._orders[epoch]
+    def _turn_of_one(self, number: int) -> Turn:
+        """One party and its own next rows; in sequence all have the same ones, so that each sees the others' words."""
+        if self.settings.order == "sequential":
+            before, place = divmod(number - 1, len(self.parties))
+            rows = self._batch(before)
+        else:
+            if not self._wakes:
+                self._wakes.append(_Wakes(self.parties, self.settings, self.seed))
+            place, before = self._wakes[0].turn(number)
+            rows = self._batch(before, self.parties[place])
+        awake = (self.parties[place],)
+        return Turn(number, rows, awake, awake, self._steps(awake))
+
+    def _steps(self, learners: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
+        special = self.settings.steps
+        return tuple((party, special[party]) for party in learners if party in special)
+
+    def _batch(self, before: int, owner: str = "") -> Tensor:
+        """The rows after so many batches, in the order of all or of one owner."""
+        epoch, place = divmod(before, self.rounds_per_epoch)
+        order = self._order(epoch if self.settings.shuffle == "epoch" else 0, owner)
+        last = place == self.rounds_per_epoch - 1
+        return order[place * self.batch : None if last else (place + 1) * self.batch]
+
+    def _order(self, epoch: int, owner: str) -> Tensor:
+        known = self._orders.get(owner)
+        if known is None or known[0] != epoch:
+            purpose = f"rows of {owner}" if owner else "rows"
+            known = self._orders[owner] = (epoch, permutation(self.train, self.seed, purpose, epoch))
+        return known[1]
 
     def _speakers(self, number: int) -> tuple[str, ...]:
         if not self.speaks:

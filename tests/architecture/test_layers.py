@@ -8,7 +8,19 @@ BASE = {"errors", "randomness", "config", "extras", "federation"}
 DOMAIN = {"admm", "board", "models", "privacy", "schedule", "wire"} | BASE
 TRAINING = {"engines", "evaluate", "methods"} | DOMAIN
 RUNNING = {"checkpoint", "data", "fit", "job", "run", "store"} | TRAINING
-EVERYTHING = {"__init__", "align", "audit", "bench", "cli", "deploy", "estimate", "identity", "report"} | RUNNING
+EVERYTHING = {
+    "__init__",
+    "align",
+    "audit",
+    "bench",
+    "cli",
+    "deploy",
+    "estimate",
+    "explain",
+    "identity",
+    "report",
+    "tune",
+} | RUNNING
 
 # Unit -> what it may import besides itself. A unit is a folder or a top-level module of the package.
 MAY_IMPORT: dict[str, set[str]] = {
@@ -37,6 +49,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "deploy": {"align", "identity"} | RUNNING,  # the processes of separate organisations, made of the parts above
     "estimate": RUNNING,  # the bytes of a job, before it runs
     "audit": RUNNING,  # attacks runs from outside; nothing below knows that it is attacked
+    "explain": RUNNING,  # asks finished runs, and trains again; nothing below knows that it is explained
+    "tune": RUNNING,  # trains many times and keeps the best settings; nothing below knows that it is tuned
     "report": RUNNING,  # reads runs; nothing below knows that it is reported on
     "bench": EVERYTHING - {"cli"},  # measures anything, prints nothing
     "cli": EVERYTHING,  # the outermost shell
@@ -48,7 +62,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 MAY_IMPORT_LATE: dict[str, set[str]] = {
     "federation": {"data.table"},  # `Federation.from_tables` reads tables only when it is given some
     "checkpoint": {"fit"},  # the Trainer, for the type checker
-    "run": {"report"},  # `run.report()` draws only when asked, so that a run needs no report extra
+    "run": {"report", "explain"},  # drawing and explaining only when asked: a run needs neither
 }
 
 # Outside library -> where it may be imported.
@@ -59,6 +73,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "rich": ("cli/", "report/"),  # tables and progress are for people
     "nats": ("engines/",),  # the transport between organisations: one file, see below
     "cryptography": ("identity/", "privacy/secure_sum/"),  # keys in one place; masks are streams made from them
+    "optuna": ("tune.py",),  # the search for settings
     "dp_accounting": ("privacy/",),  # epsilons come from one place
     "private_set_intersection": ("align/",),
     "pickle": (),  # loading one runs whatever is in it

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from colonnade.cli.compare import MARKER as MARK
+from colonnade.cli.compare import read_numbers
 from colonnade.cli.demo import MARKER
 from colonnade.run import read_record
 from tests.cli.conftest import Call
@@ -23,16 +25,19 @@ def test_every_method_with_every_seed(cli: Call, config: Path) -> None:
     ]  # fmt: skip
     for run in runs:
         assert read_record(Path(run["run"]))["training"]["seed"] == run["seed"]
-    assert {path.name for path in Path("here").iterdir()} == {
-        "vimadmm-3", "vimadmm-4", "local_only-3", "local_only-4", "report.html",
+    assert {path.name for path in Path("here").iterdir()} >= {
+        "vimadmm-3", "vimadmm-4", "local_only-3", "local_only-4", "report.html", "comparison.svg", MARK,
     }  # fmt: skip
     mean = sum(run["test_score"] for run in runs[:2]) / 2
-    assert done.json["summary"][0] == {
+    summary = done.json["summary"][0]
+    assert {key: summary[key] for key in ("method", "seeds", "test_score", "std", "megabytes")} == {
         "method": "vimadmm",
         "seeds": 2,
         "test_score": pytest.approx(mean),
         "std": pytest.approx(abs(runs[0]["test_score"] - runs[1]["test_score"]) / 2**0.5),
+        "megabytes": pytest.approx(sum(r["bytes"]["up"] + r["bytes"]["down"] for r in runs[:2]) / 2e6),
     }
+    assert summary["simulated_seconds"] > done.json["clock"]["latency"] / 1000 * 12  # there and back, six times
 
 
 def test_a_single_run_of_a_comparison_is_the_run_that_train_makes(cli: Call, config: Path, finished: Path) -> None:
@@ -70,11 +75,127 @@ def test_an_interrupted_comparison_keeps_what_is_finished(
     assert "colonnade report here" in done.err
 
 
+def fingerprints(folder: str, *names: str) -> list[str]:
+    return [read_record(Path(folder) / name)["fingerprint"] for name in names]
+
+
+@pytest.mark.parametrize("order", ["together", "asynchronous"])
+def test_an_interrupted_comparison_goes_on_where_it_was(cli: Call, config: Path, order: str) -> None:
+    what = ["compare", config, "--method", "vimadmm", "--method", "local_only"]
+    what += ["--set", f"training.schedule={{batch=512, order='{order}'}}"]
+    assert cli(*what, "--out", "whole").code == 0
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt_at(5, patch)
+        done = cli(*what, "--out", "here")
+    assert (done.code, not Path("here/vimadmm-0/run.json").exists()) == (130, True)
+    assert "--out here" in done.err
+    assert cli(*what, "--out", "here").code == 0
+    names = ("vimadmm-0", "local_only-0")
+    assert fingerprints("here", *names) == fingerprints("whole", *names)
+
+
+def test_finished_runs_are_not_repeated_and_more_may_be_added(
+    cli: Call, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cli("compare", config, "--methods", "vimadmm", "--out", "here").code == 0
+    before = Path("here/vimadmm-0/run.json").stat().st_mtime_ns
+    done = cli("compare", config, "--methods", "vimadmm,local_only", "--out", "here", "--json")
+    assert (done.code, "1 of 2 runs are finished already" in done.err) == (0, True)
+    assert [run["method"] for run in done.json["runs"]] == ["vimadmm", "local_only"]
+    interrupt_at(1, monkeypatch)  # nothing is trained now
+    assert cli("compare", config, "--methods", "vimadmm,local_only", "--out", "here").code == 0
+    assert Path("here/vimadmm-0/run.json").stat().st_mtime_ns == before
+
+
+def test_a_comparison_of_other_settings_is_not_gone_on_with(cli: Call, config: Path) -> None:
+    assert cli("compare", config, "--methods", "local_only", "--out", "here").code == 0
+    done = cli("compare", config, "--methods", "local_only", "--out", "here", "--set", "training.rounds=7")
+    assert done.code == 2
+    assert "here/local_only-0 holds a run of other settings (training.rounds = 6, now wanted 7)" in done.err
+
+
+def test_runs_in_several_processes_are_the_same_runs(cli: Call, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("colonnade.cli.many._free_memory", lambda: 1e12)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    what = ["compare", config, "--methods", "vimadmm,local_only", "--set", "training.dtype=float64"]
+    assert cli(*what, "--out", "one").code == 0
+    done = cli(*what, "--out", "two", "--jobs", "2", "--json")
+    assert done.code == 0, done.err
+    one, two = ([read_record(Path(f"{out}/{m}-0")) for m in ("vimadmm", "local_only")] for out in ("one", "two"))
+    assert [r["result"]["validation_score"] for r in one] == [r["result"]["validation_score"] for r in two]
+    assert [r["traffic"]["up"] for r in one] == [r["traffic"]["up"] for r in two]
+
+
+def test_a_process_that_fails_says_why(cli: Call, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("colonnade.cli.many._free_memory", lambda: 1e12)
+    monkeypatch.setattr("colonnade.cli.compare.check", lambda job, federation: None)  # else it is refused before
+    bad = ["--set", "compare.vimadmm_j.damping=0.1"]
+    done = cli("compare", config, "--methods", "vimadmm_j,vimadmm", "--out", "here", "--jobs", "2", *bad)
+    assert done.code == 2
+    assert "vimadmm_j-0: damping = 0.1 is below 1/M" in done.err
+
+
+def test_the_target_is_looked_up_in_the_validation_scores(cli: Call, config: Path) -> None:
+    what = ["compare", config, "--methods", "vimadmm,local_only", "--seeds", "0,1", "--out", "here"]
+    done = cli(*what, "--target", "30")
+    assert done.code == 0, done.err
+    for word in ("rounds\n", "to 30 %", "simulated", "s/round"):
+        assert word.strip() in done.out
+    again = cli("compare", "here", "--target", "30", "--json")  # of runs that are there
+    vimadmm = next(row for row in again.json["summary"] if row["method"] == "vimadmm")
+    looks = [read_record(Path(f"here/vimadmm-{seed}"))["history"] for seed in (0, 1)]
+    first = [next((h["round"] for h in look if h.get("score", 0) >= 0.3), None) for look in looks]
+    known = [n for n in first if n is not None]
+    assert vimadmm["reached"] == len(known)
+    assert vimadmm["to_target"]["rounds"]["mean"] == (pytest.approx(sum(known) / len(known)) if known else None)
+    never = cli("compare", "here", "--target", "100")
+    assert "never" in never.out
+
+
+def test_the_clock_is_a_setting(cli: Call, config: Path) -> None:
+    what = ["compare", config, "--methods", "vimadmm", "--out", "here", "--json"]
+    slow = cli(*what, "--set", "compare.clock.latency=1000").json["summary"][0]
+    quick = cli(*what, "--set", "compare.clock.latency=0").json["summary"][0]
+    # The opening, and a question and an answer in each of six rounds, wait one second each way more.
+    assert slow["simulated_seconds"] - quick["simulated_seconds"] == pytest.approx(13.0)
+    done = cli(*what, "--set", "compare.clock.latencyy=0")
+    assert (done.code, "did you mean 'latency'?" in done.err) == (2, True)
+
+
+@pytest.mark.parametrize("target", ["0.96", "101"])
+def test_a_target_that_cannot_be_meant_is_refused(cli: Call, config: Path, target: str) -> None:
+    done = cli("compare", config, "--target", target, "--out", "here")
+    assert (done.code, "per cent" in done.err, Path("here").exists()) == (2, True, False)
+
+
+def test_seeds_may_be_a_range() -> None:
+    assert read_numbers("0-2,7") == [0, 1, 2, 7]
+
+
+@pytest.mark.parametrize("order", ["sequential", "asynchronous"])
+def test_methods_may_take_turns(cli: Call, config: Path, order: str) -> None:
+    schedule = f"training.schedule={{batch=512, order='{order}', speeds={{party_1=3.0}}, staleness=2}}"
+    what = ["compare", config, "--methods", "vimadmm,centralized", "--set", schedule, "--json"]
+    one = cli(*what, "--out", "one", "--set", "training.engine=stacked", "--set", "training.dtype=float64")
+    two = cli(*what, "--out", "two", "--set", "training.engine=loop", "--set", "training.dtype=float64")
+    assert (one.code, two.code) == (0, 0), one.err + two.err
+    assert one.json["runs"][0]["validation_score"] == two.json["runs"][0]["validation_score"]
+    spoken = [sum(n > 0 for n in x["up"]) for x in read_record(Path("one/vimadmm-0"))["traffic"]["rounds"]]
+    assert spoken[:6] == [1] * 6
+
+
 def test_the_demo_shows_four_methods_and_replaces_itself(cli: Call) -> None:
     first = cli("demo", "--rounds", "1", "--json")
     assert first.code == 0, first.err
     assert [run["method"] for run in first.json["runs"]] == METHODS
-    assert {path.name for path in Path("demo-run").iterdir()} == {*METHODS, "report.html", MARKER}
+    assert {path.name for path in Path("demo-run").iterdir()} == {
+        *METHODS,
+        "report.html",
+        "report.md",
+        "report.json",
+        "pictures",
+        MARKER,
+    }
     Path("demo-run/mine.txt").write_text("keep me")
     second = cli("demo", "--rounds", "1")
     assert second.code == 0, second.err

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from colonnade.board import Board
+from colonnade.config import build
+from colonnade.errors import ConfigError
 from colonnade.privacy.sealed import Array
 from colonnade.schedule import Schedule, ScheduleSettings, chunked
 from tests.exchanges import open_trainer
@@ -79,6 +83,121 @@ def test_a_method_without_an_uplink_asks_nobody_and_teaches_everybody() -> None:
     turn = schedule(speaks=False, participation=0.3, silent_learn=False).turn(2)
     assert turn.speakers == ()
     assert turn.learners == PARTIES
+
+
+ORDERS = ["sequential", "asynchronous"]
+SPEEDS = st.dictionaries(st.sampled_from(PARTIES), st.floats(0.2, 5))
+
+
+def wakes(s: Schedule, turns: int) -> list[str]:
+    found = [s.turn(n).speakers for n in range(1, turns + 1)]
+    assert all(len(speakers) == 1 for speakers in found)
+    return [speakers[0] for speakers in found]
+
+
+class TestOneAtATime:
+    @pytest.mark.parametrize("order", ORDERS)
+    def test_the_one_that_speaks_is_the_one_that_learns(self, order: str) -> None:
+        s = schedule(order=order, steps={"party_2": 7})
+        for n in range(1, 30):
+            turn = s.turn(n)
+            assert turn.learners == turn.speakers
+            assert turn.steps == ((("party_2", 7),) if turn.speakers == ("party_2",) else ())
+        assert s.someone_may_be_silent
+
+    def test_in_sequence_everybody_speaks_about_the_same_rows_before_anybody_about_the_next(self) -> None:
+        s, together = schedule(order="sequential"), schedule()
+        for cycle in range(12):
+            turns = [s.turn(cycle * len(PARTIES) + k + 1) for k in range(len(PARTIES))]
+            assert tuple(p for turn in turns for p in turn.speakers) == PARTIES
+            assert all(torch.equal(turn.rows, together.turn(cycle + 1).rows) for turn in turns)
+
+    @pytest.mark.parametrize("order", ORDERS)
+    def test_every_party_visits_every_row_once_per_epoch_of_its_own(self, order: str) -> None:
+        s = schedule(order=order, speeds={"party_0": 3.0, "party_5": 0.4})
+        visited: dict[str, list[torch.Tensor]] = {party: [] for party in PARTIES}
+        for n in range(1, 250):
+            turn = s.turn(n)
+            visited[turn.speakers[0]].append(turn.rows)
+        per_epoch = s.rounds_per_epoch
+        for batches in visited.values():
+            assert len(batches) >= per_epoch
+            for start in range(0, len(batches) - per_epoch + 1, per_epoch):
+                rows = torch.cat(batches[start : start + per_epoch])
+                assert sorted(rows.tolist()) == (torch.arange(23) * 3).tolist()
+
+    def test_asynchronous_parties_have_orders_of_their_own(self) -> None:
+        s = schedule(order="asynchronous")
+        first: dict[str, list[int]] = {}
+        for n in range(1, 30):
+            first.setdefault(s.turn(n).speakers[0], s.turn(n).rows.tolist())
+        assert len({tuple(rows) for rows in first.values()}) == len(PARTIES)
+
+    @given(speeds=SPEEDS, seed=st.integers(0, 9))
+    @settings(max_examples=25, deadline=None)
+    def test_parties_wake_in_proportion_to_their_speed(self, speeds: dict[str, float], seed: int) -> None:
+        turns = 400
+        count = Counter(wakes(schedule(seed=seed, order="asynchronous", speeds=speeds), turns))
+        total = sum(speeds.get(party, 1.0) for party in PARTIES)
+        for party in PARTIES:
+            expected = turns * speeds.get(party, 1.0) / total
+            assert abs(count[party] - expected) <= 2 + 0.06 * expected  # a turn takes at most 5 % longer
+
+    @given(speeds=SPEEDS, bound=st.integers(1, 4), seed=st.integers(0, 9))
+    @settings(max_examples=25, deadline=None)
+    def test_nobody_gets_further_ahead_than_the_bound(self, speeds: dict[str, float], bound: int, seed: int) -> None:
+        s = schedule(seed=seed, order="asynchronous", speeds=speeds, staleness=bound)
+        count = dict.fromkeys(PARTIES, 0)
+        for party in wakes(s, 150):
+            count[party] += 1
+            assert max(count.values()) - min(count.values()) <= bound
+
+    def test_without_a_bound_the_fast_run_away(self) -> None:
+        count = Counter(wakes(schedule(order="asynchronous", speeds={"party_3": 50.0}), 300))
+        assert count["party_3"] > 200
+
+    @pytest.mark.parametrize("order", ORDERS)
+    def test_a_turn_does_not_depend_on_what_was_asked_before(self, order: str) -> None:
+        kind = {"order": order, "speeds": {"party_1": 2.5}, "staleness": 3}
+        forward, one = schedule(**kind), schedule(**kind)
+        turns = [forward.turn(n) for n in range(1, 90)]
+        for n in (89, 4, 51, 1):
+            assert torch.equal(one.turn(n).rows, turns[n - 1].rows)
+            assert one.turn(n).speakers == turns[n - 1].speakers
+
+    @pytest.mark.parametrize("order", ORDERS)
+    def test_the_most_releases_are_those_of_the_party_that_speaks_most(self, order: str) -> None:
+        s = schedule(order=order, speeds={"party_1": 4.0})
+        assert s.most_releases(60) == max(Counter(wakes(s, 60)).values())
+
+    @pytest.mark.parametrize("order", ORDERS)
+    def test_a_method_without_an_uplink_knows_no_turns(self, order: str) -> None:
+        s = schedule(speaks=False, order=order, speeds={"nobody": 2.0})
+        assert (s.turn(3).speakers, s.turn(3).learners, s.someone_may_be_silent) == ((), PARTIES, False)
+
+
+def test_together_some_may_take_other_steps() -> None:
+    assert schedule(steps={"party_4": 2, "party_1": 9}).turn(1).steps == (("party_1", 9), ("party_4", 2))
+
+
+@pytest.mark.parametrize("key", ["speeds", "steps"])
+def test_a_name_that_is_no_party_is_refused(key: str) -> None:
+    with pytest.raises(ConfigError, match=rf"'party_9' in \[training.schedule.{key}\]; did you mean 'party_"):
+        schedule(**{key: {"party_9": 2}})
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ({"order": "sequential", "participation": 0.5}, "participation = 1 only"),
+        ({"order": "asynchronous", "participation": 0.5}, "participation = 1 only"),
+        ({"speeds": {"a": 0}}, "greater than 0"),
+        ({"steps": {"a": 0}}, "greater than or equal to 1"),
+    ],
+)
+def test_what_cannot_be_is_refused(values: dict[str, object], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        build(ScheduleSettings, values, "training.schedule")
 
 
 @given(st.integers(0, 40), st.integers(1, 45))

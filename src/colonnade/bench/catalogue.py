@@ -6,7 +6,8 @@ reach = 96.0                             # accuracy: also report rounds and byte
 [targets]                                # or [targets.cpu] and [targets.cuda], where they differ
 test_accuracy = { at_least = 97.8 }
 [data] [method] [model] [training]       # accuracy: the job, as any configuration file has it
-[[cases]]                                # private: method and promise of each case
+[[cases]]                                # zoo, private: method (and promise) of each case
+[explain]                                # explain: questions, and what to train again
 [speed]                                  # speed: sizes and repetitions
 [align]                                  # align: sizes
 [audit]                                  # audit: seeds and games
@@ -27,6 +28,7 @@ from colonnade.errors import ConfigError
 
 CHECKOUT = Path(__file__).parents[3]  # where the sources lie, if this is not an installed package
 DEVICES = ("cpu", "cuda")
+Kind = Literal["accuracy", "zoo", "private", "explain", "speed", "align", "deployment", "faults", "audit"]
 
 
 class Limit(Settings):
@@ -59,7 +61,7 @@ class _Head(Settings):
     """The part of the file that is about the benchmark; the rest says what to run."""
 
     title: str
-    kind: Literal["accuracy", "private", "speed", "align", "deployment", "faults", "audit"]
+    kind: Kind
     reach: float | None = Field(None, gt=0, le=100, description="accuracy in %: rounds and bytes to get there")
     targets: dict[str, Any] = Field(default_factory=dict, description="by result, or by device and result")
 
@@ -70,7 +72,7 @@ class Bench:
 
     name: str
     title: str
-    kind: Literal["accuracy", "private", "speed", "align", "deployment", "faults", "audit"]
+    kind: Kind
     reach: float | None
     targets: Mapping[str, Mapping[str, Limit]]  # by device type, then by result
     tables: Mapping[str, Any] = field(repr=False)  # what is left of the file: what to run

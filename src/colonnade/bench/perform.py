@@ -9,10 +9,12 @@ import torch
 from colonnade.bench.accuracy import run_accuracy
 from colonnade.bench.catalogue import Bench, find
 from colonnade.bench.clock import available_cores, torch_threads
+from colonnade.bench.explain import run_explain
 from colonnade.bench.outcome import Outcome, commit, machine, tidy
 from colonnade.bench.private import run_private
 from colonnade.bench.settings import Options, Say
 from colonnade.bench.speed import run_speed
+from colonnade.bench.zoo import run_zoo
 from colonnade.errors import ConfigError
 
 
@@ -42,7 +44,9 @@ def _run_audit(bench: Bench, options: Options, say: Say) -> dict[str, float | No
 
 RUNNERS: dict[str, Callable[[Bench, Options, Say], dict[str, float | None]]] = {
     "accuracy": run_accuracy,
+    "zoo": run_zoo,
     "private": run_private,
+    "explain": run_explain,
     "speed": run_speed,
     "align": _run_align,
     "deployment": _run_deployment,

@@ -1,36 +1,41 @@
-"""`colonnade compare`: several methods and seeds on the same data, one table, one report."""
+"""`colonnade compare`: several methods and seeds on the same data; one table, one figure, one report."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from colonnade.cli.options import AsJson, Config, DataDir, Device, Overrides, read_config
+from colonnade.cli.many import Entry, affordable_jobs, state_of, train_all
+from colonnade.cli.options import AsJson, DataDir, Device, Overrides, read_config
 from colonnade.cli.screen import Screen
-from colonnade.cli.training import check, facts, free_folder, resumable
+from colonnade.cli.training import check, facts, free_folder
 from colonnade.errors import ConfigError
 
 if TYPE_CHECKING:
     from colonnade.federation import Federation
-    from colonnade.job import Job
+    from colonnade.report.record import Group, Terms
+
+__all__ = ["Entry", "compare", "plan", "show", "train_all"]
+
+MARKER = ".colonnade-compare"
+SETTINGS = ("methods", "seeds", "target", "clock")  # of [compare]; all else there is a method's name
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One training of a comparison; `folder` is inside the comparison's."""
-
-    folder: str
-    job: Job
-
-
-def compare(
-    config: Config,
+def compare(  # noqa: PLR0913, PLR0917 - one parameter per option
+    what: Annotated[
+        list[Path],
+        typer.Argument(metavar="CONFIG.toml", help="What to train; or folders of runs to put side by side."),
+    ],
     methods: Annotated[str | None, typer.Option(help="Names, e.g. vimadmm,local_only.", show_default=False)] = None,
-    seeds: Annotated[str | None, typer.Option(help="Numbers, e.g. 0,1,2.", show_default=False)] = None,
+    method: Annotated[list[str] | None, typer.Option(help="One name; may be repeated.", show_default=False)] = None,
+    seeds: Annotated[str | None, typer.Option(help="Numbers, e.g. 0,1,2 or 0-2.", show_default=False)] = None,
+    target: Annotated[
+        float | None, typer.Option(help="Validation score to reach: 96 (per cent), or R2.", show_default=False)
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=0, help="Trainings at a time; 0: as many as fit.")] = 1,
     overrides: Overrides = None,
     out: Annotated[Path | None, typer.Option(help="Folder; default: a new one in runs/.", show_default=False)] = None,
     data_dir: DataDir = None,
@@ -39,97 +44,184 @@ def compare(
 ) -> None:
     """Train several methods on the same rows and put them side by side. Exit status 1: a run diverged.
 
-    The [compare] section names methods and seeds; [compare.NAME] holds settings of one method.
+    The [compare] section names methods and seeds; [compare.NAME] holds settings of one method. An interrupted
+    comparison goes on with the same command and its --out: finished runs are not repeated.
 
     Example: colonnade compare examples/compare.toml --seeds 0,1,2
     """
     from colonnade.report.html import require_extra
 
     require_extra()  # before hours of training, not after
-    tables = read_config(config, overrides, data_dir, device)
-    chosen = {
-        **({"methods": _names(methods)} if methods is not None else {}),
-        **({"seeds": _numbers(seeds)} if seeds is not None else {}),
-    }
-    entries = plan(tables, chosen)
-    folder = free_folder(out, "compare")
     screen = Screen(as_json)
+    asked = {
+        "methods": [*(read_names(methods) if methods is not None else ()), *(method or ())] or None,
+        "seeds": None if seeds is None else read_numbers(seeds),
+        "target": target,
+    }
+    chosen = {key: value for key, value in asked.items() if value is not None}
+    if what[0].is_dir():
+        _side_by_side(screen, what, out, chosen, overrides)
+        return
+    if len(what) > 1:
+        raise ConfigError(f"compare takes one configuration file, or folders of runs; got {len(what)} names")
+    tables = read_config(what[0], overrides, data_dir, device)
+    if isinstance(tables.get("compare", {}), Mapping):  # what else it is, is refused below
+        tables = {**tables, "compare": {**tables.get("compare", {}), **chosen}}
+    entries, terms = plan(tables), _terms(tables)
+    folder = _folder(out)
     federation = entries[0].job.federation()
+    _check_target(terms, federation)
     for entry in entries:
+        state_of(entry, folder / entry.folder)
         check(entry.job, federation)
-    records = train_all(screen, entries, federation, folder)
-    show(screen, records, [folder / entry.folder for entry in entries], folder)
+    fitting = affordable_jobs(jobs, len(entries), federation, entries[0].job.training.device)
+    if fitting < min(jobs, len(entries)):
+        screen.aside(f"--jobs {jobs}: memory is enough for {fitting} at a time")
+    _mark(folder)
+    again = f"colonnade compare {what[0]} --out {folder} (and the same options)"
+    records = train_all(screen, entries, federation, folder, fitting, again)
+    show(screen, records, [folder / entry.folder for entry in entries], folder, terms)
 
 
-def plan(tables: Mapping[str, Any], chosen: Mapping[str, Any] | None = None) -> list[Entry]:
-    """Every method with every seed, all settings checked; `chosen` replaces what [compare] says."""
+def plan(tables: Mapping[str, Any]) -> list[Entry]:
+    """Every method with every seed, all settings checked."""
     from colonnade.config import unknown_key
     from colonnade.job import read_job
     from colonnade.methods import METHODS
 
     read_job(tables)  # first, so that whatever is wrong outside [compare] is said plainly
-    section = {**tables.get("compare", {}), **(chosen or {})}
-    known = ["methods", "seeds", *METHODS]
+    section = tables.get("compare", {})
+    known = [*SETTINGS, *METHODS]
     for key in section:
         if key not in known:
             raise ConfigError(unknown_key(key, known, "compare"))
-    methods = _distinct(section.get("methods", list(METHODS)), str, "methods", '["vimadmm", "local_only"]')
-    seeds = _distinct(section.get("seeds", [tables.get("training", {}).get("seed", 0)]), int, "seeds", "[0, 1, 2]")
+    methods = distinct(section.get("methods", list(METHODS)), str, "methods", '["vimadmm", "local_only"]')
+    seeds = distinct(section.get("seeds", [tables.get("training", {}).get("seed", 0)]), int, "seeds", "[0, 1, 2]")
     return [Entry(f"{m}-{s}", read_job(tables, method=m, seed=s)) for m in methods for s in seeds]
 
 
-def train_all(screen: Screen, entries: Sequence[Entry], federation: Federation, folder: Path) -> list[dict[str, Any]]:
-    """Train one after the other, each into its own folder; the records."""
-    records = []
-    afterwards = f"; finished runs stay in {folder}: colonnade report {folder}"
-    with screen.progress() as bars:
-        for entry in entries:
-            watch = bars.watch(entry.folder, entry.job.training.rounds)
-            with resumable(folder / entry.folder, afterwards):
-                records.append(entry.job.fit(federation, folder / entry.folder, watch).record())
-    return records
-
-
-def show(screen: Screen, records: list[dict[str, Any]], places: Sequence[Path], folder: Path) -> None:
-    """The table, the page and the facts; status 1 if a run diverged."""
-    from colonnade.report.html import write_report
+def show(
+    screen: Screen,
+    records: list[dict[str, Any]],
+    places: Sequence[Path],
+    folder: Path,
+    terms: Terms | None = None,
+) -> None:
+    """The table, the page, the figure and the facts; status 1 if a run diverged."""
+    from colonnade.report.html import write_figure, write_report
     from colonnade.report.privacy import notes
-    from colonnade.report.record import grouped, with_tally
-    from colonnade.report.tables import comparison_table, spread
+    from colonnade.report.record import Terms, grouped, with_files
+    from colonnade.report.tables import comparison_table, costs_table
 
-    records = [with_tally(record, place) for record, place in zip(records, places, strict=True)]
-    page = write_report(records, folder)
+    records = [with_files(record, place) for record, place in zip(records, places, strict=True)]
+    page = write_report(records, folder, terms)
     groups = grouped(records)
     screen.table(comparison_table(groups))
+    extra: dict[str, Any] = {}
+    if terms is not None:
+        screen.table(costs_table(groups, terms))
+        extra = {"figure": str(write_figure(groups, folder, terms)), "clock": terms.clock.model_dump()}
     for labels, text in notes(groups):
         screen.say(f"{labels}: {text}")
-    summary = []
-    for group in groups:
-        mean, deviation = spread([r["result"]["test_score"] for r in group.records])
-        summary.append({"method": group.label, "seeds": len(group.records), "test_score": mean, "std": deviation})
     runs = [facts(record, place) for record, place in zip(records, places, strict=True)]
-    screen.emit({"out": str(folder), "report": str(page), "summary": summary, "runs": runs})
+    summary = [_summary(group, terms or Terms()) for group in groups]
+    screen.emit({"out": str(folder), "report": str(page), **extra, "summary": summary, "runs": runs})
     diverged = [run for run in runs if run["diverged"]]
     for run in diverged:
         screen.aside(f"{run['run']}: {run['stop']}")
     screen.say(f"runs: {folder}")
     screen.say(f"report: {page}")
+    if extra:
+        screen.say(f"figure: {extra['figure']}")
     if diverged:
         raise typer.Exit(1)
 
 
-def _names(text: str) -> list[str]:
+def _summary(group: Group, terms: Terms) -> dict[str, Any]:
+    """A method for machines; mean and standard deviation over seeds."""
+    from colonnade.report.tables import reached, simulated_seconds, spread
+
+    mean, deviation = spread([r["result"]["test_score"] for r in group.records])
+    traffic = [r["traffic"] for r in group.records]
+    told = {
+        "method": group.label,
+        "seeds": len(group.records),
+        "test_score": mean,
+        "std": deviation,
+        "megabytes": spread([(t["up"] + t["down"]) / 1e6 for t in traffic])[0],
+        "simulated_seconds": spread(simulated_seconds(group, terms))[0],
+    }
+    if terms.target is None:
+        return told
+    found = reached(group, terms)
+    means = {key: spread([getattr(one, key) for one in found]) for key in ("rounds", "megabytes", "simulated")}
+    to_target = {key: {"mean": mean, "std": deviation} for key, (mean, deviation) in means.items()}
+    return {**told, "target": terms.target, "reached": len(found), "to_target": to_target}
+
+
+def _side_by_side(
+    screen: Screen,
+    folders: Sequence[Path],
+    out: Path | None,
+    chosen: Mapping[str, Any],
+    overrides: list[str] | None,
+) -> None:
+    """Runs that are there already: the same table, page and figure, nothing trained."""
+    from colonnade.config import with_overrides
+    from colonnade.report.record import Terms, check_record, run_folders
+    from colonnade.run import read_record
+
+    if "methods" in chosen or "seeds" in chosen:
+        raise ConfigError("--methods and --seeds choose what to train; these runs are trained already")
+    places = [place for folder in folders for place in run_folders(folder)]
+    records = [check_record(read_record(place), str(place)) for place in places]
+    changes = with_overrides({"compare": (records[0]["config"] or {}).get("compare", {})}, overrides or [])
+    if set(changes) != {"compare"}:
+        raise ConfigError("--set changes only compare.clock and compare.target of runs that are trained already")
+    terms = Terms.read({**changes["compare"], **chosen})
+    show(screen, records, places, out or (folders[0] if len(folders) == 1 else Path()), terms)
+
+
+def _terms(tables: Mapping[str, Any]) -> Terms:
+    from colonnade.report.record import Terms
+
+    return Terms.read(tables.get("compare", {}))
+
+
+def _check_target(terms: Terms, federation: Federation) -> None:
+    from colonnade.evaluate.metrics import SCORE_NAME
+
+    if terms.target is not None and SCORE_NAME[federation.task] == "accuracy" and not 1 < terms.target <= 100:
+        raise ConfigError(f"target {terms.target:g}: wanted per cent of accuracy, above 1 and up to 100, e.g. 96")
+
+
+def _folder(out: Path | None) -> Path:
+    """A free folder, or that of a comparison which goes on."""
+    return out if out is not None and (out / MARKER).is_file() else free_folder(out, "compare")
+
+
+def _mark(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / MARKER).write_text("Written by `colonnade compare`, which may go on here.\n", encoding="utf-8")
+
+
+def read_names(text: str) -> list[str]:
+    """Names and commas."""
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _numbers(text: str) -> list[int]:
+def read_numbers(text: str) -> list[int]:
+    """Seeds: numbers and ranges, e.g. 0,1,2 or 0-2."""
     try:
-        return [int(number) for number in text.split(",")]
+        parts = [[int(end) for end in part.split("-")] for part in text.split(",")]
+        if any(len(ends) > 2 for ends in parts):
+            raise ValueError
+        return [number for ends in parts for number in range(ends[0], ends[-1] + 1)]
     except ValueError:
-        raise ConfigError(f"--seeds {text!r}: wanted whole numbers and commas, e.g. --seeds 0,1,2") from None
+        raise ConfigError(f"--seeds {text!r}: wanted whole numbers and commas, e.g. --seeds 0,1,2 or 0-2") from None
 
 
-def _distinct(values: Any, kind: type, name: str, example: str) -> list[Any]:
+def distinct(values: Any, kind: type, name: str, example: str) -> list[Any]:
     """A list of distinct values of one type, or the sentence that says so."""
     good = isinstance(values, list) and values and all(type(v) is kind for v in values)
     if not good or len(set(values)) < len(values):

@@ -28,16 +28,17 @@ def demo(
 ) -> None:
     """Handwritten digits over 8 parties: VIMADMM, VIMADMM-J and two references side by side.
 
-    Needs no files and no network. Writes a run folder per method and report.html.
+    Needs no files and no network. Writes a run folder per method and report.html,
+    with report.md, report.json and pictures/ beside it.
 
     Example: colonnade demo --out demo-run
     """
-    from colonnade.report.html import PAGE, require_extra
+    from colonnade.report.html import require_extra
 
     require_extra()
     screen = Screen(as_json)
     entries = [Entry(entry.job.method.name, entry.job) for entry in plan(_tables(rounds))]
-    _clear(out, [entry.folder for entry in entries], PAGE)
+    _clear(out, [entry.folder for entry in entries])
     federation = entries[0].job.federation()
     screen.say(f"{federation.name}: {federation.rows:,} handwritten digits, one strip of pixels per party")
     out.mkdir(parents=True, exist_ok=True)
@@ -68,8 +69,10 @@ def _tables(rounds: int) -> dict[str, Any]:
     }
 
 
-def _clear(out: Path, folders: list[str], page: str) -> None:
+def _clear(out: Path, folders: list[str]) -> None:
     """Remove an older demo, and only what a demo writes; anything else in the way is refused."""
+    from colonnade.report.html import clear_report
+
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
     if not (out / MARKER).is_file():
@@ -77,4 +80,4 @@ def _clear(out: Path, folders: list[str], page: str) -> None:
     for folder in folders:
         if (out / folder).is_dir():
             shutil.rmtree(out / folder)
-    (out / page).unlink(missing_ok=True)
+    clear_report(out)

@@ -22,6 +22,7 @@ from colonnade.cli.coordinator import coordinator
 from colonnade.cli.demo import demo
 from colonnade.cli.doctor import doctor
 from colonnade.cli.estimate import estimate
+from colonnade.cli.explain import explain
 from colonnade.cli.nats_config import nats_config
 from colonnade.cli.party import party
 from colonnade.cli.predict import predict
@@ -29,6 +30,7 @@ from colonnade.cli.privacy import app as privacy
 from colonnade.cli.report import report
 from colonnade.cli.resume import resume
 from colonnade.cli.train import train
+from colonnade.cli.tune import tune
 from colonnade.errors import ColonnadeError
 
 app = typer.Typer(
@@ -40,7 +42,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Start with `colonnade demo`: real data, a few seconds, no network.",
 )
-for command in (demo, train, compare, resume, predict, report, estimate, audit, doctor):
+for command in (demo, train, compare, tune, resume, predict, report, explain, estimate, audit, doctor):
     app.command()(command)
 for deployed in (certificates, nats_config, align, party, coordinator):
     app.command(rich_help_panel="Separate organisations")(deployed)

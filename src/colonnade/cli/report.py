@@ -1,4 +1,4 @@
-"""`colonnade report`: one self-contained HTML page about one run, or several side by side."""
+"""`colonnade report`: one self-contained HTML page about one run, or several side by side, and files beside it."""
 
 from __future__ import annotations
 
@@ -18,20 +18,27 @@ def report(
     out: Annotated[
         Path | None, typer.Option(help="An .html file, or a folder for report.html.", show_default=False)
     ] = None,
+    alone: Annotated[
+        bool, typer.Option("--alone", help="Only the page; no .md, .json and pictures beside it.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a page with tables and curves; several runs are compared. It loads nothing from the network.
+    """Write a page with words, tables and curves; several runs are compared. It loads nothing from the network.
 
-    Without --out the page goes into the folder that was named, or, of several, into the current one.
+    Beside report.html: report.md and report.json say the same, and pictures/ has every figure as SVG and PNG. What
+    `colonnade explain` found out about the parties is shown, too. Without --out all goes into the folder that was
+    named, or, of several, into the current one.
 
     Example: colonnade report runs/first
     """
-    from colonnade.report.html import write_report
+    from colonnade.report.html import beside, write_report
     from colonnade.report.record import read_records
 
     screen = Screen(as_json)
     records = read_records(runs)
     target = out if out is not None else (runs[0] if len(runs) == 1 else Path())
-    path = write_report(records, target)
-    screen.emit({"report": str(path), "runs": len(records), "bytes": path.stat().st_size})
+    path = write_report(records, target, alone=alone)
+    markdown, data, pictures = (None if alone else str(place) for place in beside(path))
+    files = {"markdown": markdown, "data": data, "pictures": pictures}
+    screen.emit({"report": str(path), **files, "runs": len(records), "bytes": path.stat().st_size})
     screen.say(str(path))

@@ -12,8 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.table import Table as RichTable
+from rich.text import Text
 
 if TYPE_CHECKING:
     from colonnade.fit import Progress as Exchange
@@ -70,11 +80,27 @@ class Screen:
         console = Console(stderr=True)
         columns = (
             SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=30), MofNCompleteColumn(),
-            TextColumn("{task.fields[told]}"), TimeElapsedColumn(),
+            TextColumn("{task.fields[told]}"), TimeElapsedColumn(), TimeLeft(),
         )  # fmt: skip
         hidden = self.quiet or not console.is_terminal
         with Progress(*columns, console=console, disable=hidden) as bars:
             yield Bars(bars)
+
+
+class TimeLeft(ProgressColumn):
+    """How long it takes at the speed of the last rounds; a run that stops early takes less."""
+
+    max_refresh = 0.5  # seconds: a figure that changes faster cannot be read
+
+    def render(self, task: Task) -> Text:
+        """`0:42 left`; nothing where it is not known or not needed any more."""
+        left = task.time_remaining
+        if left is None or task.finished:
+            return Text("")
+        minutes, seconds = divmod(math.ceil(left), 60)
+        hours, minutes = divmod(minutes, 60)
+        clock = f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
+        return Text(f"{clock} left", style="progress.remaining")
 
 
 @dataclass(frozen=True)

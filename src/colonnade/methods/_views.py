@@ -1,8 +1,8 @@
 """Rows that only one of two parties holds: which they are, what stands in for the view that is missing, pseudo-labels.
 
 A *view* of a row is one party's representation of it, h = [u, c]: a part u that only this party can know (unique), and
-at the end a part c that both should agree on (shared). Holders are simulated: `draw_holders` says by seed which
-training rows are matched and which stay with one party, and `blank` takes the others' columns away before round 1.
+at the end a part c that both should agree on (shared). Who holds which row is simulated: a federation's parties hold
+all its rows, `draw_holders` draws by seed whose view of which training row is as if it were not there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from colonnade.errors import ConfigError
 from colonnade.federation import Task
 from colonnade.methods._server import COORDINATOR, get_server
 from colonnade.methods._steps import task_loss
-from colonnade.models.cohort import Cohort
 from colonnade.models.heads import apply_heads, dropout_keys, open_heads
 from colonnade.models.optimise import Optimiser
 from colonnade.models.schema import Schema
@@ -47,14 +46,6 @@ def draw_holders(schema: Schema, matched: float) -> Tensor:
 def holds(holders: Tensor, place: int) -> Tensor:
     """Whether the party at this place of the federation (0 or 1) holds each row."""
     return (holders == BOTH) | (holders == FIRST + place)
-
-
-def blank(cohort: Cohort, matched: float) -> None:
-    """Take the columns of rows that a party does not hold away from it: zeros stand there, as in a deployment."""
-    holders = draw_holders(cohort.schema, matched)
-    held = torch.stack([holds(holders, cohort.schema.parties.index(name)) for name in cohort.names])  # (P, N)
-    shape = (*held.shape, *([1] * (cohort.columns.dim() - 2)))
-    cohort.columns = cohort.columns.where(held.view(shape), torch.zeros_like(cohort.columns[:1, :1]))
 
 
 # -- what stands in for a missing view --------------------------------------------------------

@@ -17,9 +17,10 @@ unique and a shared part. B is the round's batch, M its matched rows, A(q, K, V)
     party        theta_k = theta_k - eta_k sum_j (dh_j/dtheta_k) g_j                   (local)
 
 Simulated: `matched`. All parties of a federation hold all its rows, so at matched = 1 nothing is missing. Below 1 the
-seed draws which training rows stay matched and gives the others to the parties in turn; a party's columns of rows it
-does not hold are blanked before round 1 and the labels of the host's own rows are never asked for. A party is asked
-about the whole batch all the same; what it says of a blank row is dropped, and its gradient there is zero.
+seed draws which training rows stay matched and gives the others to the parties in turn. A party still speaks of the
+whole batch; what it says of a row that it is not to hold is dropped unread, the gradient it gets there is zero, and the
+labels of the host's own rows are never asked for. So such a view can change nothing, but for statistics of whole
+batches and columns: BatchNorm, column scaling, the clipping norm of client DP.
 
 Labels: g_k is a gradient as in Split Learning, so rows of one class point one way: FULL. Rows of the host alone show
 only what the classifiers guessed.
@@ -39,7 +40,6 @@ from colonnade.federation import Task
 from colonnade.methods._server import follow, get_server, step_server
 from colonnade.methods._steps import agreement, local_steps, published
 from colonnade.methods._views import (
-    blank,
     classify,
     decide,
     draw_holders,
@@ -98,8 +98,7 @@ class FedMVT(Settings):
         return cls(threshold=joint, host_threshold=host, temperature=temperature, optimiser=rule, server_optimiser=rule)
 
     def open_party(self, cohort: Cohort) -> None:
-        """Rows that a party does not hold are taken away from it."""
-        blank(cohort, self.matched)
+        """The classifiers live at the coordinator: nothing to prepare."""
 
     def open_coordinator(self, schema: Schema, labels: Labels) -> tuple[State, Reply | None]:
         """Three first classifiers, and who holds which row."""

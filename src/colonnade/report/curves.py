@@ -1,4 +1,7 @@
-"""Which curves a report shows: score by round, by megabytes and by seconds, and the primal residual."""
+"""Which curves a report shows: score by round, by megabytes, by seconds and by simulated seconds; the primal residual.
+
+A comparison also has a figure of its own, a file for papers and slides: the same curves side by side.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,9 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from colonnade.report import words
-from colonnade.report.figures import Axis, Line, chart
-from colonnade.report.record import Group, Record, residual_curve, score_curve
+from colonnade.report import tables, words
+from colonnade.report.figures import Axis, Drawing, Line, chart, matrix, panels
+from colonnade.report.record import Group, Record, Terms, residual_curve, score_curve
 
 AXIS = {words.NOISY_SCORE: "noisy-label agreement"}  # what is too long for the side of a figure
 
@@ -17,33 +20,70 @@ AXIS = {words.NOISY_SCORE: "noisy-label agreement"}  # what is too long for the 
 class Picture:
     """A figure with its caption, and its content in words for those who do not see it."""
 
-    svg: str
+    drawing: Drawing
     caption: str
     description: str
 
 
-def pictures(groups: Sequence[Group]) -> list[Picture]:
-    """All figures that the records have numbers for."""
+def pictures(groups: Sequence[Group], terms: Terms | None = None) -> list[Picture]:
+    """All figures that the records have numbers for; simulated time where methods are compared or a clock is set."""
     first = groups[0].first
+    terms = Terms.of(first) if terms is None else terms
     name, mixed = _what_is_drawn(groups)
-    y = AXIS.get(name, name) + (" (%)" if words.is_share(first) else "")
+    axes = _axes(name, first)
     name = name[0].upper() + name[1:]
-    kinds = (
-        ("rounds", Axis("rounds", y, whole=True), f"{name} by round."),
-        ("megabytes", Axis("training traffic, both directions (MB)", y), f"{name} by megabytes moved."),
-        ("seconds", Axis("seconds of training", y), f"{name} by time."),
-    )
+    kinds = [("rounds", f"{name} by round."), ("megabytes", f"{name} by megabytes moved.")]
+    kinds += [("seconds", f"{name} by time.")]
+    clocked = len(groups) > 1 or "clock" in (first["config"] or {}).get("compare", {})
+    kinds += [("simulated", f"{name} by simulated time: {lines_in_words(terms)}.")] if clocked else []
     bands = " Bands: from the lowest to the highest seed." if any(len(g.records) > 1 for g in groups) else ""
     more = mixed + bands
     shown = []
-    for what, axis, caption in kinds:
-        drawn = (_score_line(group, what, place, mark=len(groups) == 1) for place, group in enumerate(groups))
-        lines = [line for line in drawn if line is not None]
+    for what, caption in kinds:
+        lines, axis = _score_lines(groups, what, terms), axes[what]
         if lines:
             told = "; ".join(_told(line, first) for line in lines)
-            svg = chart(f"score-{what}", lines, axis)
-            shown.append(Picture(svg, caption + more, f"{caption}{mixed} {told}."))
+            shown.append(Picture(chart(f"score-{what}", lines, axis), caption + more, f"{caption}{mixed} {told}."))
     return [*shown, *_residuals(groups)]
+
+
+def figure(groups: Sequence[Group], terms: Terms) -> str:
+    """The comparison as one SVG file: score by round, by megabytes and by simulated second."""
+    axes = _axes(_what_is_drawn(groups)[0], groups[0].first)
+    shown = [(_score_lines(groups, what, terms), axes[what]) for what in ("rounds", "megabytes", "simulated")]
+    return panels("comparison", [(lines, axis) for lines, axis in shown if lines]).svg()
+
+
+def confusion(record: Record) -> list[Picture]:
+    """The confusion matrix as a file; the page has it as a table. Nothing where it is absent or too large to read."""
+    counts = record["result"].get("confusion")
+    if not tables.confusion_cells(record):
+        return []
+    told = "; ".join(tables.confused_pairs(record)) or "no mistakes"
+    caption = "Confusion matrix of the test rows: true class down, decided class across."
+    return [Picture(matrix("confusion", counts, tables.class_names(record)), caption, f"{caption} {told}.")]
+
+
+def lines_in_words(terms: Terms) -> str:
+    """The simulated lines and machines, for a caption."""
+    c = terms.clock
+    lines = f"{c.up:g} Mbit/s up, {c.down:g} down, {c.latency:g} ms latency"
+    return f"{lines}, {c.step:g} s per local step, {c.coordinate:g} s per answer"
+
+
+def _axes(name: str, record: Record) -> dict[str, Axis]:
+    y = AXIS.get(name, name) + (" (%)" if words.is_share(record) else "")
+    return {
+        "rounds": Axis("rounds", y, whole=True),
+        "megabytes": Axis("training traffic, both directions (MB)", y),
+        "seconds": Axis("seconds of training", y),
+        "simulated": Axis("simulated seconds", y),
+    }
+
+
+def _score_lines(groups: Sequence[Group], what: str, terms: Terms) -> list[Line]:
+    drawn = (_score_line(group, what, place, len(groups) == 1, terms) for place, group in enumerate(groups))
+    return [line for line in drawn if line is not None]
 
 
 def _what_is_drawn(groups: Sequence[Group]) -> tuple[str, str]:
@@ -55,9 +95,9 @@ def _what_is_drawn(groups: Sequence[Group]) -> tuple[str, str]:
     return "score on validation rows", f" Of {noisy}: {words.NOISY_SCORE}, which is no accuracy; do not compare."
 
 
-def _score_line(group: Group, what: str, place: int, mark: bool) -> Line | None:
+def _score_line(group: Group, what: str, place: int, mark: bool, terms: Terms) -> Line | None:
     """The mean over seeds at the rounds that all of them looked at, with a band from the lowest to the highest."""
-    curves = [score_curve(record) for record in group.records]
+    curves = [score_curve(record, terms.clock if what == "simulated" else None) for record in group.records]
     common = sorted(set.intersection(*(set(c.rounds) for c in curves)))
     if not common or any(not getattr(c, what) for c in curves):
         return None
@@ -89,8 +129,8 @@ def _residuals(groups: Sequence[Group]) -> list[Picture]:
         return []
     caption = "Primal residual: how far the sum of the parties' outputs is from the auxiliary variable z."
     told = "; ".join(f"{line.label}: from {line.y[0]:.3g} to {line.y[-1]:.3g}" for line in lines)
-    svg = chart("residual", lines, Axis("rounds", "primal residual", log=True, whole=True))
-    return [Picture(svg, caption, f"{caption} {told}.")]
+    drawing = chart("residual", lines, Axis("rounds", "primal residual", log=True, whole=True))
+    return [Picture(drawing, caption, f"{caption} {told}.")]
 
 
 def _told(line: Line, record: Record) -> str:

@@ -1,46 +1,114 @@
-"""Curves as SVG text: the only file that imports matplotlib.
+"""Figures of a report: the only file that imports matplotlib.
 
-Figures are drawn through the object interface, without pyplot and its global state, and are the same bytes for
-the same numbers. Colours are placeholders that become CSS variables of the page, so one figure is legible on
-light and dark screens and on paper; texts stay texts, in the page's font.
+A `Drawing` is painted on demand: inline in the page, as an SVG file, as a PNG file. Figures are drawn through the
+object interface, without pyplot and its global state, and are the same bytes for the same numbers. In the page,
+colours are placeholders that become its CSS variables, so one figure is legible on light and dark screens and on
+paper; texts stay texts, in the page's font. A file of its own has the page's colours for paper, and a legend.
 """
 
 from __future__ import annotations
 
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
-SIZE = (4.6, 2.9)  # inches; the page scales it
-INK, GRID = "#c0ffe1", "#c0ffe2"  # placeholders; no real colour of a figure
-SERIES = tuple(f"#c0ff{n:02x}" for n in range(8))
+SIZE = (4.1, 2.65)  # inches; the page scales it, and on a phone the letters are still to be read
+DPI = 200  # of PNG files
+LONG = 20  # letters of a name beside a bar
 DASHES = ((0, None), (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))  # curves differ without colour too
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",
-    "font.size": 9,
-    "font.family": "sans-serif",
-    "text.color": INK,
-    "axes.edgecolor": GRID,
-    "axes.labelcolor": INK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "xtick.color": GRID,
-    "ytick.color": GRID,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "grid.color": GRID,
-    "grid.linewidth": 0.6,
-    "lines.linewidth": 1.6,
-}
+
+
+@dataclass(frozen=True)
+class Palette:
+    """The colours of a figure."""
+
+    ink: str
+    grid: str
+    series: tuple[str, ...]
+
+    def of(self, place: int) -> str:
+        """The colour of a series of the page."""
+        return self.series[place % len(self.series)]
+
+    def style(self, name: str) -> dict[Any, Any]:
+        """Matplotlib's settings; `name` makes inner ids the same for the same figure."""
+        return {
+            "svg.fonttype": "none",
+            "svg.hashsalt": name,
+            "font.size": 9,
+            "font.family": "sans-serif",
+            "text.color": self.ink,
+            "axes.edgecolor": self.grid,
+            "axes.labelcolor": self.ink,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "xtick.color": self.grid,
+            "ytick.color": self.grid,
+            "xtick.labelcolor": self.ink,
+            "ytick.labelcolor": self.ink,
+            "grid.color": self.grid,
+            "grid.linewidth": 0.6,
+            "lines.linewidth": 1.6,
+        }
+
+
+PLACEHOLDERS = Palette("#c0ffe1", "#c0ffe2", tuple(f"#c0ff{n:02x}" for n in range(8)))  # no real colour of a figure
+PAPER = Palette(  # as report.css
+    "#1f2937",
+    "#9ca3af",
+    ("#1d4ed8", "#c2570c", "#047857", "#8b2fc9", "#be123c", "#0e7490", "#854d0e", "#475569"),
+)
+Painter = Callable[[Figure, Palette], None]
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure that knows how to paint itself; `name` is that of its files, and of its ids on the page."""
+
+    name: str
+    paint: Painter
+    size: tuple[float, float] = SIZE
+
+    def inline(self) -> str:
+        """An `<svg>` element of the page."""
+        return _inline(self._svg(PLACEHOLDERS, transparent=True), self.name, self.size)
+
+    def svg(self) -> str:
+        """An SVG file that stands alone."""
+        return self._svg(PAPER, transparent=False)
+
+    def png(self) -> bytes:
+        """A PNG file."""
+        with mpl.rc_context(PAPER.style(self.name)):
+            figure = self._painted(PAPER)
+            FigureCanvasAgg(figure)
+            out = io.BytesIO()
+            figure.savefig(out, format="png", dpi=DPI, metadata={"Software": None})
+        return out.getvalue()
+
+    def _svg(self, palette: Palette, *, transparent: bool) -> str:
+        with mpl.rc_context(palette.style(self.name)):
+            figure = self._painted(palette)
+            FigureCanvasSVG(figure)
+            out = io.StringIO()
+            figure.savefig(out, format="svg", transparent=transparent, metadata={"Date": None, "Creator": None})
+        return out.getvalue()
+
+    def _painted(self, palette: Palette) -> Figure:
+        figure = Figure(figsize=self.size, layout="constrained")
+        self.paint(figure, palette)
+        return figure
 
 
 @dataclass(frozen=True)
@@ -66,27 +134,102 @@ class Axis:
     whole: bool = False  # x counts something
 
 
-def chart(name: str, lines: Sequence[Line], axis: Axis) -> str:
-    """A line chart as an `<svg>` element; `name` makes its inner ids unique on the page."""
-    with mpl.rc_context({**STYLE, "svg.hashsalt": name}):
-        figure = Figure(figsize=SIZE, layout="constrained")
-        FigureCanvasSVG(figure)
+def chart(name: str, lines: Sequence[Line], axis: Axis) -> Drawing:
+    """A line chart; on the page its legend stands above all figures."""
+
+    def paint(figure: Figure, palette: Palette) -> None:
         axes = figure.subplots()
         for line in lines:
-            _draw(axes, line)
+            _draw(axes, line, palette)
         _finish(axes, axis)
-        out = io.StringIO()
-        figure.savefig(out, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    return _inline(out.getvalue(), name)
+        if len(lines) > 1 and palette is not PLACEHOLDERS:
+            _legend(figure, 3)
+
+    return Drawing(name, paint)
 
 
-def _draw(axes: Axes, line: Line) -> None:
+def panels(name: str, shown: Sequence[tuple[Sequence[Line], Axis]]) -> Drawing:
+    """Charts side by side with one legend."""
+    columns = max(1, len(shown))
+
+    def paint(figure: Figure, palette: Palette) -> None:
+        for axes, (lines, axis) in zip(figure.subplots(1, columns, squeeze=False)[0], shown, strict=False):
+            for line in lines:
+                _draw(axes, line, palette)
+            _finish(axes, axis)
+        _legend(figure, 5)
+
+    return Drawing(name, paint, (SIZE[0] * columns, SIZE[1] + 0.5))
+
+
+def bars(
+    name: str,
+    labels: Sequence[str],
+    values: Sequence[float],
+    meaning: str,
+    errors: Sequence[float] = (),
+    marked: int | None = None,
+) -> Drawing:
+    """One lying bar for each label, so that long names can be read; with errors, a whisker on each; one may be marked."""
+
+    def paint(figure: Figure, palette: Palette) -> None:
+        axes = figure.subplots()
+        places = list(range(len(labels)))
+        axes.barh(places, values, 0.7, color=[palette.of(int(place == marked)) for place in places])
+        if errors:
+            axes.errorbar(values, places, xerr=errors, fmt="none", ecolor=palette.ink, elinewidth=1, capsize=2)
+        if any(value < 0 for value in values):
+            axes.axvline(0, color=palette.ink, linewidth=0.8)
+        axes.set_yticks(places, [label if len(label) < LONG else f"{label[: LONG - 2]}…" for label in labels])
+        axes.invert_yaxis()
+        axes.set_xlabel(meaning)
+        axes.grid(visible=True, axis="x", alpha=0.5)
+        axes.set_axisbelow(True)
+        axes.tick_params(length=0)
+
+    return Drawing(name, paint, (SIZE[0], max(SIZE[1], 0.75 + 0.21 * len(labels))))
+
+
+def matrix(name: str, counts: Sequence[Sequence[int]], names: Sequence[str]) -> Drawing:
+    """A confusion matrix: true classes down, decided ones across, each row shaded by its own shares."""
+    side = max(3.0, 0.36 * len(names) + 0.9)
+
+    def paint(figure: Figure, palette: Palette) -> None:
+        axes = figure.subplots()
+        for true, row in enumerate(counts):
+            for decided, count in enumerate(row):
+                _cell(axes, (decided, true), count, count / max(1, sum(row)), palette)
+        axes.set_xlim(-0.5, len(names) - 0.5)
+        axes.set_ylim(len(names) - 0.5, -0.5)
+        axes.set_xticks(range(len(names)), names, rotation=0 if max(map(len, names)) < 3 else 90)
+        axes.set_yticks(range(len(names)), names)
+        axes.set_xlabel("decided")
+        axes.set_ylabel("true")
+        axes.set_aspect("equal")
+        axes.tick_params(length=0)
+
+    return Drawing(name, paint, (side, side))
+
+
+def _cell(axes: Axes, at: tuple[int, int], count: int, share: float, palette: Palette) -> None:
+    right = at[0] == at[1]
+    if count:
+        depth = 0.7 * share + (0 if right else 0.14)
+        axes.add_patch(
+            Rectangle(
+                (at[0] - 0.48, at[1] - 0.48), 0.96, 0.96, color=palette.of(int(not right)), alpha=depth, linewidth=0
+            )
+        )
+        axes.text(*at, f"{count:,}", ha="center", va="center", fontsize=8)
+
+
+def _draw(axes: Axes, line: Line, palette: Palette) -> None:
     place = line.place
-    colour = SERIES[place % len(SERIES)]
+    colour = palette.of(place)
     many = len(line.x) > 40
     axes.plot(
         line.x, line.y, color=colour, linestyle=DASHES[place % len(DASHES)],
-        marker=None if many else MARKERS[place % len(MARKERS)], markersize=3.2,
+        marker=None if many else MARKERS[place % len(MARKERS)], markersize=3.2, label=line.label,
     )  # fmt: skip
     if line.low and line.high:
         axes.fill_between(line.x, line.low, line.high, color=colour, alpha=0.18, linewidth=0)
@@ -95,11 +238,22 @@ def _draw(axes: Axes, line: Line) -> None:
                   markeredgecolor=colour, markeredgewidth=1.4)  # fmt: skip
 
 
-def _finish(axes: Axes, axis: Axis) -> None:
+def _legend(figure: Figure, columns: int) -> None:
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    if labels:
+        figure.legend(handles, labels, loc="outside upper center", ncols=min(columns, len(labels)), frameon=False)
+
+
+def _label(axes: Axes, axis: Axis) -> None:
     axes.set_xlabel(axis.x)
     axes.set_ylabel(axis.y)
     axes.grid(visible=True, axis="y", alpha=0.5)
+    axes.set_axisbelow(True)
     axes.tick_params(length=0)
+
+
+def _finish(axes: Axes, axis: Axis) -> None:
+    _label(axes, axis)
     axes.margins(x=0.02)
     if axis.whole:
         axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, steps=[1, 2, 5, 10]))
@@ -110,7 +264,7 @@ def _finish(axes: Axes, axis: Axis) -> None:
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))  # no powers in tiny print
 
 
-def _inline(svg: str, name: str) -> str:
+def _inline(svg: str, name: str, size: tuple[float, float]) -> str:
     """A figure that can stand in a page: no prolog or style of its own, unique ids, CSS for colour and font."""
     body = svg[svg.index(">", svg.index("<svg")) + 1 :]
     body = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", body, flags=re.DOTALL)
@@ -118,10 +272,74 @@ def _inline(svg: str, name: str) -> str:
     body = re.sub(r'\bid="', f'id="{name}-', body)
     body = re.sub(r'(xlink:href="|url\()#', rf"\1#{name}-", body)
     body = re.sub(r" ?font-family: [^;\"]*;?", "", body)
-    for place, colour in enumerate(SERIES):
+    for place, colour in enumerate(PLACEHOLDERS.series):
         body = body.replace(colour, f"var(--series-{place})")
-    body = body.replace(INK, "var(--ink-soft)").replace(GRID, "var(--line-strong)")
+    body = body.replace(PLACEHOLDERS.ink, "var(--ink-soft)").replace(PLACEHOLDERS.grid, "var(--line-strong)")
     body = re.sub(r"\s+", " ", body).strip()
-    width, height = (72 * inches for inches in SIZE)
+    width, height = (72 * inches for inches in size)
     spaces = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
     return f'<svg viewBox="0 0 {width:g} {height:g}" {spaces} aria-hidden="true" focusable="false">{body}'
+
+
+# Figures of `colonnade explain`, as files: rows of bars under pictures of the parties' columns, and scattered rows.
+
+
+@dataclass(frozen=True)
+class BarRow:
+    """One row of bars over all parties."""
+
+    title: str
+    values: Sequence[float]
+    line: float | None = None  # across all bars, to compare with
+    marked: int | None = None  # the party to tell apart
+
+
+def party_rows(name: str, parties: Sequence[str], rows: Sequence[BarRow], shown: Sequence[Any] = ()) -> Drawing:
+    """Bars of several measures above each other, one column per party; on top what the parties see, if given."""
+    heights = [0.8] * bool(shown) + [1.6] * len(rows)
+    width = max(SIZE[0], 0.45 * len(parties) + 1)
+
+    def paint(figure: Figure, palette: Palette) -> None:
+        parts: Any = figure.subfigures(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
+        grey = [
+            value
+            for image in shown
+            if image is not None
+            for line in image
+            for value in line
+            if isinstance(value, float)
+        ]
+        if shown:
+            for axes, image in zip(parts[0].subplots(1, len(parties), squeeze=False)[0], shown, strict=True):
+                axes.set_axis_off()
+                if image is not None:
+                    axes.imshow(image, cmap="gray", vmin=min(grey, default=None), vmax=max(grey, default=None))
+        for part, row in zip(parts[bool(shown) :], rows, strict=True):
+            _bar_row(part.subplots(), parties, row, palette)
+
+    return Drawing(name, paint, (width, sum(heights) + 0.4))
+
+
+def _bar_row(axes: Axes, parties: Sequence[str], row: BarRow, palette: Palette) -> None:
+    places = range(len(parties))
+    axes.bar(places, row.values, 0.72, color=[palette.of(4 if place == row.marked else 0) for place in places])
+    if row.line is not None:
+        axes.axhline(row.line, color=palette.of(1), linewidth=1.2)
+        axes.set_ylim(min(0.0, *row.values), 1.05 * max(row.line, *row.values))
+    axes.set_xticks(places, parties, rotation=60, ha="right", fontsize=7)
+    axes.set_title(row.title, fontsize=9, loc="left")
+    _label(axes, Axis("", ""))
+
+
+def scatter(name: str, shown: Sequence[tuple[str, Sequence[Sequence[float]], Sequence[float]]]) -> Drawing:
+    """Points in the plane, one panel per (title, points, labels), coloured by label."""
+
+    def paint(figure: Figure, palette: Palette) -> None:
+        for axes, (title, points, labels) in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, strict=True):
+            x, y = zip(*points, strict=True)
+            axes.scatter(x, y, c=list(labels), s=4, cmap="tab10", linewidths=0)
+            axes.set_title(title, fontsize=9)
+            axes.set_xticks([])
+            axes.set_yticks([])
+
+    return Drawing(name, paint, (3.2 * max(1, len(shown)), 3.2))

@@ -1,43 +1,104 @@
-"""One self-contained HTML page about one run, or about several side by side.
+"""One self-contained HTML page about one run, or about several side by side; and the files beside it.
 
-The page asks the network for nothing, reads on a phone, on paper and in the dark, and is a few hundred
-kilobytes at most. All texts are escaped by the template engine; only the figures, made here, are not.
+The page asks the network for nothing (and forbids itself to, by a content security policy), reads on a phone, on
+paper and in the dark, and is a few hundred kilobytes at most. All texts are escaped by the template engine; only the
+figures, made here, are not. Beside it lie the same content as Markdown and as JSON, and the pictures as files.
 """
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from colonnade.errors import RunError
 from colonnade.extras import need
-from colonnade.report import repeat, tables, words
-from colonnade.report.privacy import notes, privacy_page
-from colonnade.report.record import Group, Record, check_record, grouped
+from colonnade.report.record import Group, Record, Terms
 
-PAGE = "report.html"
+if TYPE_CHECKING:
+    from colonnade.report.content import Content
+    from colonnade.report.curves import Picture
+
+PAGE, FIGURE, PICTURES = "report.html", "comparison.svg", "pictures"
+ENDS = (".html", ".htm")
 
 
-def write_report(records: list[Record], folder_or_file: str | Path) -> Path:
-    """Write the page and return its path; the file appears whole or not at all.
+def write_report(
+    records: Sequence[Record], folder_or_file: str | Path, terms: Terms | None = None, *, alone: bool = False
+) -> Path:
+    """Write the page and what lies beside it; return the page's path. Each file appears whole or not at all.
 
     Args:
         records: run records, as `Run.record()` gives and `run.json` holds them; several make a comparison.
         folder_or_file: a file that ends in .html, or a folder to write report.html into.
+        terms: clock and target of a comparison; those of the first run's [compare] section if None.
+        alone: only the page: no Markdown, JSON and pictures beside it.
 
     Raises:
-        RunError: there is no record, one is damaged, or the file cannot be written.
+        RunError: there is no record, one is damaged, or a file cannot be written.
         DataError: the report extra is not installed.
     """
+    content = _content(records, terms)
+    path = page_path(folder_or_file)
+    page = _page(content)
+    if not alone:
+        _write_beside(content, path)
+    return _write(path, page.encode())
+
+
+def page_path(folder_or_file: str | Path) -> Path:
+    """Where the page goes."""
     target = Path(folder_or_file)
-    path = target if target.suffix.lower() in (".html", ".htm") else target / PAGE
-    page = render(records)
+    return target if target.suffix.lower() in ENDS else target / PAGE
+
+
+def beside(page: Path) -> tuple[Path, Path, Path]:
+    """The Markdown file, the JSON file and the folder of pictures that belong to a page."""
+    folder = PICTURES if page.name == PAGE else f"{page.stem}-{PICTURES}"
+    return page.with_suffix(".md"), page.with_suffix(".json"), page.with_name(folder)
+
+
+def clear_report(folder: Path) -> None:
+    """Remove an older report from a folder, and nothing else."""
+    page = folder / PAGE
+    *files, pictures = beside(page)
+    for file in (page, *files):
+        file.unlink(missing_ok=True)
+    if pictures.is_dir():
+        shutil.rmtree(pictures)
+
+
+def write_figure(groups: Sequence[Group], folder: Path, terms: Terms) -> Path:
+    """Write the figure of a comparison beside its page and return its path."""
+    require_extra()
+    from colonnade.report.curves import figure  # draws, so it needs the extra
+
+    return _write(folder / FIGURE, figure(groups, terms).encode())
+
+
+def _write_beside(content: Content, page: Path) -> None:
+    from colonnade.report.machine import as_json
+    from colonnade.report.markdown import as_markdown
+
+    markdown, data, folder = beside(page)
+    for picture in content.files:
+        for kind, drawn in _drawn(picture):
+            _write(folder / f"{picture.drawing.name}.{kind}", drawn)
+    _write(markdown, as_markdown(content, folder.name).encode())
+    _write(data, as_json(content, folder.name).encode())
+
+
+def _drawn(picture: Picture) -> tuple[tuple[str, bytes], ...]:
+    return ("svg", picture.drawing.svg().encode()), ("png", picture.drawing.png())
+
+
+def _write(path: Path, content: bytes) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(path.name + ".part")
-        beside.write_text(page, encoding="utf-8")
-        beside.replace(path)
+        unfinished = path.with_name(path.name + ".part")
+        unfinished.write_bytes(content)
+        unfinished.replace(path)
     except OSError as error:
         raise RunError(f"the report cannot be written to {path}: {error}; choose another place") from None
     return path
@@ -53,16 +114,20 @@ def require_extra() -> Any:
     return need("jinja2", extra="report", purpose="a report")
 
 
-def render(records: list[Record]) -> str:
+def render(records: Sequence[Record], terms: Terms | None = None) -> str:
     """The page as text."""
-    if not records:
-        raise RunError("a report needs at least one run; name its folder")
-    for record in records:
-        check_record(record, f"run {record.get('id', 'without an id')}")
-    jinja = require_extra()
-    from colonnade.report.curves import pictures  # draws, so it needs the extra
+    return _page(_content(records, terms))
 
-    groups = grouped(records)
+
+def _content(records: Sequence[Record], terms: Terms | None) -> Content:
+    require_extra()
+    from colonnade.report.content import content  # draws, so it needs the extra
+
+    return content(records, terms)
+
+
+def _page(content: Content) -> str:
+    jinja = require_extra()
     environment = jinja.Environment(
         loader=jinja.PackageLoader("colonnade.report"),
         autoescape=True,
@@ -70,66 +135,8 @@ def render(records: list[Record]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    template = environment.get_template("report.html.j2")
-    facts = _one(records[0]) if len(records) == 1 else _several(groups)
-    page: str = template.render(pictures=pictures(groups), legend=[group.label for group in groups], **facts)
+    legend = [group.label for group in content.groups]
+    page: str = environment.get_template("report.html.j2").render(
+        pictures=content.curves, legend=legend, **content.facts
+    )
     return page
-
-
-def _one(record: Record) -> dict[str, Any]:
-    about, result, traffic = record["about"], record["result"], record["traffic"]
-    best = "-" if result["best_round"] is None else f"{result['best_round']:,}"
-    tiles = [
-        (f"test {words.score_name(record)}", words.score(record, result["test_score"])),
-        ("best round", f"{best} of {result['rounds']:,}"),
-        ("training traffic", words.size(traffic["up"] + traffic["down"])),
-        ("time", words.duration(result["seconds"])),
-    ]
-    return {
-        "title": f"{record['method']['name']} on {about['federation']}",
-        "kind": "one run",
-        "tiles": tiles,
-        "run": _details(record),
-        "comparison": None,
-        "groups": [],
-        "notes": [],
-        "diverged": result["stop"] if result["diverged"] else None,
-    }
-
-
-def _several(groups: Sequence[Group]) -> dict[str, Any]:
-    federations = sorted({group.first["about"]["federation"] for group in groups})
-    number = sum(len(group.records) for group in groups)
-    bad = [group.label for group in groups if any(r["result"]["diverged"] for r in group.records)]
-    return {
-        "title": f"{words.count(len(groups), 'method')} on {words.listing(federations)}",
-        "kind": words.count(number, "run"),
-        "tiles": [],
-        "run": None,
-        "comparison": tables.comparison_table(groups),
-        "notes": notes(groups),
-        "groups": [{"label": g.label, "runs": [_told(r) for r in g.records], **_details(g.first)} for g in groups],
-        "diverged": f"{words.listing(bad)}: a run diverged; its best round was kept" if bad else None,
-    }
-
-
-def _told(record: Record) -> dict[str, Any]:
-    return {"seed": record["training"]["seed"], "summary": words.summary(record)}
-
-
-def _details(record: Record) -> dict[str, Any]:
-    return {
-        "summary": words.summary(record),
-        "privacy": privacy_page(record),
-        "noise": words.noise(record),
-        "settings": tables.settings_table(record),
-        "parties": tables.parties_table(record),
-        "traffic": tables.traffic_table(record),
-        "classes": tables.classes_table(record),
-        "confusion": tables.confusion_cells(record),
-        "class_names": tables.class_names(record),
-        "pairs": tables.confused_pairs(record),
-        "machine": tables.machine_table(record),
-        "command": repeat.command(record),
-        "configuration": repeat.configuration(record),
-    }

@@ -23,6 +23,7 @@ from colonnade.run import LEDGER, RECORD, read_record
 
 Record = dict[str, Any]
 MB = 1e6
+EXPLANATION, EXPLANATION_FORMAT = "explain.json", 1  # what `colonnade explain` writes beside a run (docs/explain.md)
 
 # Everything the report reads, so that a damaged record is refused before a page is begun.
 NEEDED: dict[str, tuple[str, ...]] = {
@@ -43,7 +44,16 @@ def read_records(folders: Iterable[Path]) -> list[Record]:
         RunError: a folder is not a run, was interrupted or is damaged.
     """
     places = [folder for named in folders for folder in run_folders(named)]
-    return [with_tally(check_record(read_record(folder), str(folder)), folder) for folder in places]
+    return [with_files(check_record(read_record(folder), str(folder)), folder) for folder in places]
+
+
+def with_files(record: Record, folder: Path) -> Record:
+    """The record with what lies beside it: the ledger's tally, and the explanation if there is one.
+
+    Raises:
+        RunError: one of the files is damaged.
+    """
+    return with_explanation(with_tally(record, folder), folder)
 
 
 def with_tally(record: Record, folder: Path) -> Record:
@@ -62,6 +72,24 @@ def with_tally(record: Record, folder: Path) -> Record:
         raise RunError(f"{path} is damaged ({error}); restore it from a copy") from None
     neighbours = record.get("privacy", {}).get("neighbours", "absent")
     return {**record, "tally": [party.to_json() for party in tally(releases, neighbours)]}
+
+
+def with_explanation(record: Record, folder: Path) -> Record:
+    """The record with what `colonnade explain` wrote; as it is, where there is nothing, or that of another run.
+
+    Raises:
+        RunError: the file is damaged.
+    """
+    path = folder / EXPLANATION
+    if not path.exists():
+        return record
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if found["format"] != EXPLANATION_FORMAT or sorted(found["ranked"]) != sorted(found["parties"]):
+            raise ValueError("another format")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{path} is damaged ({error}); run `colonnade explain {folder}` again") from None
+    return {**record, "explanation": found} if found.get("run") == record["id"] else record
 
 
 def run_folders(folder: Path) -> list[Path]:

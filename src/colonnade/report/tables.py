@@ -15,7 +15,7 @@ from colonnade.methods import make_method
 from colonnade.models.encoders import ModelSettings
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.report import words
-from colonnade.report.record import MB, Group, Record
+from colonnade.report.record import MB, Group, Reached, Record, Terms, reach, simulated_ends
 from colonnade.run import Training
 
 MOST_CLASSES = 20  # a larger confusion matrix is no longer read cell by cell
@@ -43,6 +43,62 @@ def comparison_table(groups: Sequence[Group]) -> Table:
     mixed = len({words.labels_noised(group.first) for group in groups}) > 1
     rows = tuple(_compared(group, several, mixed) for group in groups)
     return Table(f"Methods side by side{how}", columns, rows, frozenset({0, len(columns) - 1}))
+
+
+def costs_table(groups: Sequence[Group], terms: Terms) -> Table:
+    """What a round and the whole training cost on the simulated lines, and what it took to reach the target."""
+    wanted = () if terms.target is None else tuple(f"{what} {_to(groups, terms)}" for what in ("rounds", "MB", "s"))
+    columns = ("method", "MB up/round", "MB down/round", "simulated s/round", "simulated s", *wanted)
+    rows = tuple(_costs(group, terms) for group in groups)
+    return Table("Bytes and simulated time", columns, rows)
+
+
+def _to(groups: Sequence[Group], terms: Terms) -> str:
+    return f"to {terms.target:g}{' %' if words.is_share(groups[0].first) else ''}"
+
+
+def _costs(group: Group, terms: Terms) -> tuple[str, ...]:
+    done = [max(1, r["result"]["rounds"]) for r in group.records]
+    up, down = (
+        _mean([r["traffic"][way] / MB / n for r, n in zip(group.records, done, strict=True)], "{:,.4f}")
+        for way in ("up", "down")
+    )
+    seconds = simulated_seconds(group, terms)
+    each = _mean([s / n for s, n in zip(seconds, done, strict=True)], "{:,.3f}")
+    return (group.label, up, down, each, _with_deviation(seconds, "{:,.1f}"), *_target_cells(group, terms))
+
+
+def simulated_seconds(group: Group, terms: Terms) -> list[float]:
+    """The simulated length of each run's training."""
+    ends = [(r, simulated_ends(r, terms.clock)) for r in group.records]
+    return [found[min(r["result"]["rounds"], len(found) - 1)] if found else 0.0 for r, found in ends]
+
+
+def reached(group: Group, terms: Terms) -> list[Reached]:
+    """What it took to reach the target, for the seeds that did; nothing where noisy labels judged."""
+    if terms.target is None or words.labels_noised(group.first):
+        return []
+    score = terms.target / 100 if words.is_share(group.first) else terms.target
+    found = (reach(record, score, terms.clock) for record in group.records)
+    return [one for one in found if one is not None]
+
+
+def _target_cells(group: Group, terms: Terms) -> tuple[str, ...]:
+    if terms.target is None:
+        return ()
+    found, runs = reached(group, terms), len(group.records)
+    if not found:
+        return ("-", "-", "-") if words.labels_noised(group.first) else ("never",) * 3
+    if len(found) < runs:
+        return (f"{len(found)} of {runs} seeds",) * 3
+    kinds = (([float(one.rounds) for one in found], "{:,.0f}"), ([one.megabytes for one in found], "{:,.2f}"))
+    return (*(_with_deviation(*kind) for kind in kinds), _with_deviation([one.simulated for one in found], "{:,.1f}"))
+
+
+def _with_deviation(values: Sequence[float], form: str) -> str:
+    mean, deviation = spread(values)
+    text = "-" if mean is None else form.format(mean)
+    return text if deviation is None else f"{text} ± {form.format(deviation)}"
 
 
 def _validation_column(groups: Sequence[Group]) -> str:
@@ -207,3 +263,53 @@ def machine_table(record: Record) -> Table:
         ("fingerprint of the model", record["fingerprint"]),
     )
     return Table("Machine and identity", ("what", "value"), rows, frozenset({0, 1}))
+
+
+def changed_settings(record: Record) -> list[str]:
+    """Settings that differ from the default, as `name = value`."""
+    table = settings_table(record)
+    return [f"{name} = {value.removesuffix('*')}" for name, value, _ in table.rows if value.endswith("*")]
+
+
+def in_words(groups: Sequence[Group]) -> list[str]:
+    """A comparison in sentences: what was trained, what did best, what moved least, and how far to trust it."""
+    runs = sum(len(group.records) for group in groups)
+    methods = words.count(len(groups), "method")
+    federations = words.listing(sorted({group.first["about"]["federation"] for group in groups}))
+    told = [f"{methods} on {federations}, {words.count(runs, 'run')}."]
+    told += [*_best(groups), *_cheapest(groups)]
+    if runs == len(groups) > 1:
+        told.append("One seed each: small differences may be chance.")
+    return told
+
+
+def _best(groups: Sequence[Group]) -> list[str]:
+    if len({words.score_name(group.first) for group in groups}) > 1:
+        return []
+    means = {group.label: spread([r["result"]["test_score"] for r in group.records])[0] for group in groups}
+    known = {label: mean for label, mean in means.items() if mean is not None}
+    if len(known) < 2:
+        return []
+    first = groups[0].first
+    order = sorted(known, key=lambda label: -known[label])
+    best = [label for label in order if known[label] == known[order[0]]]
+    name, least = words.score_name(first), words.score(first, known[order[-1]])
+    if known[order[0]] == known[order[-1]]:
+        return [f"All have the same test {name}, {least}."]
+    top = f"{words.listing(best)} with {words.score(first, known[order[0]])}"
+    return [f"Highest test {name}: {top}; lowest: {order[-1]} with {least}."]
+
+
+def _cheapest(groups: Sequence[Group]) -> list[str]:
+    """Of the federations among them: a reference in one place moves nothing between organisations."""
+    moved = {
+        group.label: sum(r["traffic"]["up"] + r["traffic"]["down"] for r in group.records) / len(group.records)
+        for group in groups
+        if not words.pools(group.first)
+    }
+    if len(moved) < 2:
+        return []
+    least, most = min(moved, key=lambda label: moved[label]), max(moved, key=lambda label: moved[label])
+    return [
+        f"Least training traffic: {least} with {words.size(moved[least])}; most: {most} with {words.size(moved[most])}."
+    ]

@@ -1,0 +1,161 @@
+"""Client explanation: what head norms say about the parties, and what that is good for. Needs only torch and NumPy.
+
+    [data] [method] [model] [training]   the run that is explained
+    [explain]
+    ask = { rows = "test", noise = 10.0 }    settings of the explanation
+    high = [6, 7, 8]                         parties (from 1) that must weigh much
+    low = [1, 14]                            and little
+    shares = [0.5, 0.2]                      of the parties, for training again with the most and least important
+    noisy = 7                                whose columns become noise
+    [explain.rivals]                         methods that are trained with that party too, by name
+    [explain.retrain]                        what differs in [method] where VIMADMM is trained again
+
+Accuracies are on test rows, in per cent, of the round that validation rows chose. Places count from 1, the heaviest.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import Field
+
+from colonnade.bench.accuracy import watcher
+from colonnade.bench.catalogue import Bench
+from colonnade.bench.settings import Options, Say
+from colonnade.config import Settings, build
+from colonnade.explain.denoise import denoise
+from colonnade.explain.explain import explain, weigh
+from colonnade.explain.explanation import Explanation
+from colonnade.explain.ranks import places
+from colonnade.explain.retrain import Again
+from colonnade.explain.settings import ExplainSettings
+from colonnade.explain.summary import summarise
+from colonnade.federation import Federation
+from colonnade.fit import Watcher
+from colonnade.job import Job, read_job
+from colonnade.run import Run
+
+Results = dict[str, float | None]
+
+
+class ExplainBenchSettings(Settings):
+    """What is asked, and what is trained again."""
+
+    ask: ExplainSettings = Field(ExplainSettings(rows="test"), description="settings of the explanation")
+    high: tuple[int, ...] = Field((6, 7, 8), min_length=1, description="parties that must weigh much, from 1")
+    low: tuple[int, ...] = Field((1, 14), min_length=1, description="parties that must weigh little")
+    shares: tuple[float, ...] = Field((0.5, 0.2), description="of the parties, to train again with")
+    noisy: int = Field(7, ge=1, description="the party whose columns become noise, from 1")
+    std: float = Field(1.0, gt=0, description="of that noise, in units of the columns")
+    epochs: tuple[int, ...] = Field((2, 5, 10), min_length=1, description="epochs after which accuracy is taken")
+    epoch: int = Field(53, ge=1, description="rounds in an epoch")
+    rivals: dict[str, dict[str, Any]] = Field(default_factory=dict, description="other methods, as [method] has them")
+    retrain: dict[str, Any] = Field(default_factory=dict, description="what differs in [method] when trained again")
+
+
+def run_explain(bench: Bench, options: Options, say: Say) -> Results:
+    """Explain and train again with seeds 0 to n - 1 on the same rows."""
+    settings = build(ExplainBenchSettings, bench.tables.get("explain", {}), f"benchmark {bench.name}: explain")
+    jobs = [_job(bench, options, seed) for seed in range(options.seeds)]
+    federation = jobs[0].federation()
+    found = [_one_seed(job, federation, settings, seed, say) for seed, job in enumerate(jobs)]
+    return _summarise(found)
+
+
+def _job(bench: Bench, options: Options, seed: int) -> Job:
+    tables = {key: dict(value) for key, value in bench.tables.items() if key != "explain"}
+    if options.data_dir is not None:
+        tables.setdefault("data", {})["data_dir"] = str(options.data_dir)
+    if options.device is not None:
+        tables.setdefault("training", {})["device"] = options.device
+    return read_job(tables, seed=seed)
+
+
+def _one_seed(job: Job, federation: Federation, settings: ExplainBenchSettings, seed: int, say: Say) -> Results:
+    def watch(name: str, rounds: int) -> Watcher:
+        return watcher(f"seed {seed}, {name}", say)
+
+    run = job.fit(federation, watch=watch("all parties", job.training.rounds))
+    found = explain(run, federation, settings.ask)
+    results = _agreement(found, settings) | {"all": _percent(run.result["test_score"])}
+    again = Again(_again(job, run, federation, settings, watch), "test", watch)
+    summary = summarise(again, federation, found.ranked(), settings.shares)
+    for one in summary["sets"]:
+        side = "top" if one["which"] == "most" else "bottom"
+        results[f"{side}{100 * one['share']:g}"] = _percent(one["score"])
+    for share in settings.shares:
+        top, bottom = (results[f"{side}{100 * share:g}"] for side in ("top", "bottom"))
+        results[f"gap{100 * share:g}"] = None if top is None or bottom is None else top - bottom
+    return results | _denoise(again, job, federation, settings)
+
+
+def _again(job: Job, run: Run, federation: Federation, settings: ExplainBenchSettings, watch: Any) -> Run:
+    """The run that is repeated with other columns: the explained one, or one with other settings."""
+    if not settings.retrain:
+        return run
+    other = read_job({**job.tables, "method": {**job.tables["method"], **settings.retrain}})
+    return other.fit(federation, watch=watch("all parties, retraining settings", other.training.rounds))
+
+
+def _agreement(found: Explanation, settings: ExplainBenchSettings) -> Results:
+    results: Results = {}
+    for measure in ("noise", "shapley", "mask"):
+        pair = found.agree("norm", measure)
+        results |= {f"rank_correlation_{measure}": pair.spearman, f"kendall_{measure}": pair.kendall}
+    place = places(found.importance())
+    return results | {
+        "high_worst_place": max(place[number - 1] for number in settings.high),
+        "low_best_place": min(place[number - 1] for number in settings.low),
+    }
+
+
+def _denoise(again: Again, job: Job, federation: Federation, settings: ExplainBenchSettings) -> Results:
+    party = federation.names[settings.noisy - 1]
+    methods = {again.run.method.name: again.run.method}
+    for name, spec in settings.rivals.items():
+        methods[name] = read_job({**job.tables, "method": {"name": name, **spec}}).method
+    before = weigh(again.run, federation, settings.ask)
+    lengths = [epoch * settings.epoch for epoch in settings.epochs]
+    found = denoise(
+        again,
+        federation,
+        party,
+        norm=before,
+        methods=methods,
+        std=settings.std,
+        lengths=lengths,
+        seed=job.training.seed,
+    )
+    results: Results = {}
+    for name, scores in found["scores"].items():
+        suffix = "" if name == again.run.method.name else f".{name}"
+        for epoch, score in zip(settings.epochs, scores, strict=True):
+            results[f"denoise_epoch{epoch}{suffix}"] = _percent(score)
+    was, now = (places(found[key])[settings.noisy - 1] for key in ("norm_before", "norm_after"))
+    named = [fall["party"] for fall in found["fallen"]]
+    return results | {
+        "noisy_place_before": was,
+        "noisy_place_after": now,
+        "noisy_place_fall": now - was,
+        "noisy_named": float(party in named[:1]),
+        "others_named": float(len([name for name in named if name != party])),
+    }
+
+
+def _summarise(seeds: Sequence[Mapping[str, float | None]]) -> Results:
+    """Means over seeds; of places that have a limit, the worst seed."""
+    worst = {"high_worst_place": max, "low_best_place": min, "noisy_place_fall": min}
+    results: Results = {}
+    for key in seeds[0]:
+        known = [value for value in (seed[key] for seed in seeds) if value is not None]
+        whole = len(known) == len(seeds)  # a seed without a value is not left out: there is no mean then
+        results[key] = float(worst.get(key, statistics.fmean)(known)) if whole else None
+        if whole and len(known) > 1 and key not in worst:
+            results[f"{key}_std"] = statistics.stdev(known)
+    return results
+
+
+def _percent(score: float | None) -> float | None:
+    return None if score is None else 100 * score

@@ -1,0 +1,224 @@
+"""Several trainings, one folder each: what is finished is left alone, what was interrupted goes on, the rest starts.
+
+One after the other in this process, or several at a time in processes of their own. A process that dies takes nothing
+with it but the rounds since its last checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import queue
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import typer
+
+from colonnade.cli.screen import Bars, Screen
+from colonnade.cli.training import resumable
+from colonnade.errors import ColonnadeError, RunError
+
+if TYPE_CHECKING:
+    from multiprocessing.context import SpawnProcess
+
+    from colonnade.federation import Federation
+    from colonnade.fit import Watcher
+    from colonnade.job import Job
+    from colonnade.run import Run
+
+ELSEWHERE = ("device", "checkpoint_every")  # training settings that say where, not what
+PROCESS_BYTES = 1e9  # what a process with torch in it takes before it has any data
+COPIES = 3  # of the data: as loaded, scaled, and what is remembered row by row
+PATIENCE = 0.5  # seconds between looks at the processes
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One training of a comparison; `folder` is inside the comparison's."""
+
+    folder: str
+    job: Job
+
+
+State = Literal["finished", "begun", "new"]
+
+
+def state_of(entry: Entry, place: Path) -> State:
+    """How far the training in a folder is.
+
+    Raises:
+        RunError: the folder holds a run of other settings.
+    """
+    from colonnade.run import RECORD, STORE, read_record
+    from colonnade.store import Store
+
+    if (place / RECORD).exists():
+        _check_same(entry, read_record(place), place)
+        return "finished"
+    if not (place / STORE).exists():
+        return "new"
+    store = Store(place / STORE)
+    try:
+        if not store.begun:
+            return "new"
+        _check_same(entry, store.about(), place)
+    finally:
+        store.close()
+    return "begun"
+
+
+def _check_same(entry: Entry, found: Mapping[str, Any], place: Path) -> None:
+    """Refuse to go on with a run that is another one."""
+    from colonnade.report.record import flat
+
+    job = entry.job
+    wanted = {
+        "method": {"name": job.method.name, "settings": job.method.model_dump()},
+        "model": job.model.model_dump(),
+        "training": job.training.model_dump(),
+        "privacy": job.privacy.model_dump(),
+    }
+    mine = flat({**json.loads(json.dumps(wanted)), "data": job.data})
+    data = (found.get("config") or {}).get("data", {"set": "digits"})
+    theirs = flat({**{key: found[key] for key in wanted}, "data": data})
+    for key in sorted(mine.keys() | theirs.keys()):
+        if key.rpartition(".")[2] in (*ELSEWHERE, "data_dir"):
+            continue
+        if mine.get(key) != theirs.get(key):
+            told = f"{key} = {theirs.get(key)!r}, now wanted {mine.get(key)!r}"
+            raise RunError(f"{place} holds a run of other settings ({told}); choose another --out, or remove it")
+
+
+def train_all(
+    screen: Screen, entries: Sequence[Entry], federation: Federation, folder: Path, jobs: int = 1, again: str = ""
+) -> list[dict[str, Any]]:
+    """Train what is not finished yet, each into its own folder; the records of all. `again` is how to go on."""
+    from colonnade.run import read_record
+
+    afterwards = f"; finished runs stay in {folder}: colonnade report {folder}"
+    afterwards += f"; go on with all: {again}" if again else ""
+    states = {entry.folder: state_of(entry, folder / entry.folder) for entry in entries}
+    open_ones = [entry for entry in entries if states[entry.folder] != "finished"]
+    if len(open_ones) < len(entries):
+        screen.aside(f"{len(entries) - len(open_ones)} of {len(entries)} runs are finished already")
+    records: dict[str, dict[str, Any]] = {}
+    with screen.progress() as bars:
+        if jobs > 1 and len(open_ones) > 1:
+            _in_processes(bars, open_ones, folder, jobs, afterwards)
+        else:
+            for entry in open_ones:
+                place, watch = folder / entry.folder, bars.watch(entry.folder, entry.job.training.rounds)
+                with resumable(place, afterwards):
+                    run = train_one(entry.job, federation, place, watch, states[entry.folder])
+                    records[entry.folder] = run.record()
+    return [records.get(entry.folder) or read_record(folder / entry.folder) for entry in entries]
+
+
+def train_one(job: Job, federation: Federation, place: Path, watch: Watcher, state: State) -> Run:
+    """Start a run, or go on with it."""
+    from colonnade.fit import resume
+
+    if state == "begun":
+        return resume(place, federation, watch=watch)
+    return job.fit(federation, place, watch)
+
+
+# -- several processes ------------------------------------------------------------------------
+
+
+def affordable_jobs(wanted: int, runs: int, federation: Federation, device: str) -> int:
+    """How many trainings may go on at a time; `wanted` 0: as many as cores and memory allow."""
+    size = sum(party.columns.nelement() * party.columns.element_size() for party in federation.parties)
+    fitting = max(1, int(_free_memory() // (PROCESS_BYTES + COPIES * size)))
+    if not wanted:
+        wanted = 1 if device.startswith("cuda") else _cores()  # trainings share a GPU's memory badly
+    return max(1, min(wanted, runs, fitting))
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _free_memory() -> float:
+    """Bytes that could be taken; no limit where the system does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        return next(1024.0 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration, ValueError, IndexError):
+        return float("inf")
+
+
+def _in_processes(bars: Bars, entries: Sequence[Entry], folder: Path, jobs: int, afterwards: str) -> None:
+    context = multiprocessing.get_context("spawn")
+    news: multiprocessing.Queue[tuple[str, Any]] = context.Queue()
+    watches = {entry.folder: bars.watch(entry.folder, entry.job.training.rounds) for entry in entries}
+    waiting, running = list(entries), dict[str, "SpawnProcess"]()
+    threads = max(1, _cores() // jobs)
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                entry = waiting.pop(0)
+                what = (entry.job.tables, entry.folder, str(folder / entry.folder), threads, news)
+                running[entry.folder] = context.Process(target=_work, args=what, daemon=True)
+                running[entry.folder].start()
+            _hear(news, watches)
+            for name in [name for name, process in running.items() if not process.is_alive()]:
+                _check_end(running.pop(name), name, folder, news, watches)
+    except KeyboardInterrupt:
+        print(f"interrupted{afterwards}", file=sys.stderr)
+        raise typer.Exit(130) from None
+    finally:
+        for process in running.values():
+            process.terminate()
+            process.join()
+        news.close()
+
+
+def _hear(news: Any, watches: Mapping[str, Watcher]) -> None:
+    """Move the bars by all that has come, waiting a little for the first."""
+    wait = PATIENCE
+    while True:
+        try:
+            name, what = news.get(timeout=wait)
+        except queue.Empty:
+            return
+        if isinstance(what, str):
+            raise RunError(f"{name}: {what}")
+        watches[name](what)
+        wait = 0.01
+
+
+def _check_end(process: SpawnProcess, name: str, folder: Path, news: Any, watches: Mapping[str, Watcher]) -> None:
+    from colonnade.run import RECORD
+
+    process.join()
+    _hear(news, watches)  # its last words
+    if not (folder / name / RECORD).exists():
+        raise RunError(
+            f"the process of {folder / name} ended with status {process.exitcode} before it was done (memory?); "
+            "the same command with fewer --jobs goes on where it was"
+        )
+
+
+def _work(tables: dict[str, Any], name: str, place: str, threads: int, news: Any) -> None:
+    """What a process does: one training, from its configuration."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the parent ends this one
+    import torch
+
+    from colonnade.job import read_job
+
+    torch.set_num_threads(threads)
+    try:
+        entry = Entry(name, read_job(tables))
+        state = state_of(entry, Path(place))
+        federation = entry.job.federation()
+        train_one(entry.job, federation, Path(place), lambda now: news.put((name, now)), state)
+    except ColonnadeError as error:
+        news.put((name, " ".join(str(error).split())))
+    news.close()
+    news.join_thread()

@@ -1,0 +1,117 @@
+"""A simulated clock: when each round of a finished run would have ended, on lines and machines of given speed.
+
+Simulation computes all parties on one machine, so its own seconds say nothing about a federation. The bytes are real,
+however, and so is who spoke when. From these, a bandwidth, a latency and the speeds of the parties follow the times:
+
+    a message of b bytes takes     latency + 8 b / bandwidth       every party has a line of its own
+    n local steps take             n * step / speed of the party
+    an answer takes                coordinate                      one at a time
+
+Rounds wait for each other only where the protocol does. With `order` "together" or "sequential" the coordinator answers
+round t when all that were asked have spoken; the reply and the next question go down together; a party first learns,
+then speaks, and learns on while others talk if it is not asked. With "asynchronous" nobody waits for a question: a
+party speaks as soon as it has learnt. There the coordinator hears in the order of the run, because another order would
+have been another run. Looks at validation and test rows are left out, as in the byte counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pydantic import Field
+
+from colonnade.config import Settings
+
+BITS = 8 / 1e6  # a byte in Mbit
+
+
+class ClockSettings(Settings):
+    """Lines and machines of a federation that is only simulated."""
+
+    up: float = Field(100.0, gt=0, description="bandwidth from a party to the coordinator, in Mbit/s")
+    down: float = Field(100.0, gt=0, description="bandwidth from the coordinator to a party, in Mbit/s")
+    latency: float = Field(20.0, ge=0, allow_inf_nan=False, description="one way, in milliseconds")
+    step: float = Field(
+        0.01, ge=0, allow_inf_nan=False, description="seconds per local step of a party whose speed is 1"
+    )
+    coordinate: float = Field(
+        0.01, ge=0, allow_inf_nan=False, description="seconds the coordinator needs for an answer"
+    )
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a run's parties do in its rounds, as plain values."""
+
+    parties: tuple[str, ...]
+    order: str = "together"
+    steps: int = 1  # local steps per round
+    special: Mapping[str, int] = field(default_factory=dict)  # of parties that take another number
+    speeds: Mapping[str, float] = field(default_factory=dict)  # 1 where not named
+    silent_learn: bool = True  # who did not speak learns all the same
+
+    def seconds(self, settings: ClockSettings) -> list[float]:
+        """How long each party learns."""
+        steps = [self.special.get(party, self.steps) for party in self.parties]
+        return [n * settings.step / self.speeds.get(p, 1.0) for n, p in zip(steps, self.parties, strict=True)]
+
+
+Bytes = Sequence[Sequence[int]]  # per exchange, per party in federation order
+
+
+def round_ends(settings: ClockSettings, work: Work, up: Bytes, down: Bytes) -> list[float]:
+    """Entry n: the simulated second at which everybody has learnt from rounds 1 to n.
+
+    Args:
+        settings: lines and machines.
+        work: who does how much.
+        up: training bytes that each party sent in exchange 1, 2, ...
+        down: training bytes that each received in it; exchange n + 1 brings the reply to round n.
+
+    Returns:
+        As many entries as there are exchanges: entry 0 is the opening.
+    """
+    if work.order == "asynchronous" and any(any(sent) for sent in up):
+        return _unasked(settings, work, up, down)
+    return _asked(settings, work, up, down)
+
+
+def _asked(settings: ClockSettings, work: Work, up: Bytes, down: Bytes) -> list[float]:
+    """Rounds in which the coordinator asks and waits for all that it asked."""
+    seconds, everyone = work.seconds(settings), range(len(work.parties))
+    free = [0.0] * len(work.parties)  # when each has learnt all that it was told to
+    answered = 0.0  # when the coordinator had its last answer ready
+    learners: set[int] = set()  # nobody learns from a round before the first
+    ends = []
+    for sent, received in zip(up, down, strict=True):
+        for k in everyone:
+            came = answered + _travel(settings.latency, received[k], settings.down)
+            free[k] = max(free[k], came) + (seconds[k] if k in learners else 0.0)
+        ends.append(max(free))
+        speakers = {k for k in everyone if sent[k]}
+        heard = [free[k] + _travel(settings.latency, sent[k], settings.up) for k in speakers]
+        answered = max([answered, *heard]) + settings.coordinate
+        learners = set(everyone) if work.silent_learn and work.order == "together" else speakers
+        if not speakers:  # nobody has an uplink: all learn by themselves
+            learners = set(everyone)
+    return ends
+
+
+def _unasked(settings: ClockSettings, work: Work, up: Bytes, down: Bytes) -> list[float]:
+    """Rounds of parties that speak as soon as they have learnt."""
+    seconds = work.seconds(settings)
+    ready = [_travel(settings.latency, opening, settings.down) for opening in down[0]]
+    answered = 0.0
+    ends = [max(ready)]
+    for sent, replies in zip(up, down[1:], strict=False):
+        for k in (k for k, count in enumerate(sent) if count):
+            heard = ready[k] + _travel(settings.latency, sent[k], settings.up)
+            answered = max(answered, heard) + settings.coordinate
+            ready[k] = answered + _travel(settings.latency, replies[k], settings.down) + seconds[k]
+        ends.append(max(ends[-1], *ready))
+    return ends
+
+
+def _travel(latency: float, count: int, bandwidth: float) -> float:
+    return latency / 1000 + BITS * count / bandwidth

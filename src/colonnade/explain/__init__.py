@@ -1,0 +1,1 @@
+"""Which party contributed what: norms, noisy columns, silence, Shapley values; and retraining with some of them."""

@@ -1,0 +1,192 @@
+"""Explain a finished run: ask its parties a few questions, and compute everything else from the answers."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from colonnade.errors import ConfigError, DataError
+from colonnade.explain.classes import class_scores, evidence
+from colonnade.explain.coalitions import Coalitions
+from colonnade.explain.explanation import Explanation, agreements, mean_and_spread
+from colonnade.explain.listen import Listener, refuse
+from colonnade.explain.norms import Norms, at_coordinator
+from colonnade.explain.scatter import tsne
+from colonnade.explain.settings import TEST_NOISE, ExplainSettings, published_noise
+from colonnade.explain.shapley import Shapley, exact, sampled
+from colonnade.federation import Federation, Task
+from colonnade.job import load_data
+from colonnade.randomness import permutation
+from colonnade.run import Run
+
+FEWER = 4  # parties fewer for exact Shapley values, where a coalition takes a prediction and not an addition
+COVER = (
+    "the run promises an epsilon, and what leaves for this has no noise and is not covered by it; "
+    "set uncovered = true (--uncovered) to release it all the same"
+)
+
+
+def explain(run: Run, federation: Federation | None = None, settings: ExplainSettings | None = None) -> Explanation:
+    """What each party contributed to a run.
+
+    Args:
+        run: finished, in one process. Its ledger grows by what leaves the parties, also on disk.
+        federation: the data it was trained on; None: those of its configuration.
+        settings: which rows, how much noise, how many orders.
+
+    Raises:
+        ConfigError: parties cannot be told apart (a secure sum, `centralized`), or nothing may leave.
+        DataError: these are other data, or there are no such rows.
+    """
+    settings = settings if settings is not None else ExplainSettings()
+    refuse(run)
+    federation = federation if federation is not None else _own_data(run)
+    rows = choose_rows(federation, settings)
+    covered = run.privacy.evaluates() or settings.uncovered
+    before = len(run.ledger)
+    listener = Listener.open(run, federation, rows, covered)
+    found = Explanation(
+        run.id, run.method.name, run.about["federation"], settings.rows, len(rows), run.score_name, None,
+        list(federation.names), class_names=_class_names(federation),
+    )  # fmt: skip
+    try:
+        _weigh(found, run, listener, covered)
+        if covered:
+            _listen(found, listener, federation.labels[rows], settings)
+        else:
+            found.unavailable |= dict.fromkeys(("noise", "mask", "shapley"), COVER)
+    finally:  # whatever left has left, also if something fails later
+        run.append_ledger(before)
+    found.agreement = agreements(found.measures())
+    found.releases = len(run.ledger) - before
+    found.notes += _notes(run, found)
+    return found
+
+
+def weigh(run: Run, federation: Federation, settings: ExplainSettings) -> list[float] | None:
+    """Only the norms, in federation order; None if the model has none. Those of heads at the parties are releases."""
+    refuse(run)
+    before = len(run.ledger)
+    covered = run.privacy.evaluates() or settings.uncovered
+    listener = Listener.open(run, federation, federation.split.train[:1], covered)
+    found = Explanation(
+        run.id, run.method.name, run.about["federation"], settings.rows, 0, run.score_name, None, list(federation.names)
+    )
+    try:
+        _weigh(found, run, listener, covered)
+    finally:
+        run.append_ledger(before)
+    return found.norm
+
+
+def choose_rows(federation: Federation, settings: ExplainSettings) -> Tensor:
+    """The validation or test rows, or some of them."""
+    rows: Tensor = getattr(federation.split, settings.rows)
+    if not len(rows):
+        raise DataError(f"this federation has no {settings.rows} rows to explain on; split some off")
+    if settings.most_rows is not None and settings.most_rows < len(rows):
+        rows = permutation(rows, settings.seed, "explain rows")[: settings.most_rows]
+    return rows
+
+
+def _own_data(run: Run) -> Federation:
+    if run.config is None:
+        raise DataError(
+            "this run was started from Python, so its data are not known; pass them: run.explain(federation)"
+        )
+    return load_data(run.config.get("data", {"set": "digits"}))
+
+
+def _weigh(found: Explanation, run: Run, listener: Listener, covered: bool) -> None:
+    norms = at_coordinator(run.state, listener.schema.groups)
+    if norms is None and any(name.startswith("head.weight") for name in next(iter(run.models.values()))):
+        if not covered:
+            raise ConfigError(f"heads of {run.method.name} live at the parties: {COVER}")
+        norms = Norms("head at the party", listener.norms())
+    if norms is None:
+        found.unavailable["norm"] = f"the model of {run.method.name} has no weights that belong to one party"
+        if not covered:
+            raise ConfigError(COVER)
+        return
+    found.norm_of, found.norm = norms.of, [norms.values[party] for party in found.parties]
+
+
+def _listen(found: Explanation, listener: Listener, labels: Tensor, settings: ExplainSettings) -> None:
+    device = listener.schema.device
+    state = {k: v.to(device) for k, v in listener.run.state.items()}
+    game = Coalitions(
+        listener.run.method, state, listener.clean(), listener.schema.parties, listener.places,
+        listener.schema.task, labels.to(device), settings.silence,
+    )  # fmt: skip
+    found.score = game.score(game.whole)
+    _perturb(found, game, listener, settings)
+    try:
+        game.check()
+    except ConfigError as error:
+        found.unavailable |= dict.fromkeys(("mask", "shapley"), str(error))
+    else:
+        found.silence, found.additive = game.resolved, game.additive
+        _mask(found, game)
+        shapley = _shapley(game, settings)
+        if shapley is not None:
+            found.shapley, found.shapley_orders = shapley.values.tolist(), shapley.orders
+            found.shapley_error = None if shapley.errors is None else shapley.errors.tolist()
+        else:
+            found.unavailable["shapley"] = "not asked for (shapley = 'none')"
+    if settings.tsne:
+        ends = (("most important", found.ranked()[0]), ("least important", found.ranked()[-1]))
+        found.tsne = [tsne(game, party, which, settings) for which, party in ends]
+    if settings.pictures:
+        found.pictures = {party: shown.tolist() for party, shown in listener.pictures(settings.pictures).items()}
+
+
+def _perturb(found: Explanation, game: Coalitions, listener: Listener, settings: ExplainSettings) -> None:
+    """Noise on one party's columns at a time: the others' answers are those they gave before."""
+    std = settings.noise if settings.noise is not None else published_noise(found.federation, TEST_NOISE)
+    whole, drops = game.score(game.whole), []
+    for draw in range(settings.draws):
+        noisy = listener.noisy(std, settings.seed, draw)
+        drops.append([whole - game.score(game.swapped(p, noisy)) for p in range(len(game.parties))])
+    found.noise_std, found.noise_draws = std, settings.draws
+    found.noise, found.noise_spread = mean_and_spread(drops)
+
+
+def _mask(found: Explanation, game: Coalitions) -> None:
+    whole, by_class = game.score(game.whole), class_scores(game.task, game.whole, game.truth)
+    found.mask, found.class_drop = [], []
+    for party in range(len(game.parties)):
+        left = game.without(party)
+        found.mask.append(whole - game.score(left))
+        after = class_scores(game.task, left, game.truth)
+        found.class_drop.append([b - a for b, a in zip(by_class, after, strict=True)])
+    if game.additive and game.task is Task.MULTICLASS:
+        found.class_evidence = evidence(game.terms, game.truth)
+
+
+def _shapley(game: Coalitions, settings: ExplainSettings) -> Shapley | None:
+    parties, way = len(game.parties), settings.shapley
+    if way == "none":
+        return None
+    few = parties <= settings.exact_up_to - (0 if game.additive else FEWER)
+    if way == "exact" and parties > 20:
+        raise ConfigError(f"exact Shapley values over {parties} parties need 2^{parties} predictions; use 'sampled'")
+    if way == "exact" or (way == "auto" and few):
+        return exact(game.walk(), parties)
+    return sampled(game.walk, parties, settings.permutations, settings.seed)
+
+
+def _class_names(federation: Federation) -> list[str]:
+    if federation.class_names:
+        return list(federation.class_names)
+    count = 2 if federation.task is Task.BINARY else federation.outputs
+    return [str(c) for c in range(count)]
+
+
+def _notes(run: Run, found: Explanation) -> list[str]:
+    notes = []
+    if found.rows == "test":
+        notes.append("made on test rows, as asked: they are no longer unseen by whoever acts on this")
+    if run.privacy.protects and found.releases:
+        notes.append(f"{found.releases} messages left the parties without noise; the run's epsilon does not cover them")
+    if found.norm is not None and run.model_settings.head.layers > 1:
+        notes.append("heads with several layers: the norm is over all their weights, which the paper does not look at")
+    return notes

@@ -1,0 +1,137 @@
+"""An explanation of a run: what each party contributed, by four measures, and whether they agree. Plain values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from colonnade.errors import RunError
+from colonnade.explain.ranks import kendall, places, spearman
+
+FILE, FORMAT = "explain.json", 1
+MEASURES = {
+    "norm": "weight in the model",
+    "noise": "score lost to noise on its columns",
+    "mask": "score lost without it",
+    "shapley": "Shapley value",
+}
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Whether two measures put the parties in the same order; None where one of them is constant."""
+
+    one: str
+    other: str
+    spearman: float | None
+    kendall: float | None
+
+
+@dataclass
+class Explanation:
+    """What `explain.json` holds. Lists are in the order of `parties`; drops and values are in units of the score."""
+
+    run: str
+    method: str
+    federation: str
+    rows: str  # "validation" or "test"
+    count: int
+    score_name: str
+    score: float | None
+    parties: list[str]
+    norm_of: str | None = None  # what the norm is the norm of
+    norm: list[float] | None = None
+    noise_std: float | None = None  # None: as wide as each party's own columns
+    noise_draws: int = 0
+    noise: list[float] | None = None  # mean drop over the draws
+    noise_spread: list[float] | None = None  # standard deviation over the draws
+    mask: list[float] | None = None
+    shapley: list[float] | None = None
+    shapley_error: list[float] | None = None  # None: exact
+    shapley_orders: int | None = None
+    silence: str | None = None  # what a masked party is heard as
+    additive: bool | None = None  # whether predictions are sums of terms
+    class_names: list[str] = field(default_factory=list)
+    class_drop: list[list[float]] | None = None  # party x class, score lost without the party
+    class_evidence: list[list[float]] | None = None  # party x class, lift of the right logit
+    agreement: list[Agreement] = field(default_factory=list)
+    unavailable: dict[str, str] = field(default_factory=dict)  # measure -> why
+    releases: int = 0  # messages that left parties for this
+    notes: list[str] = field(default_factory=list)
+    pictures: dict[str, Any] | None = None  # party -> rows of raw columns
+    tsne: list[dict[str, Any]] | None = None  # of what the most and the least important party say
+    denoise: dict[str, Any] | None = None
+    summary: dict[str, Any] | None = None
+    fallen: list[dict[str, Any]] | None = None  # parties that lost weight against an earlier run
+
+    def measures(self) -> dict[str, list[float]]:
+        """Those that are there, by name."""
+        found = {name: getattr(self, name) for name in MEASURES}
+        return {name: values for name, values in found.items() if values is not None}
+
+    def importance(self) -> list[float]:
+        """What parties are ranked by: the paper's norms, else Shapley values, else masking."""
+        measures = self.measures()
+        for name in ("norm", "shapley", "mask", "noise"):
+            if name in measures:
+                return measures[name]
+        raise RunError("this explanation has no measure to rank parties by")
+
+    def ranked(self) -> list[str]:
+        """Party names, the most important first."""
+        place = dict(zip(self.parties, places(self.importance()), strict=True))
+        return sorted(self.parties, key=lambda party: place[party])
+
+    def agree(self, one: str, other: str) -> Agreement:
+        """How far two measures agree."""
+        return next(a for a in self.agreement if {a.one, a.other} == {one, other})
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {"format": FORMAT, **asdict(self), "ranked": self.ranked()}
+
+    def save(self, folder: str | Path) -> Path:
+        """Write `explain.json` into a folder, whole or not at all."""
+        path = Path(folder) / FILE
+        beside = path.with_name(path.name + ".part")
+        beside.write_text(json.dumps(self.to_json(), indent=1) + "\n", encoding="utf-8")
+        beside.replace(path)
+        return path
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Explanation:
+        """Read the explanation of a run folder."""
+        path = Path(folder) / FILE
+        try:
+            values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            if values.pop("format") != FORMAT:
+                raise ValueError("another format")
+            values.pop("ranked")
+            return cls(**{**values, "agreement": [Agreement(**one) for one in values["agreement"]]})
+        except FileNotFoundError:
+            raise RunError(f"{folder} has no {FILE}; run: colonnade explain {folder}") from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise RunError(f"{path} is damaged ({error}); run `colonnade explain` again") from None
+
+
+def agreements(measures: dict[str, list[float]]) -> list[Agreement]:
+    """Every pair of measures."""
+    return [Agreement(a, b, spearman(measures[a], measures[b]), kendall(measures[a], measures[b]))
+            for a, b in combinations(measures, 2)]  # fmt: skip
+
+
+def mean_and_spread(draws: Sequence[Sequence[float]]) -> tuple[list[float], list[float]]:
+    """Column means and standard deviations (n - 1; zero for one draw) over the first axis."""
+    n = len(draws)
+    means = [sum(column) / n for column in zip(*draws, strict=True)]
+    if n == 1:
+        return means, [0.0] * len(means)
+    around = [
+        (sum((x - m) ** 2 for x in column) / (n - 1)) ** 0.5
+        for column, m in zip(zip(*draws, strict=True), means, strict=True)
+    ]
+    return means, around

@@ -1,0 +1,165 @@
+"""Ask the parties of a finished run to speak once more. Every answer passes a gate and stands in the ledger: EXPLAIN.
+
+One clean answer about the rows; per draw of noise one answer with noise on a party's own columns; and where heads live
+at the parties, their norms. All parties answer each question at once, so a question is one message per party.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from colonnade.engines.base import open_workshop
+from colonnade.engines.party import PartySide
+from colonnade.engines.stacked import Stacked
+from colonnade.errors import ConfigError, DataError, RunError
+from colonnade.federation import Federation, Party, RowSplit
+from colonnade.methods.base import Heard
+from colonnade.models.schema import Schema
+from colonnade.privacy.gate import Gate, Spoken
+from colonnade.privacy.mechanism import Protection
+from colonnade.privacy.sealed import Array, Upload
+from colonnade.randomness import stream
+from colonnade.run import DTYPES, Run
+from colonnade.wire.messages import Purpose
+
+FIRST = 4  # exchanges between the last round and the first question: keep, test, stop
+
+
+def refuse(run: Run) -> None:
+    """Say in one sentence why a run cannot be explained at all."""
+    if run.privacy.secure_sum.use:
+        raise ConfigError(
+            "this run has a secure sum: the coordinator may only learn the total, and what one party contributes is "
+            "just what it hides; explain a run without privacy.secure_sum"
+        )
+    if run.method.pools or len(run.models) < 2:
+        raise ConfigError(f"a run of {run.method.name} over {len(run.models)} party has no parties to tell apart")
+    if not all(run.models.values()):
+        raise RunError(
+            "this run was made by separate organisations, whose networks are with them and not in its folder; "
+            "explain a simulation of it"
+        )
+
+
+@dataclass
+class Listener:
+    """The parties of a finished run, ready to answer questions about some rows."""
+
+    run: Run
+    schema: Schema
+    sides: list[PartySide] = field(repr=False)
+    number: int  # of this conversation, after all exchanges of the run
+    count: int  # rows asked about
+    asked: int = 0
+
+    @classmethod
+    def open(cls, run: Run, federation: Federation, rows: Tensor, covered: bool) -> Listener:
+        """Put the run's networks back. Without `covered`, a gate that lets nothing leave stands before each party."""
+        _check(run, federation)
+        chosen = replace(
+            federation,
+            parties=tuple(Party(p.name, p.columns[rows]) for p in federation.parties),
+            labels=federation.labels[rows],
+            split=RowSplit(torch.arange(len(rows)), rows[:0], rows[:0]),
+            whole=None,
+            ids=(),
+        )
+        device = torch.device(run.training.device if torch.cuda.is_available() else "cpu")
+        # The model brings the scaling it was trained with: these rows have no statistics of their own.
+        model = run.model_settings.model_copy(update={"scale_columns": "never"})
+        workshop = open_workshop(chosen, model, run.encoders, run.training.seed, DTYPES[run.training.dtype], device)
+        protection = Protection() if covered else Protection(evaluation=None, prediction=None)
+        one_by_one = ["each"] * len(workshop.schema.groups)
+        engine = Stacked.open(workshop, run.method, run.ledger, run.id, False, protection, one_by_one)  # type: ignore[arg-type]
+        for side in engine.sides:
+            side.load_models(run.models)
+        earlier = {release.number for release in run.ledger if release.purpose is Purpose.EXPLAIN}
+        return cls(run, workshop.schema, engine.sides, run.result["rounds"] + FIRST + len(earlier), len(rows))
+
+    def clean(self) -> Heard:
+        """What the parties say about their columns as they are."""
+        return self._ask(lambda side: side.cohort.columns)
+
+    def noisy(self, std: float | None, seed: int, draw: int) -> Heard:
+        """What each of them says with noise on its own columns; std None: as wide as the party's columns are."""
+        return self._ask(lambda side: side.cohort.columns + _noise(side, std, seed, draw))
+
+    def _ask(self, columns: Callable[[PartySide], Tensor]) -> Heard:
+        groups = []
+        for side in self.sides:
+            with torch.no_grad():
+                upload = self.run.method.speak(side.cohort, side.cohort.scale_columns(columns(side)), training=False)
+            spoken = side.gate.release(
+                upload, side.cohort.names, self.number, Purpose.EXPLAIN, self.count, part=self.asked
+            )
+            groups.append(spoken.sent)
+        self.asked += 1
+        return Heard(tuple(groups))
+
+    def norms(self) -> dict[str, float]:
+        """The norms of heads that live at the parties: one number per party, released like anything else."""
+        found: dict[str, float] = {}
+        for side in self.sides:
+            heads = torch.stack([head_norm(self.run.models[name]) for name in side.cohort.names])
+            spoken = self._tell(side, "norm", heads.unsqueeze(1), rows=0)
+            found |= dict(zip(spoken.parties, spoken.values["norm"][:, 0].tolist(), strict=True))
+        self.asked += 1
+        return found
+
+    def pictures(self, most: int) -> dict[str, Tensor]:
+        """The first rows' columns of every party whose rows are images: raw columns, released as they are."""
+        found: dict[str, Tensor] = {}
+        count = min(most, self.count)
+        for side in self.sides:
+            columns = side.cohort.columns[:, :count]
+            if columns.dim() < 4:
+                continue
+            spoken = self._tell(side, "picture", columns.flatten(2), rows=count)
+            shown = spoken.values["picture"].view_as(columns).cpu()
+            found |= dict(zip(spoken.parties, shown, strict=True))
+        self.asked += 1
+        return found
+
+    def _tell(self, side: PartySide, name: str, values: Tensor, rows: int) -> Spoken:
+        agreed = {name: Array(values.shape[-1], values.dtype, per_row=values.dim() == 3)}
+        gate = Gate(self.run.id, self.run.ledger, agreed, side.gate.protection)
+        return gate.release(
+            Upload({name: values}), side.cohort.names, self.number, Purpose.EXPLAIN, rows, part=self.asked
+        )
+
+    @property
+    def places(self) -> tuple[tuple[int, int], ...]:
+        """(group, place) of every party, in federation order."""
+        return tuple(self.schema.position(party) for party in self.schema.parties)
+
+
+def head_norm(tensors: Mapping[str, Tensor]) -> Tensor:
+    """The Frobenius norm over all weights of one head, given a model that holds it as `head.weight.*`."""
+    weights = [value.double().flatten() for name, value in tensors.items() if name.startswith("head.weight")]
+    norm: Tensor = torch.linalg.vector_norm(torch.cat(weights))
+    return norm.cpu()
+
+
+def _noise(side: PartySide, std: float | None, seed: int, draw: int) -> Tensor:
+    columns = side.cohort.columns
+    drawn = []
+    for place, party in enumerate(side.cohort.names):
+        width = std if std is not None else float(columns[place].double().std())
+        noise = stream(seed, "explain noise", party, draw).normal(0.0, width, tuple(columns.shape[1:]))
+        drawn.append(torch.from_numpy(noise).to(columns))
+    return torch.stack(drawn)
+
+
+def _check(run: Run, federation: Federation) -> None:
+    wanted = {p["name"]: tuple(p["shape"]) for p in run.about["parties"]}
+    got = {p.name: tuple(p.columns.shape[1:]) for p in federation.parties}
+    if wanted != got:
+        wrong = next(name for name in [*wanted, *got] if wanted.get(name) != got.get(name))
+        raise DataError(
+            f"party {wrong!r}: the run was trained on {wanted.get(wrong, 'no such party')}, this federation has "
+            f"{got.get(wrong, 'no such party')}; give explain() the data of the run"
+        )

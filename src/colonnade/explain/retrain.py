@@ -1,0 +1,63 @@
+"""Train again as a run was trained, on other columns, with another method or for fewer rounds.
+
+Retraining looks at the test rows only if that is asked for: otherwise they are taken out of the data first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from colonnade.errors import ConfigError
+from colonnade.federation import Federation
+from colonnade.fit import Watcher, fit
+from colonnade.methods.base import Method
+from colonnade.run import Run
+
+Watch = Callable[[str, int], Watcher | None]  # name and rounds of a training -> what watches it
+
+
+def unwatched(name: str, rounds: int) -> None:
+    """Nobody watches."""
+
+
+@dataclass(frozen=True)
+class Again:
+    """How a run is trained again, and on which rows the result is judged."""
+
+    run: Run
+    rows: Literal["validation", "test"] = "validation"
+    watch: Watch = unwatched
+    uncovered: bool = False
+
+    def __post_init__(self) -> None:
+        if self.run.privacy.protects and not self.uncovered:
+            raise ConfigError(
+                "training again releases as much again, which the run's epsilon does not cover; "
+                "set uncovered = true (--uncovered) to do it all the same"
+            )
+
+    def train(
+        self, federation: Federation, name: str, *, method: Method | None = None, rounds: int | None = None
+    ) -> Run:
+        """One training; it differs from the run's only in what is given here."""
+        run = self.run
+        if self.rows == "validation":
+            federation = replace(federation, split=replace(federation.split, test=federation.split.test[:0]))
+        length = run.training.rounds if rounds is None else rounds
+        training = run.training.model_copy(update={"rounds": length})
+        return fit(
+            federation,
+            run.method if method is None else method,
+            training=training,
+            model=run.model_settings,
+            encoders=run.encoders,
+            privacy=run.privacy,
+            watch=self.watch(name, length),
+        )
+
+    def score(self, run: Run) -> float | None:
+        """The score of a training on the chosen rows: of the round that the validation rows chose."""
+        value: float | None = run.result["validation_score" if self.rows == "validation" else "test_score"]
+        return value

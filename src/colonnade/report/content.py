@@ -1,0 +1,127 @@
+"""What a report says, before it is a page, a Markdown file or a JSON object: all three are made of this."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from colonnade.errors import RunError
+from colonnade.report import explained, repeat, tables, words
+from colonnade.report.curves import Picture, confusion, pictures
+from colonnade.report.privacy import notes, privacy_page
+from colonnade.report.record import Group, Record, Terms, check_record, grouped
+
+
+@dataclass(frozen=True)
+class Content:
+    """A report about one run, or about several side by side."""
+
+    groups: tuple[Group, ...]
+    terms: Terms
+    facts: dict[str, Any]  # what the templates read
+    curves: tuple[Picture, ...]
+
+    @property
+    def alone(self) -> bool:
+        """Whether it is about one run."""
+        return len(self.records) == 1
+
+    @property
+    def records(self) -> list[Record]:
+        """The runs, those of one kind together."""
+        return [record for group in self.groups for record in group.records]
+
+    @property
+    def files(self) -> list[Picture]:
+        """Every picture that becomes a file: those of the page, and the matrix that the page has as a table."""
+        if not self.alone:
+            return list(self.curves)
+        run = self.facts["run"]
+        return [
+            *self.curves,
+            *confusion(self.groups[0].first),
+            *(run["explained"].pictures if run["explained"] else ()),
+        ]
+
+
+def content(records: Sequence[Record], terms: Terms | None = None) -> Content:
+    """All that a report about these runs says.
+
+    Raises:
+        RunError: there is no run, or one is damaged.
+    """
+    if not records:
+        raise RunError("a report needs at least one run; name its folder")
+    for record in records:
+        check_record(record, f"run {record.get('id', 'without an id')}")
+    groups = tuple(grouped(records))
+    terms = Terms.of(records[0]) if terms is None else terms
+    facts = _one(records[0]) if len(records) == 1 else _several(groups, terms)
+    return Content(groups, terms, facts, tuple(pictures(groups, terms)))
+
+
+def _one(record: Record) -> dict[str, Any]:
+    about, result, traffic = record["about"], record["result"], record["traffic"]
+    best = "-" if result["best_round"] is None else f"{result['best_round']:,}"
+    tiles = [
+        (f"test {words.score_name(record)}", words.score(record, result["test_score"])),
+        ("best round", f"{best} of {result['rounds']:,}"),
+        ("training traffic", words.size(traffic["up"] + traffic["down"])),
+        ("time", words.duration(result["seconds"])),
+    ]
+    return {
+        "title": f"{record['method']['name']} on {about['federation']}",
+        "kind": "one run",
+        "tiles": tiles,
+        "run": _details(record),
+        "summary": words.summary(record),
+        "comparison": None,
+        "costs": None,
+        "groups": [],
+        "notes": [],
+        "diverged": result["stop"] if result["diverged"] else None,
+    }
+
+
+def _several(groups: Sequence[Group], terms: Terms) -> dict[str, Any]:
+    federations = sorted({group.first["about"]["federation"] for group in groups})
+    number = sum(len(group.records) for group in groups)
+    bad = [group.label for group in groups if any(r["result"]["diverged"] for r in group.records)]
+    return {
+        "title": f"{words.count(len(groups), 'method')} on {words.listing(federations)}",
+        "kind": words.count(number, "run"),
+        "tiles": [],
+        "run": None,
+        "summary": tables.in_words(groups),
+        "comparison": tables.comparison_table(groups),
+        "costs": tables.costs_table(groups, terms),
+        "notes": notes(groups),
+        "groups": [{"label": g.label, "runs": [_told(r) for r in g.records], **_details(g.first)} for g in groups],
+        "diverged": f"{words.listing(bad)}: a run diverged; its best round was kept" if bad else None,
+    }
+
+
+def _told(record: Record) -> dict[str, Any]:
+    return {"seed": record["training"]["seed"], "summary": words.summary(record)}
+
+
+def _details(record: Record) -> dict[str, Any]:
+    return {
+        "summary": words.summary(record),
+        "privacy": privacy_page(record),
+        "noise": words.noise(record),
+        "settings": tables.settings_table(record),
+        "changed": tables.changed_settings(record),
+        "parties": tables.parties_table(record),
+        "explained": explained.explained(record),
+        "traffic": tables.traffic_table(record),
+        "classes": tables.classes_table(record),
+        "confusion": tables.confusion_cells(record),
+        "class_names": tables.class_names(record),
+        "pairs": tables.confused_pairs(record),
+        "machine": tables.machine_table(record),
+        "threads": record["about"]["machine"].get("threads"),
+        "command": repeat.command(record),
+        "configuration": repeat.configuration(record),
+    }

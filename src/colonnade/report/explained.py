@@ -1,0 +1,231 @@
+"""What `colonnade explain` found out about the parties, for a report: from the explain.json beside a run.
+
+The file is read as plain values (docs/explain.md), so that a report needs neither the data nor the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from colonnade.report import words
+from colonnade.report.curves import Picture
+from colonnade.report.figures import bars, party_rows, scatter
+from colonnade.report.record import Record
+from colonnade.report.tables import Table
+
+MEASURES = {  # key -> heading of a column, caption of its bars, key of the whiskers
+    "norm": ("weight", "Weight of each party in the model", None),
+    "noise": ("lost to noise on its columns", "Score lost when noise is put on one party's columns", "noise_spread"),
+    "mask": ("lost without it", "Score lost when one party is silent", None),
+    "shapley": ("Shapley value", "Shapley value: a party's fair share of the score", "shapley_error"),
+}
+SHORT = {"norm": "weights", "noise": "noisy columns", "mask": "silence", "shapley": "Shapley values"}
+MOST_CLASSES = 20
+
+
+@dataclass(frozen=True)
+class Explained:
+    """Sentences, tables and pictures about which party contributed what."""
+
+    sentences: tuple[str, ...]
+    tables: tuple[Table, ...]
+    pictures: tuple[Picture, ...]
+
+
+def explained(record: Record) -> Explained | None:
+    """What the record says about its parties; None if nobody explained the run."""
+    found = record.get("explanation")
+    if not found:
+        return None
+    tables = (
+        _measures_table(found, record),
+        _agreement_table(found),
+        _summary_table(found, record),
+        _denoise_table(found, record),
+        _classes_table(found, record),
+    )
+    pictures = (*(_bars(key, found, record) for key in MEASURES), _denoised(found), _scattered(found), _columns(found))
+    return Explained(
+        tuple(_sentences(found, record)),
+        tuple(table for table in tables if table is not None),
+        tuple(picture for picture in pictures if picture is not None),
+    )
+
+
+def _sentences(found: Mapping[str, Any], record: Record) -> list[str]:
+    ranked = found["ranked"]
+    some = min(3, max(1, len(ranked) // 3))
+    by = next((SHORT[key] for key in ("norm", "shapley", "mask", "noise") if found.get(key)), "importance")
+    on = "on " + words.count(found["count"], f"{found['rows']} row")
+    told = [
+        f"By {by}, the most important of {words.count(len(ranked), 'party', 'parties')}: "
+        f"{words.listing(ranked[:some])}; the least: {words.listing(ranked[-some:])}.",
+        f"Measured {on}; the whole model has {_article(record)} of {words.score(record, found.get('score'))} there.",
+    ]
+    told += [f"{SHORT.get(key, key).capitalize()}: not available, {why}." for key, why in _pairs(found, "unavailable")]
+    told += [*_advice(found), *found.get("notes", ())]
+    released = found.get("releases", 0)
+    return [*told, f"{words.count(released, 'message')} left the parties for this; the ledger lists them (EXPLAIN)."]
+
+
+def _article(record: Record) -> str:
+    return f"an {words.score_name(record)}"  # accuracy, R2
+
+
+def _pairs(found: Mapping[str, Any], key: str) -> list[tuple[str, str]]:
+    return [(name, str(why).rstrip(".")) for name, why in (found.get(key) or {}).items()]
+
+
+def _advice(found: Mapping[str, Any]) -> list[str]:
+    """What retraining with some of the parties has shown, and which party lost weight."""
+    told = [_sentence(found["summary"]["advice"])] if found.get("summary") else []
+    if found.get("fallen") is not None:
+        told.append(f"Lost weight since the earlier run: {_fallen(found['fallen'])}.")
+    noisy = found.get("denoise")
+    if noisy and noisy.get("norm_after"):
+        told.append(f"Trained with noise on {noisy['party']}, these lost weight: {_fallen(noisy['fallen'])}.")
+    return told
+
+
+def _sentence(text: str) -> str:
+    return f"Advice: {text.rstrip('.')}."
+
+
+def _fallen(falls: Sequence[Mapping[str, Any]]) -> str:
+    told = [f"{fall['party']} (place {fall['place_before']}, now {fall['place_after']})" for fall in falls]
+    return words.listing(told) if told else "nobody"
+
+
+def _summary_table(found: Mapping[str, Any], record: Record) -> Table | None:
+    summary = found.get("summary")
+    if not summary:
+        return None
+    total = len(summary["ranked"])
+    rows = [(f"all {total}", words.score(record, summary["all"]), "")]
+    for one in summary["sets"]:
+        name = f"{one['which']} important {100 * one['share']:g} % ({len(one['parties'])})"
+        rows.append((name, words.score(record, one["score"]), ", ".join(one["parties"])))
+    name = f"{words.score_name(record)}, {summary['rows']} rows"
+    return Table("Trained again with some of the parties", ("parties", name, "which"), tuple(rows), frozenset({0, 2}))
+
+
+def _denoise_table(found: Mapping[str, Any], record: Record) -> Table | None:
+    noisy = found.get("denoise")
+    if not noisy:
+        return None
+    rows = tuple((name, *(words.score(record, value) for value in scores)) for name, scores in noisy["scores"].items())
+    columns = ("method", *(f"after {words.count(length, 'round')}" for length in noisy["lengths"]))
+    what = f"{words.score_name(record)} on {noisy['rows']} rows"
+    return Table(f"Trained with noise (std {noisy['std']:g}) on the columns of {noisy['party']}: {what}", columns, rows)
+
+
+def _measures_table(found: Mapping[str, Any], record: Record) -> Table | None:
+    there = [key for key in MEASURES if found.get(key)]
+    if not there:
+        return None
+    rows = []
+    for place, party in enumerate(found["parties"]):
+        cells = (_cell(key, found, place, record) for key in there)
+        rows.append((party, str(found["ranked"].index(party) + 1), *cells))
+    columns = ("party", "rank", *(MEASURES[key][0] for key in there))
+    return Table("What each party contributed", columns, tuple(rows))
+
+
+def _cell(key: str, found: Mapping[str, Any], place: int, record: Record) -> str:
+    value = found[key][place]
+    if key == "norm":
+        return f"{value:.3f}"
+    around = found.get(MEASURES[key][2] or "")
+    return _points(value, record) + (f" ± {_points(around[place], record)}" if around else "")
+
+
+def _points(value: float, record: Record) -> str:
+    """A difference of scores: percentage points for accuracy."""
+    return f"{100 * value:.2f}" if words.is_share(record) else f"{value:.4f}"
+
+
+def _agreement_table(found: Mapping[str, Any]) -> Table | None:
+    rows = tuple(
+        (f"{SHORT[one['one']]} and {SHORT[one['other']]}", _number(one["spearman"]), _number(one["kendall"]))
+        for one in found.get("agreement", ())
+    )
+    caption = "Do the measures put the parties in the same order? (1: the same, 0: unrelated, -1: reversed)"
+    return Table(caption, ("measures", "Spearman", "Kendall tau-b"), rows) if rows else None
+
+
+def _number(value: float | None) -> str:
+    return "constant" if value is None else f"{value:.2f}"
+
+
+def _classes_table(found: Mapping[str, Any], record: Record) -> Table | None:
+    drops: Sequence[Sequence[float]] | None = found.get("class_drop")
+    if not drops or len(drops[0]) > MOST_CLASSES:
+        return None
+    names = found.get("class_names") or [str(place) for place in range(len(drops[0]))]
+    rows = tuple(
+        (party, *(_points(value, record) for value in row)) for party, row in zip(found["parties"], drops, strict=True)
+    )
+    unit = "percentage points of the class's rows" if words.is_share(record) else "score of the output"
+    return Table(f"What is lost of each class without a party ({unit})", ("party", *map(str, names)), rows)
+
+
+def _bars(key: str, found: Mapping[str, Any], record: Record) -> Picture | None:
+    values: Sequence[float] | None = found.get(key)
+    if not values:
+        return None
+    _, caption, whiskers = MEASURES[key]
+    share = words.is_share(record) and key != "norm"
+    scale = 100.0 if share else 1.0
+    around = [scale * value for value in found.get(whiskers or "") or ()]
+    unit = "norm of its weights" if key == "norm" else "percentage points" if share else words.score_name(record)
+    parties = found["parties"]
+    drawing = bars(f"explain-{key}", parties, [scale * v for v in values], unit, around)
+    told = "; ".join(f"{party} {scale * v:.3g}" for party, v in zip(parties, values, strict=True))
+    return Picture(drawing, f"{caption}.", f"{caption}, in {unit}: {told}.")
+
+
+def _denoised(found: Mapping[str, Any]) -> Picture | None:
+    noisy = found.get("denoise")
+    if not noisy or not noisy.get("norm_after"):
+        return None
+    parties, values = found["parties"], noisy["norm_after"]
+    caption = f"Weights when the model is trained with noise on the columns of {noisy['party']}"
+    told = "; ".join(f"{party} {v:.3g}" for party, v in zip(parties, values, strict=True))
+    marked = parties.index(noisy["party"])
+    drawing = bars("explain-denoise", parties, values, "norm of its weights", marked=marked)
+    return Picture(drawing, f"{caption}.", f"{caption}: {told}.")
+
+
+def _scattered(found: Mapping[str, Any]) -> Picture | None:
+    shown = found.get("tsne")
+    if not shown:
+        return None
+    caption = "t-SNE of what a party says about its rows: a point is a row, its colour the class"
+    told = words.listing([f"{one['which']} important, {one['party']}" for one in shown])
+    panels = [(f"{one['which']}: {one['party']}", one["points"], one["labels"]) for one in shown]
+    return Picture(scatter("explain-tsne", panels), f"{caption}.", f"{caption}. Shown: {told}.")
+
+
+def _columns(found: Mapping[str, Any]) -> Picture | None:
+    pictures = found.get("pictures")
+    if not pictures:
+        return None
+    caption = "What each party sees of one row"
+    images = [_pixels(pictures.get(party)) for party in found["parties"]]
+    told = f"One picture for each of {words.listing(list(pictures))}."
+    drawing = party_rows("explain-columns", found["parties"], [], images)
+    return Picture(drawing, f"{caption}, from {found['parties'][0]} to {found['parties'][-1]}.", f"{caption}. {told}")
+
+
+def _pixels(rows: Any) -> Any:
+    """The first row as an image, colours last, from 0 to 1; None for a party without images."""
+    image = None if rows is None else np.asarray(rows[0], dtype=float)
+    if image is None or image.ndim != 3:
+        return None if image is None or image.ndim != 2 else image
+    image = image.transpose(1, 2, 0)
+    image = (image - image.min()) / max(float(np.ptp(image)), 1e-12)
+    return image if image.shape[2] in (3, 4) else image[:, :, 0]

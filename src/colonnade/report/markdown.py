@@ -1,0 +1,139 @@
+"""A report as Markdown: the same words, tables and pictures as the page, for a wiki, a pull request or a terminal.
+
+Names come from users: whatever Markdown or HTML would read as markup is escaped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from colonnade.report.content import Content
+from colonnade.report.curves import Picture
+from colonnade.report.explained import Explained
+from colonnade.report.privacy import Page
+from colonnade.report.tables import Table
+
+MARKUP = re.compile(r"([\\`*_\[\]<>|#~$&])")
+Facts = Mapping[str, Any]
+
+
+def as_markdown(content: Content, pictures: str) -> str:
+    """The file as text; `pictures` is the folder of pictures beside it."""
+    blocks = [*_opening(content), *_curves(content, pictures)]
+    if content.alone:
+        run = content.facts["run"]
+        blocks += _run(
+            run, 2, [_picture(p, pictures) for p in content.files if p.drawing.name == "confusion"], pictures
+        )
+    else:
+        blocks.append("## Methods one by one")
+        for group in content.facts["groups"]:
+            blocks.append(f"### {plain(group['label'])}")
+            blocks += [plain(f"Seed {told['seed']}: {' '.join(told['summary'])}") for told in group["runs"]]
+            blocks += _run(group, 4, [], pictures)
+    blocks += ["---", "Written by Colonnade from the records of the runs alone."]
+    return "\n\n".join(blocks) + "\n"
+
+
+def plain(text: Any) -> str:
+    """Text in which nothing is markup, on one line."""
+    return MARKUP.sub(r"\\\1", " ".join(str(text).split()))
+
+
+def verbatim(text: str) -> str:
+    """A block of code, with a fence longer than any in it."""
+    longest = max((len(found) for found in re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}\n{text.rstrip()}\n{fence}"
+
+
+def _opening(content: Content) -> Iterator[str]:
+    facts = content.facts
+    yield f"# {plain(facts['title'])}"
+    yield f"Colonnade, {plain(facts['kind'])}"
+    if facts["diverged"]:
+        yield f"**Training diverged.** {plain(facts['diverged'])}."
+    yield "## Summary"
+    if facts["tiles"]:
+        yield "\n".join(f"- {plain(name)}: **{plain(value)}**" for name, value in facts["tiles"])
+    yield plain(" ".join(facts["summary"]))
+    if content.alone:
+        yield plain(facts["run"]["privacy"].verdict)
+        yield plain(facts["run"]["noise"])
+        return
+    yield "## Comparison"
+    yield from _table(facts["comparison"])
+    yield from _table(facts["costs"])
+    yield from (f"**{plain(labels)}.** {plain(text)}" for labels, text in facts["notes"])
+
+
+def _curves(content: Content, pictures: str) -> Iterator[str]:
+    if content.curves:
+        yield "## Curves"
+    yield from (_picture(picture, pictures) for picture in content.curves)
+
+
+def _run(run: Facts, level: int, matrix: Sequence[str], pictures: str) -> Iterator[str]:
+    """The sections about one run, under headings of a level."""
+    head = "#" * level
+    if run["classes"]:
+        yield f"{head} Classes"
+        yield from matrix
+        if run["pairs"]:
+            yield plain(f"Most frequent mistakes: {'; '.join(run['pairs'])}.")
+        yield from _table(run["classes"])
+    yield f"{head} Parties and traffic"
+    yield from _table(run["parties"])
+    yield from _table(run["traffic"])
+    if run["explained"] is not None:
+        yield f"{head} What each party contributed"
+        yield from _explained(run["explained"], pictures, drawn=level == 2)
+    yield f"{head} Privacy"
+    yield from _privacy(run["privacy"])
+    yield f"{head} Settings"
+    yield from _table(run["settings"])
+    yield f"{head} Repeat this run"
+    yield from _repeat(run)
+    yield from _table(run["machine"])
+
+
+def _explained(told: Explained, pictures: str, *, drawn: bool) -> Iterator[str]:
+    """Pictures only where they are files: a comparison has none of single runs."""
+    yield from (plain(sentence) for sentence in told.sentences)
+    for table in told.tables:
+        yield from _table(table)
+    if drawn:
+        yield from (_picture(picture, pictures) for picture in told.pictures)
+
+
+def _privacy(page: Page) -> Iterator[str]:
+    if not page.answers:
+        yield plain(page.verdict)
+    for question, answers in page.answers:
+        yield "\n".join((f"**{plain(question)}**", "", *(f"- {plain(answer)}" for answer in answers)))
+    if page.table is not None:
+        yield from _table(page.table)
+    yield plain(page.exposure)
+
+
+def _repeat(run: Facts) -> Iterator[str]:
+    if run["command"] is None:
+        yield "This run was started from Python. Call `colonnade.fit` with the same federation, settings and seed."
+        return
+    yield "Save these lines as `run.toml`, then type the command."
+    yield verbatim(run["command"])
+    yield verbatim(run["configuration"])
+
+
+def _table(table: Table) -> Iterator[str]:
+    yield f"**{plain(table.caption)}**"
+    marks = ("---" if place in table.words else "---:" for place in range(len(table.columns)))
+    rows = (table.columns, *table.rows)
+    lines = ["| " + " | ".join(plain(cell) for cell in row) + " |" for row in rows]
+    yield "\n".join((lines[0], f"| {' | '.join(marks)} |", *lines[1:]))
+
+
+def _picture(picture: Picture, folder: str) -> str:
+    return f"![{plain(picture.description)}]({folder}/{picture.drawing.name}.png)\n\n*{plain(picture.caption)}*"

@@ -1,0 +1,266 @@
+"""`tune`: equal budgets, validation rows only, and an interruption that changes nothing."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+
+from colonnade import tune
+from colonnade.errors import ConfigError, RunError
+from colonnade.federation import Federation, Party
+from colonnade.fit import Progress
+from colonnade.job import Job, read_job
+from colonnade.methods import METHODS, make_method
+from colonnade.privacy.settings import PrivacySettings
+from colonnade.tune import Budget, Dimension, Outcome
+from tests.cli.conftest import Call
+from tests.federations import small
+
+TABLES = {
+    "method": {"name": "vimadmm", "local_steps": 1},
+    "model": {"hidden": 6, "embedding": 4},
+    "training": {"rounds": 50, "evaluate_every": 1, "schedule": {"batch": 54}},
+}
+SPACE = {"rho": Dimension(0.1, 10, log=True), "optimiser.lr": Dimension(1e-3, 1e-1, log=True)}
+BUDGET = Budget(trials=5, rounds=2, seeds=(0, 1))
+
+
+def job(**tables: Any) -> Job:
+    return read_job({**TABLES, **tables})
+
+
+def searched(path: Path, budget: Budget = BUDGET, **more: Any) -> Outcome:
+    return tune.search(more.pop("job", job()), more.pop("federation", small()), SPACE, budget, path / "s.db", **more)
+
+
+class Fits:
+    """Every training of a search, seen from outside."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seen: list[tuple[Job, Federation]] = []
+        real = Job.fit
+
+        def fit(this: Job, federation: Federation, *rest: Any) -> Any:
+            self.seen.append((this, federation))
+            return real(this, federation, *rest)
+
+        monkeypatch.setattr(Job, "fit", fit)
+
+
+class TestRows:
+    def test_trials_have_no_test_rows_at_all(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        fits, whole = Fits(monkeypatch), small()
+        searched(tmp_path, federation=whole)
+        kept = len(whole.split.train) + len(whole.split.validation)
+        assert len(fits.seen) == BUDGET.trials * len(BUDGET.seeds)
+        for _, given in fits.seen:
+            assert (given.rows, len(given.split.test)) == (kept, 0)
+            assert all(len(party.columns) == kept for party in given.parties)
+
+    def test_what_the_test_rows_hold_changes_nothing(self, tmp_path: Path) -> None:
+        clean = small()
+        test, spoilt = clean.split.test, []
+        for party in clean.parties:
+            columns = party.columns.clone()
+            columns[test] = torch.nan
+            spoilt.append(Party(party.name, columns))
+        labels = clean.labels.clone()
+        labels[test] = 0
+        other = replace(clean, parties=tuple(spoilt), labels=labels)
+        assert searched(tmp_path / "a", federation=clean) == searched(tmp_path / "b", federation=other)
+
+    def test_rows_keep_their_columns_labels_and_places(self) -> None:
+        whole = small()
+        part = tune.without_test(whole)
+        for name in ("train", "validation"):
+            old, new = getattr(whole.split, name), getattr(part.split, name)
+            assert torch.equal(part.labels[new], whole.labels[old])
+            for before, after in zip(whole.parties, part.parties, strict=True):
+                assert torch.equal(after.columns[new], before.columns[old])
+
+
+class TestSearch:
+    def test_every_trial_has_the_same_rounds_and_seeds(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        fits = Fits(monkeypatch)
+        outcome = searched(tmp_path)
+        assert [j.training.seed for j, _ in fits.seen] == [0, 1] * 5
+        assert {j.training.rounds for j, _ in fits.seen} == {2}
+        settings = [j.method.model_dump() for j, _ in fits.seen[::2]]
+        assert settings[0] == job().method.model_dump()  # first what is there
+        assert all(0.1 <= s["rho"] <= 10 and 1e-3 <= s["optimiser"]["lr"] <= 1e-1 for s in settings)
+        assert len({s["rho"] for s in settings}) == 5
+        assert outcome.trials == 5
+        assert outcome.usual is not None
+        assert outcome.score is not None
+        assert outcome.score >= outcome.usual
+
+    def test_the_score_is_the_mean_of_the_validation_scores(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        scores: list[float] = []
+        real = Job.fit
+
+        def fit(this: Job, *rest: Any) -> Any:
+            run = real(this, *rest)
+            scores.append(run.result["validation_score"])
+            return run
+
+        monkeypatch.setattr(Job, "fit", fit)
+        outcome = searched(tmp_path)
+        means = [(scores[n] + scores[n + 1]) / 2 for n in range(0, 10, 2)]
+        assert (outcome.usual, outcome.score) == (pytest.approx(means[0]), pytest.approx(max(means)))
+
+    @pytest.mark.parametrize("trial", [0, 3])
+    def test_an_interrupted_search_goes_on_as_if_nothing_had_been(self, tmp_path: Path, trial: int) -> None:
+        def interrupt(done: int, best: float | None, now: Progress | None) -> None:
+            if done == trial:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            searched(tmp_path / "a", watch=interrupt)
+        assert searched(tmp_path / "a") == searched(tmp_path / "b")
+
+    def test_more_trials_add_to_those_that_are_there(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        whole = searched(tmp_path / "a")
+        searched(tmp_path / "b", replace(BUDGET, trials=3))
+        fits = Fits(monkeypatch)
+        assert searched(tmp_path / "b") == whole
+        assert len(fits.seen) == 4
+
+    def test_other_terms_are_refused(self, tmp_path: Path) -> None:
+        few = replace(BUDGET, trials=1)
+        searched(tmp_path, few)
+        with pytest.raises(RunError, match="on other terms"):
+            searched(tmp_path, replace(few, rounds=3))
+        with pytest.raises(RunError, match="on other terms"):
+            searched(tmp_path, few, job=job(model={"hidden": 7}))
+
+    def test_settings_that_diverge_lose(self, tmp_path: Path) -> None:
+        space = {"optimiser.lr": Dimension(choices=(1e-3, 1e30))}
+        tables = {"name": "vimadmm", "local_steps": 1, "optimiser": {"kind": "sgd", "lr": 1e30}}
+        outcome = tune.search(job(method=tables), small(), space, Budget(4, 3), tmp_path / "s.db")
+        assert outcome.diverged >= 1
+        assert outcome.usual is None
+        assert outcome.chosen == ({"optimiser.lr": 1e-3} if outcome.diverged < 4 else {"optimiser.lr": 1e30})
+
+    def test_without_anything_to_judge_by_it_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match="evaluate_every above 0"):
+            searched(tmp_path, job=job(training={"evaluate_every": 0}))
+
+
+class TestSpace:
+    @pytest.mark.parametrize("name", METHODS)
+    def test_every_method_has_something_to_search_and_it_is_what_it_is_now(self, name: str) -> None:
+        method = make_method(name)
+        space, values = tune.declared_space(method), tune.flat(method.model_dump())
+        assert space
+        assert all(dimension.holds(values[key]) for key, dimension in space.items())
+        assert not {key.rpartition(".")[2] for key in space} & {"bits", "theta", "trials", "cache", "damping"}
+        for ends in ("low", "high"):  # all of the space can be built
+            chosen = {key: getattr(d, ends) for key, d in space.items() if not d.choices}
+            whole = {key: int(v) if space[key].whole else v for key, v in chosen.items()}
+            tune.with_settings(method, whole)
+
+    def test_published_settings_are_searched_too(self) -> None:
+        space = tune.declared_space(make_method("vimadmm", preset="paper"))
+        assert space["optimiser.lr"] == Dimension(1e-3, 1.0, log=True)  # plain SGD
+
+    def test_what_is_asked_for_goes_to_the_methods_that_have_it(self) -> None:
+        methods = {name: make_method(name) for name in ("vimadmm", "fdml")}
+        asked = ["rho=0.1:10:log", "local_steps=1:8", "optimiser.lr=0.1,0.2"]
+        spaces = tune.asked_space(methods, asked)
+        steps, rates = Dimension(1, 8, whole=True), Dimension(choices=(0.1, 0.2))
+        assert spaces["fdml"] == {"local_steps": steps, "optimiser.lr": rates}
+        assert spaces["vimadmm"] == {"rho": Dimension(0.1, 10, log=True), "local_steps": steps, "optimiser.lr": rates}
+        words = tune.asked_space(methods, ["residual=before,auto", "combine=sum"])
+        assert words["vimadmm"]["residual"].choices == ("before", "auto")
+
+    @pytest.mark.parametrize(
+        ("text", "why"),
+        [
+            ("rho", "KEY=LOW:HIGH"),
+            ("rh=1:2", "did you mean 'rho'?"),
+            ("rho=2:1", "LOW below HIGH"),
+            ("rho=0:1:log", "both above 0"),
+            ("rho=1:2:lin", "LOW:HIGH:log"),
+            ("rho=a:b", "LOW:HIGH"),
+            ("local_steps=1:2.5", "whole numbers"),
+        ],
+    )
+    def test_what_cannot_be_searched_is_refused(self, text: str, why: str) -> None:
+        with pytest.raises(ConfigError, match=why.replace("?", r"\?")):
+            tune.asked_space({"vimadmm": make_method("vimadmm")}, [text])
+
+    def test_a_method_without_any_of_the_settings_is_refused(self) -> None:
+        methods = {name: make_method(name) for name in ("vimadmm", "fdml")}
+        with pytest.raises(ConfigError, match="'fdml' has none"):
+            tune.asked_space(methods, ["rho=1:2"])
+
+
+class TestPrivacy:
+    noise: ClassVar = {"mechanism": "gaussian", "clip": 0.1, "sigma": 1.0}
+
+    def test_without_a_look_at_the_validation_rows_it_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match="is a release that is not made"):
+            searched(tmp_path, job=job(privacy=self.noise))
+
+    def test_a_simulated_look_is_said_to_be_a_release(self) -> None:
+        told = tune.price(PrivacySettings(**self.noise, evaluation="simulated"))
+        assert told is not None
+        assert "does not cover this search" in told
+        assert tune.price(PrivacySettings()) is None
+
+
+class TestCommand:
+    def test_the_best_settings_are_a_configuration(self, cli: Call, config: Path) -> None:
+        what = ["tune", config, "--method", "vimadmm", "--method", "local_only", "--trials", "2", "--rounds", "2"]
+        done = cli(*what, "--out", "here", "--json")
+        assert done.code == 0, done.err
+        facts = done.json
+        assert [m["method"] for m in facts["methods"]] == ["vimadmm", "local_only"]
+        best = max(facts["methods"], key=lambda m: m["score"])
+        trained = cli("train", "here/best.toml", "--out", "run", "--json")
+        assert (trained.code, trained.json["method"], trained.json["rounds"]) == (0, best["method"], 6)
+        compared = cli("compare", "here/best.toml", "--out", "both", "--json")
+        assert [run["method"] for run in compared.json["runs"]] == ["vimadmm", "local_only"]
+        again = cli(*what, "--out", "here")  # nothing left to do
+        assert again.code == 0
+        for word in ("validation", "optimiser.lr", "colonnade train here/best.toml"):
+            assert word in again.out.lower()
+
+    @pytest.mark.parametrize(
+        ("options", "why"),
+        [
+            (["--search", "rh=1:2"], "did you mean 'rho'?"),
+            (["--method", "vimadm"], "did you mean 'vimadmm'?"),
+            (["--seeds", "x"], "wanted whole numbers"),
+            (["--set", "privacy.mechanism=gaussian", "--set", "privacy.clip=1", "--set", "privacy.sigma=1"], "release"),
+        ],
+    )
+    def test_bad_input_is_one_sentence_and_leaves_nothing(
+        self, cli: Call, config: Path, options: list[str], why: str
+    ) -> None:
+        done = cli("tune", config, "--out", "here", *options)
+        assert (done.code, Path("here").exists()) == (2, False)
+        assert why in done.err
+        assert len(done.err.splitlines()) == 1
+
+    def test_without_the_library_it_says_what_to_install(
+        self, cli: Call, config: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(sys.modules, "optuna", None)
+        done = cli("tune", config, "--out", "here")
+        assert (done.code, "pip install colonnade[tune]" in done.err) == (2, True)
+
+    def test_an_interruption_says_how_to_go_on(self, cli: Call, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def stop(*_: Any) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(Job, "fit", stop)
+        done = cli("tune", config, "--out", "here")
+        assert (done.code, "--out here" in done.err) == (130, True)
