@@ -54,7 +54,11 @@ def test_the_help_does_not_load_what_it_does_not_show() -> None:
 
 def test_the_report_goes_where_it_is_told(cli: Call, finished: Path) -> None:
     done = cli("report", finished, "--out", "page.html", "--json")
-    assert done.json == {"report": "page.html", "runs": 1, "bytes": Path("page.html").stat().st_size}
+    files = {"markdown": "page.md", "data": "page.json", "pictures": "page-pictures"}
+    assert done.json == {"report": "page.html", **files, "runs": 1, "bytes": Path("page.html").stat().st_size}
+    assert all(Path(place).exists() for place in files.values())
+    alone = cli("report", finished, "--out", "alone/report.html", "--alone", "--json").json
+    assert (alone["markdown"], [path.name for path in Path("alone").iterdir()]) == (None, ["report.html"])
     assert cli("report", finished, "--out", "folder").out.strip() == "folder/report.html"
     assert cli("report", finished, finished).out.strip() == "report.html"
     assert cli("report", finished.parent, "--out", "parent.html").code == 0  # a folder of runs

@@ -24,7 +24,9 @@ from colonnade.cli.screen import Bars, Screen, told
 from colonnade.cli.training import tell
 from colonnade.fit import Progress, fit
 from colonnade.methods import make_method
+from colonnade.report.content import content
 from colonnade.report.html import render
+from colonnade.report.markdown import as_markdown
 from colonnade.report.record import read_records
 from tests.federations import small
 
@@ -106,6 +108,14 @@ def test_on_a_page_of_several_runs(folder: Path) -> None:
     blocks = Blocks(render(read_records([folder]))).blocks
     assert complaints(blocks) == []
     assert has_figure(blocks)
+
+
+@pytest.mark.parametrize("names", [*((name,) for name in RUNS), RUNS], ids=" ".join)
+def test_in_the_markdown_beside_a_page(names: tuple[str, ...], folder: Path) -> None:
+    text = as_markdown(content(read_records([folder / name for name in names])), "pictures")
+    blocks = paragraphs(re.sub(r"\\(.)", r"\1", text))
+    assert complaints(blocks) == []
+    assert has_figure(blocks) == (names != ("nothing",))
 
 
 @pytest.mark.parametrize("name", RUNS)

@@ -4,17 +4,31 @@ from __future__ import annotations
 
 from typing import Any
 
+from colonnade.federation import Federation
 from colonnade.methods import METHODS, make_method
 from colonnade.methods.base import Method
 from colonnade.models.heads import HeadSettings
 
-NAMES = sorted(METHODS)
+EVERY = sorted(METHODS)
+ONLY_TWO = {"fedmvt"}  # for exactly two parties: `fitting` cuts a federation down for them
+NAMES = [name for name in EVERY if name not in ONLY_TWO]  # for any federation
 WITHOUT_NETWORKS = {"linear_admm"}  # a party's model is one matrix: no encoder learns, and a solve has no steps
+
+TRIED_WITH: dict[str, dict[str, Any]] = {  # rows are missing, labels are guessed
+    "fedmvt": {"matched": 0.5, "threshold": 0.4, "host_threshold": 0.37, "emphasis": 0.9}
+}
+LONGER = {"fedmvt": 20}  # rounds until every setting has had a say, where three are too few
 
 
 def make(name: str, **settings: Any) -> Method:
-    """A method with default settings, except those it declares among `settings`."""
-    return make_method(name, {k: v for k, v in settings.items() if k in METHODS[name].model_fields})
+    """A method with default settings, except those it declares among `settings` and those it is tried with."""
+    known = {k: v for k, v in settings.items() if k in METHODS[name].model_fields}
+    return make_method(name, {**TRIED_WITH.get(name, {}), **known})
+
+
+def fitting(name: str, federation: Federation) -> Federation:
+    """The federation, or its first two parties for a method that wants two."""
+    return federation.only(federation.names[:2]) if name in ONLY_TWO else federation
 
 
 def for_heads(name: str, head: HeadSettings, **settings: Any) -> Method:

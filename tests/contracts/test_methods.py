@@ -20,14 +20,14 @@ from colonnade.methods import METHODS, make_method
 from colonnade.methods.base import Method
 from colonnade.models.optimise import SGD, AdamW
 from colonnade.privacy.events import LabelExposure
-from tests.contracts.registry import NAMES, make
+from tests.contracts.registry import EVERY, LONGER, ONLY_TWO, TRIED_WITH, fitting, make
 from tests.exchanges import ENGINES, open_trainer, untimed
 from tests.federations import small, trivial
 
 DOCS = Path(__file__).parents[2] / "docs" / "methods"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EVERY)
 class TestWhatItSaysOfItself:
     def test_it_is_a_method(self, name: str) -> None:
         assert isinstance(make(name), Method)
@@ -54,7 +54,7 @@ class TestWhatItSaysOfItself:
         assert not any(issubclass(METHODS[name], other) for other in others)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EVERY)
 class TestSettings:
     def test_they_survive_json(self, name: str) -> None:
         for method in [
@@ -133,17 +133,24 @@ def changed(name: str, field: str) -> list[Any]:
     else:
         others = [choice for choice in get_args(info.annotation) if choice != value]
     assert others, f"the contract does not know how to change {name}.{field}; teach it"
-    return [METHODS[name](**{field: other}) for other in others]
+    return [METHODS[name](**{**TRIED_WITH.get(name, {}), field: other}) for other in others]
 
 
 def weights(method: Any) -> str:
-    """What three short rounds made of the networks."""
-    trainer = open_trainer(small(widths=(3, 3)), method, rounds=3, evaluate_every=0)
+    """What a few short rounds made of the networks."""
+    trainer = open_trainer(small(widths=(3, 3)), method, rounds=LONGER.get(method.name, 3), evaluate_every=0)
     return trainer.train().fingerprint()
 
 
+@pytest.mark.parametrize("parties", [1, 3, 4])
+@pytest.mark.parametrize("name", sorted(ONLY_TWO))
+def test_a_method_for_two_parties_refuses_other_numbers(name: str, parties: int) -> None:
+    with pytest.raises(ConfigError, match=f"exactly two parties; this federation has {parties}"):
+        open_trainer(small(widths=(3,) * parties), make(name), rounds=1)
+
+
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EVERY)
 class TestLearning:
     def test_the_trivial_federation_is_solved(self, name: str, engine: str) -> None:
         """With default settings, in seconds: what each party knows is half of the label."""
@@ -154,7 +161,8 @@ class TestLearning:
     def test_same_seed_same_numbers(self, name: str, engine: str) -> None:
         options = {"rounds": 4, "engine": engine, "schedule": {"batch": 16, "participation": 0.5}}
         first, again, other = (
-            open_trainer(small(), make(name, local_steps=2), seed=seed, **options).train() for seed in (1, 1, 2)
+            open_trainer(fitting(name, small()), make(name, local_steps=2), seed=seed, **options).train()
+            for seed in (1, 1, 2)
         )
         assert first.fingerprint() == again.fingerprint()
         assert untimed(first.history) == untimed(again.history)
@@ -164,5 +172,5 @@ class TestLearning:
     def test_the_global_generator_is_left_alone(self, name: str, engine: str) -> None:
         torch.manual_seed(0)
         before = torch.random.get_rng_state()
-        open_trainer(small(), make(name), rounds=2, engine=engine).train()
+        open_trainer(fitting(name, small()), make(name), rounds=2, engine=engine).train()
         assert torch.equal(before, torch.random.get_rng_state())

@@ -32,7 +32,7 @@ from colonnade.run import Training
 from colonnade.schedule import Turn
 from colonnade.wire.codec import decode
 from colonnade.wire.messages import Purpose
-from tests.contracts.registry import NAMES, make
+from tests.contracts.registry import EVERY, fitting, make
 from tests.exchanges import ENGINES, TINY, Exchange, exchanges
 from tests.federations import small
 
@@ -52,11 +52,11 @@ def opened(method: Any, federation: Federation, privacy: dict[str, Any], **train
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EVERY)
 class TestTheGate:
     def test_uploads_are_noised_recorded_and_as_declared(self, name: str, engine: str) -> None:
         method = make(name, local_steps=1, noise=False)  # not what a method brings itself: this is about the gate's
-        trainer = opened(method, small(), DP, engine=engine, evaluate_every=2)
+        trainer = opened(method, fitting(name, small()), DP, engine=engine, evaluate_every=2)
         if sends_whole_numbers(trainer, method):
             assert_refused_before_anything_left(trainer)
             return
@@ -75,7 +75,7 @@ class TestTheGate:
         assert sum(r.purpose is Purpose.TRAIN for r in said) == trained
 
     def test_every_message_stands_in_the_ledger(self, name: str, engine: str) -> None:
-        trainer = opened(make(name, local_steps=1), small(), {}, engine=engine, evaluate_every=2)
+        trainer = opened(make(name, local_steps=1), fitting(name, small()), {}, engine=engine, evaluate_every=2)
         sent = [hashlib.sha256(p).hexdigest() for exchange in exchanges(trainer) for p in exchange.payloads]
         assert sorted(sent) == sorted(release.digest for release in trainer.ledger)
 
@@ -111,17 +111,18 @@ def noise_of(arrays: dict[str, Tensor]) -> float:
 
 
 class TestWhoSeesLabels:
-    @pytest.mark.parametrize("name", NAMES)
+    @pytest.mark.parametrize("name", EVERY)
     def test_a_run_records_the_exposure(self, name: str) -> None:
         """EPS behind a label mechanism, else the method's own; what never goes down needs no mechanism."""
         method = make(name, local_steps=1)
-        plain, noisy = (opened(method, small(), privacy, rounds=1).train() for privacy in ({}, LABEL_DP))
+        held = fitting(name, small())
+        plain, noisy = (opened(method, held, privacy, rounds=1).train() for privacy in ({}, LABEL_DP))
         assert plain.label_exposure is method.exposes
         assert plain.record()["label_exposure"] == method.exposes.value
         wanted = LabelExposure.NONE if method.exposes is LabelExposure.NONE else LabelExposure.EPS
         assert noisy.record()["label_exposure"] == wanted.value
 
-    @pytest.mark.parametrize("name", NAMES)
+    @pytest.mark.parametrize("name", EVERY)
     def test_its_page_says_the_same(self, name: str) -> None:
         file = DOCS / f"{name}.md"
         page = " ".join(file.read_text(encoding="utf-8").split()) if file.is_file() else ""
@@ -132,19 +133,19 @@ class TestWhoSeesLabels:
         assert said[0] == make(name).exposes.value
 
     @pytest.mark.parametrize("engine", ENGINES)
-    @pytest.mark.parametrize("name", NAMES)
+    @pytest.mark.parametrize("name", EVERY)
     def test_what_it_declares_is_what_goes_down(self, name: str, engine: str) -> None:
         """Other labels: what goes down stays as it is, to the last byte, if and only if the method exposes NONE."""
-        method, federation = make(name, local_steps=1), small()
+        method, federation = make(name, local_steps=1), fitting(name, small())
         other = replace(federation, labels=shifted(federation))
         same = downlink(method, federation, {}, engine) == downlink(method, other, {}, engine)
         assert same == (method.exposes is LabelExposure.NONE)
 
     @pytest.mark.parametrize("engine", ENGINES)
-    @pytest.mark.parametrize("name", NAMES)
+    @pytest.mark.parametrize("name", EVERY)
     def test_behind_a_mechanism_only_protected_labels_go_down(self, name: str, engine: str) -> None:
         """Labels that the noise makes equal send equal bytes, looks at validation rows and best rounds included."""
-        method, federation = make(name, local_steps=1), small()
+        method, federation = make(name, local_steps=1), fitting(name, small())
         equal, different = twins(federation)
         first, again, other = (
             downlink(method, f, LABEL_DP, engine, evaluate_every=1) for f in (federation, equal, different)

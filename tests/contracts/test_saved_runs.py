@@ -14,7 +14,7 @@ from colonnade.federation import Federation
 from colonnade.fit import fit, resume
 from colonnade.run import Run
 from colonnade.store import Store
-from tests.contracts.registry import NAMES, for_heads, make
+from tests.contracts.registry import EVERY, fitting, for_heads, make
 from tests.contracts.test_engines_agree import SCENARIOS
 from tests.exchanges import ENGINES, TINY, record, untimed
 from tests.federations import normed_encoder, small
@@ -29,12 +29,12 @@ def columns(federation: Federation, method: Any, rows: torch.Tensor) -> dict[str
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EVERY)
 class TestPrediction:
     def test_a_run_predicts_what_the_coordinator_saw(
         self, name: str, engine: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        federation, method = small(), make(name, local_steps=2)
+        federation, method = fitting(name, small()), make(name, local_steps=2)
         recorded = record(
             monkeypatch, federation, method, engine=engine, rounds=6, evaluate_every=1, encoders=normed_encoder
         )
@@ -47,7 +47,7 @@ class TestPrediction:
         assert score(federation.task, validation, federation.labels[rows]) == run.result["validation_score"]
 
     def test_a_loaded_run_predicts_the_same(self, name: str, engine: str, tmp_path: Path) -> None:
-        federation, method = small(), make(name, local_steps=2)
+        federation, method = fitting(name, small()), make(name, local_steps=2)
         run = fit(federation, method, engine=engine, encoders=normed_encoder, **OPTIONS)
         new = columns(federation, method, torch.arange(federation.rows))
         logits, releases = run.logits(new), len(run.ledger)
@@ -62,13 +62,13 @@ class TestPrediction:
 
 
 @pytest.mark.parametrize("scenario", ["plain", "participation and noise", "head dropout", "batch norm and dropout"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EVERY)
 def test_a_resumed_run_is_the_uninterrupted_one(name: str, scenario: str, tmp_path: Path) -> None:
     """Interrupted before and after the first checkpoint by an exception, which loses what was not committed."""
     options = {**OPTIONS, "schedule": {"batch": 20}, **SCENARIOS[scenario]}
     extra = {k: options[k] for k in ("mechanism", "encoders") if k in options}
     method = for_heads(name, options["model"].head, local_steps=2)
-    federation = small()
+    federation = fitting(name, small())
     whole = fit(federation, method, out=tmp_path / "whole", **options)
     for stop in (2, 4):
         folder = tmp_path / str(stop)

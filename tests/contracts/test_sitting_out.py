@@ -9,7 +9,7 @@ from colonnade.methods import METHODS
 from colonnade.methods.base import Method
 from colonnade.models.optimise import SGD, AdamW
 from colonnade.schedule import Schedule, Turn
-from tests.contracts.registry import NAMES, WITHOUT_NETWORKS, make
+from tests.contracts.registry import EVERY, NAMES, WITHOUT_NETWORKS, fitting, make
 from tests.exchanges import ENGINES, assert_same_tensors, exchanges, open_trainer, party_tensors
 from tests.federations import normed_encoder, small
 
@@ -19,10 +19,11 @@ OPTIMISERS = {"sgd": SGD(lr=0.05), "adamw": AdamW(lr=0.01)}
 
 @pytest.mark.parametrize("optimiser", OPTIMISERS)
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("name", [n for n in NAMES if make(n).hears != "nothing"])
+@pytest.mark.parametrize("name", [n for n in EVERY if make(n).hears != "nothing"])
 def test_who_does_not_learn_is_untouched(name: str, engine: str, optimiser: str) -> None:
     method = make(name, local_steps=2, optimiser=OPTIMISERS[optimiser])
-    trainer = open_trainer(small(), method, engine=engine, encoders=normed_encoder, schedule=SILENT, rounds=8)
+    federation = fitting(name, small())
+    trainer = open_trainer(federation, method, engine=engine, encoders=normed_encoder, schedule=SILENT, rounds=8)
     before, sat_out, learnt = party_tensors(trainer), 0, 0
     for exchange in exchanges(trainer):
         after = party_tensors(trainer)
@@ -43,8 +44,9 @@ def test_who_does_not_learn_is_untouched(name: str, engine: str, optimiser: str)
                 assert all(not after[party][k].any() for k in new)
                 assert_same_tensors(held, {k: after[party][k] for k in held}, atol=0)
         before = after
-    assert learnt == 8 * 2
-    assert sat_out == 8 * 2 + 4  # and everybody in the last exchange
+    parties = len(federation.parties)
+    assert learnt == 8 * parties // 2
+    assert sat_out == 8 * parties // 2 + parties  # and everybody in the last exchange
 
 
 class StepsPerParty(Schedule):
@@ -63,11 +65,12 @@ def test_steps_differ_by_party(name: str, engine: str) -> None:
     assert trained == {"party_0": own, "party_1": 1, "party_2": 0, "party_3": own}
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if not make(n).pools])
+@pytest.mark.parametrize("name", [n for n in EVERY if not make(n).pools])
 def test_steps_per_party_are_the_same_in_every_engine(name: str) -> None:
     held = []
     for engine in ENGINES:
-        trainer = open_trainer(small(), make(name, local_steps=3), engine=engine, encoders=normed_encoder, rounds=4)
+        federation = fitting(name, small())
+        trainer = open_trainer(federation, make(name, local_steps=3), engine=engine, encoders=normed_encoder, rounds=4)
         trainer.coordinator.schedule = slowed(trainer.coordinator.schedule)
         for _ in exchanges(trainer):
             pass

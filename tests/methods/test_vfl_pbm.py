@@ -79,7 +79,7 @@ def test_the_common_slope_sorts_rows_by_label() -> None:
 
 def test_noise_on_noise_is_refused() -> None:
     privacy = {"mechanism": "gaussian", "clip": 1.0, "sigma": 1.0}
-    with pytest.raises(ConfigError, match="brings noise of its own .poisson binomial.; leave privacy.mechanism out"):
+    with pytest.raises(ConfigError, match=r"brings noise of its own .poisson binomial.; leave privacy.mechanism out"):
         fit(small((5,) * 3), VFLPBM(), privacy=privacy, rounds=1)
 
 

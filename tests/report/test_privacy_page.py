@@ -153,11 +153,11 @@ class TestNoisyLabels:
     def test_in_curves(self, promised: dict[str, Any]) -> None:
         shown = pictures(grouped([promised["labels"]]))
         assert shown[0].caption == "Agreement with noisy validation labels by round."
-        assert "noisy-label agreement (%)" in shown[0].svg
+        assert "noisy-label agreement (%)" in shown[0].drawing.svg()
         assert "alidation accuracy" in pictures(grouped([promised["nothing"]]))[0].caption
         mixed = pictures(grouped([promised["labels"], promised["nothing"]]))[0]
         assert "Of vimadmm_j: agreement with noisy validation labels, which is no accuracy" in mixed.caption
-        assert "score on validation rows (%)" in mixed.svg
+        assert "score on validation rows (%)" in mixed.drawing.svg()
 
     def test_in_comparisons(self, promised: dict[str, Any]) -> None:
         alone = tables.comparison_table(grouped([promised["labels"]]))

@@ -8,9 +8,10 @@
     shares = [0.5, 0.2]                      of the parties, for training again with the most and least important
     noisy = 7                                whose columns become noise
     [explain.rivals]                         methods that are trained with that party too, by name
-    [explain.retrain]                        what differs in [method] where VIMADMM is trained again
+    [explain.retrain]                        what differs in [method] for accuracies after training again
 
-Accuracies are on test rows, in per cent, of the round that validation rows chose. Places count from 1, the heaviest.
+Accuracies are on test rows, in per cent, of the round that validation rows chose. `rank_correlation_...` is
+Spearman's, tie-aware; Kendall's tau-b stands beside it. Places count from 1, the heaviest, by mean norms over seeds.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from colonnade.bench.catalogue import Bench
 from colonnade.bench.settings import Options, Say
 from colonnade.config import Settings, build
 from colonnade.explain.denoise import denoise
-from colonnade.explain.explain import explain, weigh
+from colonnade.explain.explain import explain
 from colonnade.explain.explanation import Explanation
 from colonnade.explain.ranks import places
 from colonnade.explain.retrain import Again
@@ -52,7 +53,10 @@ class ExplainBenchSettings(Settings):
     epochs: tuple[int, ...] = Field((2, 5, 10), min_length=1, description="epochs after which accuracy is taken")
     epoch: int = Field(53, ge=1, description="rounds in an epoch")
     rivals: dict[str, dict[str, Any]] = Field(default_factory=dict, description="other methods, as [method] has them")
-    retrain: dict[str, Any] = Field(default_factory=dict, description="what differs in [method] when trained again")
+    retrain: dict[str, Any] = Field(
+        default_factory=dict,
+        description="what differs in [method] for accuracies after training again; weights are compared as in [method]",
+    )
 
 
 def run_explain(bench: Bench, options: Options, say: Say) -> Results:
@@ -61,7 +65,8 @@ def run_explain(bench: Bench, options: Options, say: Say) -> Results:
     jobs = [_job(bench, options, seed) for seed in range(options.seeds)]
     federation = jobs[0].federation()
     found = [_one_seed(job, federation, settings, seed, say) for seed, job in enumerate(jobs)]
-    return _summarise(found)
+    results = average(found)
+    return results | _places(results, settings)
 
 
 def _job(bench: Bench, options: Options, seed: int) -> Job:
@@ -79,7 +84,7 @@ def _one_seed(job: Job, federation: Federation, settings: ExplainBenchSettings, 
 
     run = job.fit(federation, watch=watch("all parties", job.training.rounds))
     found = explain(run, federation, settings.ask)
-    results = _agreement(found, settings) | {"all": _percent(run.result["test_score"])}
+    results = _agreement(found) | {"all": _percent(run.result["test_score"])}
     again = Again(_again(job, run, federation, settings, watch), "test", watch)
     summary = summarise(again, federation, found.ranked(), settings.shares)
     for one in summary["sets"]:
@@ -88,7 +93,7 @@ def _one_seed(job: Job, federation: Federation, settings: ExplainBenchSettings, 
     for share in settings.shares:
         top, bottom = (results[f"{side}{100 * share:g}"] for side in ("top", "bottom"))
         results[f"gap{100 * share:g}"] = None if top is None or bottom is None else top - bottom
-    return results | _denoise(again, job, federation, settings)
+    return results | _denoise(run, again, job, federation, settings, found.norm or ())
 
 
 def _again(job: Job, run: Run, federation: Federation, settings: ExplainBenchSettings, watch: Any) -> Run:
@@ -99,43 +104,64 @@ def _again(job: Job, run: Run, federation: Federation, settings: ExplainBenchSet
     return other.fit(federation, watch=watch("all parties, retraining settings", other.training.rounds))
 
 
-def _agreement(found: Explanation, settings: ExplainBenchSettings) -> Results:
+def _agreement(found: Explanation) -> Results:
     results: Results = {}
     for measure in ("noise", "shapley", "mask"):
         pair = found.agree("norm", measure)
         results |= {f"rank_correlation_{measure}": pair.spearman, f"kendall_{measure}": pair.kendall}
-    place = places(found.importance())
-    return results | {
+    return results | {f"norm_{number}": value for number, value in enumerate(found.norm or (), start=1)}
+
+
+def _places(results: Results, settings: ExplainBenchSettings) -> Results:
+    """Where the parties stand that must weigh much and little, by their mean norms."""
+    norms = [value for key, value in results.items() if key.startswith("norm_") and value is not None]
+    place = places(norms)
+    most, least = (statistics.fmean(norms[n - 1] for n in numbers) for numbers in (settings.high, settings.low))
+    return {
         "high_worst_place": max(place[number - 1] for number in settings.high),
         "low_best_place": min(place[number - 1] for number in settings.low),
+        "high_over_low": most / least,
     }
 
 
-def _denoise(again: Again, job: Job, federation: Federation, settings: ExplainBenchSettings) -> Results:
-    party = federation.names[settings.noisy - 1]
-    methods = {again.run.method.name: again.run.method}
+def _denoise(
+    run: Run, again: Again, job: Job, federation: Federation, settings: ExplainBenchSettings, norm: Sequence[float]
+) -> Results:
+    """Accuracies of all methods with a noisy party; and whether the weights of the explained run would have told."""
+    party, seed = federation.names[settings.noisy - 1], job.training.seed
+    methods = {run.method.name: again.run.method}
     for name, spec in settings.rivals.items():
         methods[name] = read_job({**job.tables, "method": {"name": name, **spec}}).method
-    before = weigh(again.run, federation, settings.ask)
     lengths = [epoch * settings.epoch for epoch in settings.epochs]
-    found = denoise(
+    same = again.run is run
+    table = denoise(
         again,
         federation,
         party,
-        norm=before,
+        norm=norm if same else None,
         methods=methods,
         std=settings.std,
         lengths=lengths,
-        seed=job.training.seed,
+        seed=seed,
     )
+    told = table
+    if not same:  # weights are compared under the settings of the explained run
+        told = denoise(
+            Again(run, "test", again.watch), federation, party, norm=norm, methods={run.method.name: run.method},
+            std=settings.std, lengths=lengths[-1:], seed=seed,
+        )  # fmt: skip
     results: Results = {}
-    for name, scores in found["scores"].items():
-        suffix = "" if name == again.run.method.name else f".{name}"
+    for name, scores in table["scores"].items():
+        suffix = "" if name == run.method.name else f".{name}"
         for epoch, score in zip(settings.epochs, scores, strict=True):
             results[f"denoise_epoch{epoch}{suffix}"] = _percent(score)
-    was, now = (places(found[key])[settings.noisy - 1] for key in ("norm_before", "norm_after"))
-    named = [fall["party"] for fall in found["fallen"]]
-    return results | {
+    return results | _fall(told, party, settings.noisy - 1)
+
+
+def _fall(told: Mapping[str, Any], party: str, at: int) -> Results:
+    was, now = (places(told[key])[at] for key in ("norm_before", "norm_after"))
+    named = [fall["party"] for fall in told["fallen"]]
+    return {
         "noisy_place_before": was,
         "noisy_place_after": now,
         "noisy_place_fall": now - was,
@@ -144,15 +170,15 @@ def _denoise(again: Again, job: Job, federation: Federation, settings: ExplainBe
     }
 
 
-def _summarise(seeds: Sequence[Mapping[str, float | None]]) -> Results:
-    """Means over seeds; of places that have a limit, the worst seed."""
-    worst = {"high_worst_place": max, "low_best_place": min, "noisy_place_fall": min}
+def average(seeds: Sequence[Mapping[str, float | None]]) -> Results:
+    """Means and deviations over seeds; of `noisy_place_fall` the worst seed, because all of them must show it."""
     results: Results = {}
     for key in seeds[0]:
         known = [value for value in (seed[key] for seed in seeds) if value is not None]
         whole = len(known) == len(seeds)  # a seed without a value is not left out: there is no mean then
-        results[key] = float(worst.get(key, statistics.fmean)(known)) if whole else None
-        if whole and len(known) > 1 and key not in worst:
+        summary = min if key == "noisy_place_fall" else statistics.fmean
+        results[key] = float(summary(known)) if whole else None
+        if whole and len(known) > 1 and not key.startswith(("norm_", "noisy_", "others_")):
             results[f"{key}_std"] = statistics.stdev(known)
     return results
 

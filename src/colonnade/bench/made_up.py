@@ -12,6 +12,7 @@ from colonnade.fit import Trainer
 from colonnade.methods import VIMADMM
 from colonnade.models.encoders import ModelSettings
 from colonnade.models.optimise import SGD
+from colonnade.privacy.mechanism import Mechanism
 from colonnade.randomness import stream
 from colonnade.run import Training
 from colonnade.schedule import ScheduleSettings
@@ -45,12 +46,14 @@ def make_model(shape: Shape) -> ModelSettings:
     return ModelSettings(encoder="mlp", hidden=shape.hidden, embedding=shape.embedding, scale_columns="never")
 
 
-def open_trainer(shape: Shape, federation: Federation, device: torch.device) -> Trainer:
+def open_trainer(
+    shape: Shape, federation: Federation, device: torch.device, mechanism: Mechanism | None = None
+) -> Trainer:
     """Colonnade's own training of it: stacked engine, messages encoded, counted and recorded, no evaluation."""
     training = Training(
         rounds=FOREVER, evaluate_every=0, device=str(device), schedule=ScheduleSettings(batch=shape.batch)
     )
-    return Trainer.open(federation, make_method(shape), training, make_model(shape), None, None)
+    return Trainer.open(federation, make_method(shape), training, make_model(shape), None, mechanism)
 
 
 def one_round(trainer: Trainer) -> Callable[[], None]:

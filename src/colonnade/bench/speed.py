@@ -25,6 +25,7 @@ from colonnade.federation import Federation, Task
 from colonnade.fit import Trainer
 from colonnade.models.descend import descend
 from colonnade.models.heads import dropout_keys, open_heads
+from colonnade.privacy.gaussian import Gaussian, SystemNoise
 
 Results = dict[str, float | None]
 T = TypeVar("T")
@@ -44,6 +45,9 @@ def run_speed(bench: Bench, options: Options, say: Say) -> Results:
     results |= rounds
     results |= compare_zsteps(settings, problems, device, say)
     results |= gate_shares(settings, trainer, device, say)
+    noised = open_trainer(settings.mnist, federation, device, Gaussian(1.0, 10.0, SystemNoise()))
+    plain = results["gate_share"]
+    results |= {"gate_share": gate_shares(settings, noised, device, say)["gate_share"], "plain_gate_share": plain}
     if device.type == "cpu":
         results |= bmm_fraction(settings, trainer, say)
     return results | cost_growth(settings, device, say)
@@ -128,7 +132,7 @@ def _stacked(problems: list[Problem], at: int, device: torch.device) -> Tensor:
 
 
 def gate_shares(settings: SpeedSettings, trainer: Trainer, device: torch.device, say: Say) -> Results:
-    """The share of a round from an upload to its sealed messages (encode, hash, record); the same for replies."""
+    """The share of a round from an upload to its sealed messages (protect, encode, hash, record); and of replies."""
     say("the gate")
     inside = {"gate_share": 0.0, "reply_gate_share": 0.0}
 

@@ -95,7 +95,8 @@ def plan(tables: Mapping[str, Any]) -> list[Entry]:
     for key in section:
         if key not in known:
             raise ConfigError(unknown_key(key, known, "compare"))
-    methods = distinct(section.get("methods", list(METHODS)), str, "methods", '["vimadmm", "local_only"]')
+    anyone = [name for name, method in METHODS.items() if not hasattr(method, "parties")]  # for any number of parties
+    methods = distinct(section.get("methods", anyone), str, "methods", '["vimadmm", "local_only"]')
     seeds = distinct(section.get("seeds", [tables.get("training", {}).get("seed", 0)]), int, "seeds", "[0, 1, 2]")
     return [Entry(f"{m}-{s}", read_job(tables, method=m, seed=s)) for m in methods for s in seeds]
 

@@ -23,7 +23,7 @@ from colonnade.methods.base import Method
 
 OTHERS = ("split_learning", "vafl")  # what the paper compares with
 CLEAR = 3.0  # robust deviations below the others' change from which a fall is no accident
-LEAST_FALL = 0.9  # and it must have come down to at most this share of what the others' change explains
+LEAST_FALL = 0.95  # and it must have come down to at most this share of what the others' change explains
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from colonnade.job import load_data
 from colonnade.randomness import permutation
 from colonnade.run import Run
 
+DISAGREE = 0.5  # correlation of norms and Shapley values under which it is said
 FEWER = 4  # parties fewer for exact Shapley values, where a coalition takes a prediction and not an addition
 COVER = (
     "the run promises an epsilon, and what leaves for this has no noise and is not covered by it; "
@@ -46,7 +47,7 @@ def explain(run: Run, federation: Federation | None = None, settings: ExplainSet
     listener = Listener.open(run, federation, rows, covered)
     found = Explanation(
         run.id, run.method.name, run.about["federation"], settings.rows, len(rows), run.score_name, None,
-        list(federation.names), class_names=_class_names(federation),
+        list(federation.names), class_names=_class_names(federation), rank_by=settings.rank_by,
     )  # fmt: skip
     try:
         _weigh(found, run, listener, covered)
@@ -187,6 +188,12 @@ def _notes(run: Run, found: Explanation) -> list[str]:
         notes.append("made on test rows, as asked: they are no longer unseen by whoever acts on this")
     if run.privacy.protects and found.releases:
         notes.append(f"{found.releases} messages left the parties without noise; the run's epsilon does not cover them")
+    pair = next((a for a in found.agreement if (a.one, a.other) == ("norm", "shapley")), None)
+    if pair is not None and pair.spearman is not None and pair.spearman < DISAGREE:
+        notes.append(
+            f"norms and Shapley values rank the parties differently (Spearman {pair.spearman:.2f}): norms depend on "
+            "first weights and regularisation; rank_by = 'shapley' ranks by what parties do for the score"
+        )
     if found.norm is not None and run.model_settings.head.layers > 1:
         notes.append("heads with several layers: the norm is over all their weights, which the paper does not look at")
     return notes

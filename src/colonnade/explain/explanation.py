@@ -9,9 +9,10 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from colonnade.errors import RunError
+from colonnade.errors import ConfigError, RunError
 from colonnade.explain.ranks import kendall, places, spearman
 
+RANKING = ("norm", "shapley", "mask", "noise")
 FILE, FORMAT = "explain.json", 1
 MEASURES = {
     "norm": "weight in the model",
@@ -43,6 +44,7 @@ class Explanation:
     score_name: str
     score: float | None
     parties: list[str]
+    rank_by: str = "auto"  # the measure that ranks parties; auto: the first of those below that is there
     norm_of: str | None = None  # what the norm is the norm of
     norm: list[float] | None = None
     noise_std: float | None = None  # None: as wide as each party's own columns
@@ -74,12 +76,16 @@ class Explanation:
         return {name: values for name, values in found.items() if values is not None}
 
     def importance(self) -> list[float]:
-        """What parties are ranked by: the paper's norms, else Shapley values, else masking."""
-        measures = self.measures()
-        for name in ("norm", "shapley", "mask", "noise"):
-            if name in measures:
-                return measures[name]
-        raise RunError("this explanation has no measure to rank parties by")
+        """What parties are ranked by."""
+        return self.measures()[self.ranked_by()]
+
+    def ranked_by(self) -> str:
+        """The measure that was asked for; unless one was, the paper's norms, else Shapley values, else masking."""
+        wanted = RANKING if self.rank_by == "auto" else (self.rank_by,)
+        found = next((name for name in wanted if getattr(self, name) is not None), None)
+        if found is None:
+            raise ConfigError(f"parties cannot be ranked by {' or '.join(wanted)}: not available in this explanation")
+        return found
 
     def ranked(self) -> list[str]:
         """Party names, the most important first."""
@@ -92,7 +98,7 @@ class Explanation:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
-        return {"format": FORMAT, **asdict(self), "ranked": self.ranked()}
+        return {"format": FORMAT, **asdict(self), "ranked": self.ranked(), "ranked_by": self.ranked_by()}
 
     def save(self, folder: str | Path) -> Path:
         """Write `explain.json` into a folder, whole or not at all."""
@@ -110,7 +116,7 @@ class Explanation:
             values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
             if values.pop("format") != FORMAT:
                 raise ValueError("another format")
-            values.pop("ranked")
+            del values["ranked"], values["ranked_by"]
             return cls(**{**values, "agreement": [Agreement(**one) for one in values["agreement"]]})
         except FileNotFoundError:
             raise RunError(f"{folder} has no {FILE}; run: colonnade explain {folder}") from None

@@ -40,6 +40,9 @@ class ExplainSettings(Settings):
         14, ge=1, le=20, description="auto: exact up to so many parties; 4 fewer if predictions are not sums"
     )
     permutations: int = Field(200, ge=2, description="random orders of the parties, where Shapley values are sampled")
+    rank_by: Literal["auto", "norm", "shapley", "mask", "noise"] = Field(
+        "auto", description="the measure that ranks parties; auto: the paper's norms, else the next that is there"
+    )
     uncovered: bool = Field(
         False, description="explain a run with noise although what leaves for it has none and no epsilon covers it"
     )

@@ -17,7 +17,7 @@ def subset(ranked: Sequence[str], share: float, which: Literal["most", "least"])
     """The most or least important share of the parties, rounded up."""
     if not 0 < share < 1:
         raise ConfigError(f"a share of {share:g} of the parties: wanted more than 0 and less than 1")
-    count = math.ceil(share * len(ranked) - 1e-9)  # 20 % of 15 is 3, whatever floats make of it
+    count = math.ceil(share * len(ranked) - 1e-9)  # 7 % of 100 are 7, though 0.07 * 100 > 7
     return list(ranked[:count] if which == "most" else ranked[-count:])
 
 

@@ -15,6 +15,7 @@ from colonnade.methods.celu_vfl import CELUVFL
 from colonnade.methods.centralized import Centralized
 from colonnade.methods.fdml import FDML
 from colonnade.methods.fedbcd import FedBCD
+from colonnade.methods.fedmvt import FedMVT
 from colonnade.methods.flex_vfl import FlexVFL
 from colonnade.methods.fu import Fu
 from colonnade.methods.linear_admm import LinearADMM
@@ -40,6 +41,7 @@ METHODS: dict[str, type[Settings]] = {
     AdaVFL.name: AdaVFL,
     LinearADMM.name: LinearADMM,
     CAFE.name: CAFE,
+    FedMVT.name: FedMVT,
     LocalOnly.name: LocalOnly,
     Centralized.name: Centralized,
 }
@@ -57,6 +59,7 @@ __all__ = [
     "AdaVFL",
     "Centralized",
     "FedBCD",
+    "FedMVT",
     "FlexVFL",
     "Fu",
     "LinearADMM",

@@ -11,12 +11,12 @@ import math
 from collections.abc import Mapping, Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from colonnade.errors import ConfigError
 from colonnade.federation import Task
 from colonnade.methods._server import COORDINATOR, get_server
-from colonnade.methods._steps import task_loss
 from colonnade.models.heads import apply_heads, dropout_keys, open_heads
 from colonnade.models.optimise import Optimiser
 from colonnade.models.schema import Schema
@@ -82,12 +82,27 @@ def gap(one: Tensor, other: Tensor) -> Tensor:
 def overlap(view: Tensor, shared: int) -> Tensor:
     """|U^T C|_F / n: how much the unique and the shared part of n rows say the same."""
     u, c = parts(view, shared)
-    return torch.linalg.norm(u.mT @ c) / max(1, len(view))
+    size: Tensor = torch.linalg.vector_norm(u.mT @ c)  # its slope at zero is zero
+    return size / max(1, len(view))
 
 
-def loss_of(task: Task, logits: Tensor, targets: Tensor) -> Tensor:
-    """The task's mean loss; 0 without rows."""
-    return task_loss(task, logits.unsqueeze(0), targets) if len(targets) else logits.sum()
+def weigh(counted: Tensor, both: Tensor, emphasis: float) -> Tensor:
+    """Weights (B,) of the counted rows; they sum to 1, matched ones have `emphasis` of it, or their share if larger."""
+    matched, rest = (counted & both).double(), (counted & ~both).double()
+    share = matched.sum() / counted.sum().clamp(min=1)
+    share = torch.where((share > 0) & (share < 1), share.clamp(min=emphasis), share)
+    return share * matched / matched.sum().clamp(min=1) + (1 - share) * rest / rest.sum().clamp(min=1)
+
+
+def loss_of(task: Task, logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+    """The task's loss, rows (B,) weighted."""
+    if task is Task.MULTICLASS:
+        cells = -targets * logits.log_softmax(dim=1)
+    elif task is Task.REGRESSION:
+        cells = (logits - targets).square() / 2
+    else:
+        cells = F.binary_cross_entropy_with_logits(logits, targets, reduction="none")
+    return weights.to(cells.dtype) @ cells.sum(dim=1)
 
 
 # -- the classifiers --------------------------------------------------------------------------
@@ -123,6 +138,6 @@ def decide(task: Task, logits: Tensor) -> tuple[Tensor, Tensor]:
         sure, best = logits.softmax(dim=1).max(dim=1)
         return torch.zeros_like(logits).scatter_(1, best[:, None], 1.0), sure
     if task is Task.REGRESSION:
-        return logits, torch.zeros_like(logits[:, 0])
+        return logits.clone(), torch.zeros_like(logits[:, 0])
     p = logits.sigmoid()
     return (p > 0.5).to(p.dtype), torch.maximum(p, 1 - p).min(dim=1).values

@@ -2,14 +2,15 @@
 
 Rows are matched (both parties hold them), or held by the guest alone, or by the host alone. The guest is the label
 holder's own party: its rows have labels, those of the host alone have none. A party's representation is h = [u, c], a
-unique and a shared part. B is the round's batch, M its matched rows, A(q, K, V) = softmax(q K^T / (T sqrt d)) V. A round:
+unique and a shared part. M are the matched rows of a batch, A(q, K, V) = softmax(q K^T / (T sqrt d)) V. A round:
 
     party        h_k = f(x_k)                                                          (views); up: b x d_f
     coordinator  e_k = [A(u_j, u_j[M], u_k[M]), A(c_j, c_k[held], c_k[held])]          (estimate), j the other party
                  v_k = h_k where party k holds the row, e_k where not                  (complete)
                  a row of the host alone gets the label that the joint, the guest's and the host's classifier all
                  give, if the joint one is surer than t and the host's than t_h        (pseudo)
-                 L   = l(joint(v_1, v_2), y) + l(first(v_1), y) + l(second(v_2), y)    rows with a label or pseudo-label
+                 L   = l(joint(v_1, v_2), y) + l(first(v_1), y) + l(second(v_2), y)    over rows with a (pseudo-)label,
+                                                                                       M weighs at least w of them
                        + alpha |c_1 - c_2|^2 + beta sum_k |e_k - h_k|^2                over M, means
                        + gamma sum_k |U_k^T C_k|_F / n_k                               (objective)
                  one step of the three classifiers on L                                (classifiers)
@@ -36,7 +37,6 @@ from pydantic import Field
 from torch import Tensor
 
 from colonnade.config import Settings
-from colonnade.federation import Task
 from colonnade.methods._server import follow, get_server, step_server
 from colonnade.methods._steps import agreement, local_steps, published
 from colonnade.methods._views import (
@@ -50,6 +50,7 @@ from colonnade.methods._views import (
     open_classifiers,
     overlap,
     parts,
+    weigh,
 )
 from colonnade.methods.base import Heard, Received, Reply, State
 from colonnade.models.cohort import Cohort
@@ -75,6 +76,7 @@ class FedMVT(Settings):
     hears: ClassVar[Literal["each", "total", "nothing"]] = "each"
     exposes: ClassVar[LabelExposure] = LabelExposure.FULL
     pools: ClassVar[bool] = False
+    parties: ClassVar[int] = 2  # exactly; other methods take any number
 
     matched: float = Field(
         1.0, gt=0, le=1, description="share of the training rows both parties hold; below 1 the rest is simulated"
@@ -83,6 +85,9 @@ class FedMVT(Settings):
     threshold: float = Field(0.9, ge=0, le=1, description="pseudo-labels: how sure the joint classifier must be (t)")
     host_threshold: float = Field(0.6, ge=0, le=1, description="pseudo-labels: how sure the host's must be (t_h)")
     temperature: float = Field(0.3, gt=0, description="of the attention; small: the most alike row alone counts (T)")
+    emphasis: float = Field(
+        0.2, ge=0, lt=1, description="share of the classifiers' loss that matched rows have at least (w)"
+    )
     align: float = Field(0.1, ge=0, description="weight of equal shared parts on matched rows (alpha)")
     recover: float = Field(0.1, ge=0, description="weight of right estimates on matched rows (beta)")
     separate: float = Field(0.01, ge=0, description="weight of unique parts that differ from shared ones (gamma)")
@@ -91,11 +96,12 @@ class FedMVT(Settings):
 
     @classmethod
     def paper(cls, dataset: str = "cifar10") -> FedMVT:
-        """The settings of the authors' program."""
+        """The settings of the authors' program, which draws as many matched rows as others."""
         lr, _, temperature = published(PUBLISHED, dataset)
         joint, host = THRESHOLDS[dataset]
         rule = AdamW(lr=lr, weight_decay=0.0)
-        return cls(threshold=joint, host_threshold=host, temperature=temperature, optimiser=rule, server_optimiser=rule)
+        chosen = cls(threshold=joint, host_threshold=host, temperature=temperature, emphasis=0.5)
+        return chosen.model_copy(update={"optimiser": rule, "server_optimiser": rule})
 
     def open_party(self, cohort: Cohort) -> None:
         """The classifiers live at the coordinator: nothing to prepare."""
@@ -123,11 +129,11 @@ class FedMVT(Settings):
         with torch.enable_grad():  # coordinate() runs without
             models = {k: v.detach().requires_grad_() for k, v in get_server(state).items()}
             at = [view.detach().requires_grad_() for view in h]
-            rate, keys = float(state["drop.rate"]), state["drop.key"]
             views, auxiliary = self._complete(at, held)
-            drop = (rate, keys, turn.number)
-            answers = classify(models, [view[counted] for view in views], drop)
-            loss = auxiliary + sum(loss_of(labels.task, logits, targets[counted]) for logits in answers)  # (objective)
+            drop = (float(state["drop.rate"]), state["drop.key"], turn.number)
+            answers = classify(models, views, drop)
+            weights = weigh(counted, held[0] & held[1], self.emphasis)
+            loss = auxiliary + sum(loss_of(labels.task, logits, targets, weights) for logits in answers)  # (objective)
             wanted = [*models.values(), *at]
             *slopes, first, second = torch.autograd.grad(loss, wanted, materialize_grads=True)
         step_server(state, dict(zip(models, slopes, strict=True)), self.server_optimiser, turn.number)  # (classifiers)
@@ -139,7 +145,8 @@ class FedMVT(Settings):
         """(complete): both views of every row; and the terms of the objective that need no labels."""
         shared = min(view.shape[1] for view in h) // 2
         both = held[0] & held[1]
-        rough = [estimate(h[1 - k], h[k], (held[1 - k], held[k]), shared, self.temperature) for k in (0, 1)]  # (estimate)
+        sides = ((1, 0), (0, 1))  # who looks, whose view is missing
+        rough = [estimate(h[j], h[k], (held[j], held[k]), shared, self.temperature) for j, k in sides]  # (estimate)
         views = [own.where(mine[:, None], guess) for own, mine, guess in zip(h, held, rough, strict=True)]
         alike = gap(*(parts(view[both], shared)[1] for view in h))
         right = sum((gap(rough[k][both], h[k][both]) for k in (0, 1)), h[0].new_zeros(()))
@@ -158,7 +165,6 @@ class FedMVT(Settings):
         )
         agreed = ((targets == guests) & (guests == hosts)).all(dim=1)
         counted = agreed & (sure > self.threshold) & (too > self.host_threshold) & ~held[guest]  # (pseudo)
-        counted &= torch.tensor(labels.task is not Task.REGRESSION, device=counted.device)
         notes = {"pseudo_labels": counted.sum()}
         known = held[guest]
         if bool(known.any()):

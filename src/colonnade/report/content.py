@@ -35,14 +35,13 @@ class Content:
     @property
     def files(self) -> list[Picture]:
         """Every picture that becomes a file: those of the page, and the matrix that the page has as a table."""
-        if not self.alone:
-            return list(self.curves)
-        run = self.facts["run"]
-        return [
-            *self.curves,
-            *confusion(self.groups[0].first),
-            *(run["explained"].pictures if run["explained"] else ()),
-        ]
+        runs = [self.facts["run"]] if self.alone else self.facts["groups"]
+        more = (picture for run in runs for picture in (*run["matrix"], *_drawn(run["explained"])))
+        return [*self.curves, *more]
+
+
+def _drawn(told: explained.Explained | None) -> tuple[Picture, ...]:
+    return () if told is None else told.pictures
 
 
 def content(records: Sequence[Record], terms: Terms | None = None) -> Content:
@@ -97,16 +96,21 @@ def _several(groups: Sequence[Group], terms: Terms) -> dict[str, Any]:
         "comparison": tables.comparison_table(groups),
         "costs": tables.costs_table(groups, terms),
         "notes": notes(groups),
-        "groups": [{"label": g.label, "runs": [_told(r) for r in g.records], **_details(g.first)} for g in groups],
+        "groups": [_member(group, f"method-{number}-") for number, group in enumerate(groups, start=1)],
         "diverged": f"{words.listing(bad)}: a run diverged; its best round was kept" if bad else None,
     }
+
+
+def _member(group: Group, prefix: str) -> dict[str, Any]:
+    return {"label": group.label, "runs": [_told(r) for r in group.records], **_details(group.first, prefix)}
 
 
 def _told(record: Record) -> dict[str, Any]:
     return {"seed": record["training"]["seed"], "summary": words.summary(record)}
 
 
-def _details(record: Record) -> dict[str, Any]:
+def _details(record: Record, prefix: str = "") -> dict[str, Any]:
+    """Everything about one run; among several it has a prefix for the names of its pictures, and fewer of them."""
     return {
         "summary": words.summary(record),
         "privacy": privacy_page(record),
@@ -114,10 +118,11 @@ def _details(record: Record) -> dict[str, Any]:
         "settings": tables.settings_table(record),
         "changed": tables.changed_settings(record),
         "parties": tables.parties_table(record),
-        "explained": explained.explained(record),
+        "explained": explained.explained(record, prefix),
         "traffic": tables.traffic_table(record),
         "classes": tables.classes_table(record),
         "confusion": tables.confusion_cells(record),
+        "matrix": [] if prefix else confusion(record),
         "class_names": tables.class_names(record),
         "pairs": tables.confused_pairs(record),
         "machine": tables.machine_table(record),

@@ -6,14 +6,14 @@ The file is read as plain values (docs/explain.md), so that a report needs neith
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from colonnade.report import words
 from colonnade.report.curves import Picture
-from colonnade.report.figures import bars, party_rows, scatter
+from colonnade.report.figures import bars, scatter, views
 from colonnade.report.record import Record
 from colonnade.report.tables import Table
 
@@ -36,8 +36,11 @@ class Explained:
     pictures: tuple[Picture, ...]
 
 
-def explained(record: Record) -> Explained | None:
-    """What the record says about its parties; None if nobody explained the run."""
+def explained(record: Record, prefix: str = "") -> Explained | None:
+    """What the record says about its parties; None if nobody explained the run.
+
+    With a prefix for the names of the pictures, which then stand among those of other runs, only bars are drawn.
+    """
     found = record.get("explanation")
     if not found:
         return None
@@ -48,18 +51,20 @@ def explained(record: Record) -> Explained | None:
         _denoise_table(found, record),
         _classes_table(found, record),
     )
-    pictures = (*(_bars(key, found, record) for key in MEASURES), _denoised(found), _scattered(found), _columns(found))
+    drawn = [*(_bars(key, found, record) for key in MEASURES), _denoised(found)]
+    drawn += [] if prefix else [_scattered(found), _columns(found)]
+    pictures = [picture for picture in drawn if picture is not None]
     return Explained(
         tuple(_sentences(found, record)),
         tuple(table for table in tables if table is not None),
-        tuple(picture for picture in pictures if picture is not None),
+        tuple(replace(p, drawing=replace(p.drawing, name=prefix + p.drawing.name)) for p in pictures),
     )
 
 
 def _sentences(found: Mapping[str, Any], record: Record) -> list[str]:
     ranked = found["ranked"]
     some = min(3, max(1, len(ranked) // 3))
-    by = next((SHORT[key] for key in ("norm", "shapley", "mask", "noise") if found.get(key)), "importance")
+    by = SHORT.get(found.get("ranked_by", ""), "importance")
     on = "on " + words.count(found["count"], f"{found['rows']} row")
     told = [
         f"By {by}, the most important of {words.count(len(ranked), 'party', 'parties')}: "
@@ -205,7 +210,7 @@ def _scattered(found: Mapping[str, Any]) -> Picture | None:
     if not shown:
         return None
     caption = "t-SNE of what a party says about its rows: a point is a row, its colour the class"
-    told = words.listing([f"{one['which']} important, {one['party']}" for one in shown])
+    told = words.listing([f"{one['which']}, {one['party']}" for one in shown])
     panels = [(f"{one['which']}: {one['party']}", one["points"], one["labels"]) for one in shown]
     return Picture(scatter("explain-tsne", panels), f"{caption}.", f"{caption}. Shown: {told}.")
 
@@ -215,17 +220,19 @@ def _columns(found: Mapping[str, Any]) -> Picture | None:
     if not pictures:
         return None
     caption = "What each party sees of one row"
-    images = [_pixels(pictures.get(party)) for party in found["parties"]]
-    told = f"One picture for each of {words.listing(list(pictures))}."
-    drawing = party_rows("explain-columns", found["parties"], [], images)
-    return Picture(drawing, f"{caption}, from {found['parties'][0]} to {found['parties'][-1]}.", f"{caption}. {told}")
+    images = {party: image for party, rows in pictures.items() if (image := _pixels(rows)) is not None}
+    if not images:
+        return None
+    told = f"One picture for each of {words.listing(list(images))}."
+    drawing = views("explain-columns", list(images), list(images.values()))
+    return Picture(drawing, f"{caption}.", f"{caption}. {told}")
 
 
 def _pixels(rows: Any) -> Any:
     """The first row as an image, colours last, from 0 to 1; None for a party without images."""
-    image = None if rows is None else np.asarray(rows[0], dtype=float)
-    if image is None or image.ndim != 3:
-        return None if image is None or image.ndim != 2 else image
+    image = np.asarray(rows[0], dtype=float)
+    if image.ndim != 3:
+        return image if image.ndim == 2 else None
     image = image.transpose(1, 2, 0)
     image = (image - image.min()) / max(float(np.ptp(image)), 1e-12)
     return image if image.shape[2] in (3, 4) else image[:, :, 0]

@@ -90,25 +90,34 @@ class Drawing:
 
     def png(self) -> bytes:
         """A PNG file."""
+        return self.files()["png"]
+
+    def files(self) -> dict[str, bytes]:
+        """The SVG and the PNG file, of one painting."""
         with mpl.rc_context(PAPER.style(self.name)):
             figure = self._painted(PAPER)
+            svg = _saved(figure, transparent=False)
+            figure.set_layout_engine("none")  # as it was laid out just now; to do it again takes as long as drawing
             FigureCanvasAgg(figure)
             out = io.BytesIO()
             figure.savefig(out, format="png", dpi=DPI, metadata={"Software": None})
-        return out.getvalue()
+        return {"svg": svg.encode(), "png": out.getvalue()}
 
     def _svg(self, palette: Palette, *, transparent: bool) -> str:
         with mpl.rc_context(palette.style(self.name)):
-            figure = self._painted(palette)
-            FigureCanvasSVG(figure)
-            out = io.StringIO()
-            figure.savefig(out, format="svg", transparent=transparent, metadata={"Date": None, "Creator": None})
-        return out.getvalue()
+            return _saved(self._painted(palette), transparent=transparent)
 
     def _painted(self, palette: Palette) -> Figure:
         figure = Figure(figsize=self.size, layout="constrained")
         self.paint(figure, palette)
         return figure
+
+
+def _saved(figure: Figure, *, transparent: bool) -> str:
+    FigureCanvasSVG(figure)
+    out = io.StringIO()
+    figure.savefig(out, format="svg", transparent=transparent, metadata={"Date": None, "Creator": None})
+    return out.getvalue()
 
 
 @dataclass(frozen=True)
@@ -170,7 +179,7 @@ def bars(
     errors: Sequence[float] = (),
     marked: int | None = None,
 ) -> Drawing:
-    """One lying bar for each label, so that long names can be read; with errors, a whisker on each; one may be marked."""
+    """One lying bar for each label, so that long names can be read; whiskers for errors; one bar may be marked."""
 
     def paint(figure: Figure, palette: Palette) -> None:
         axes = figure.subplots()
@@ -188,6 +197,23 @@ def bars(
         axes.tick_params(length=0)
 
     return Drawing(name, paint, (SIZE[0], max(SIZE[1], 0.75 + 0.21 * len(labels))))
+
+
+def views(name: str, labels: Sequence[str], images: Sequence[Any]) -> Drawing:
+    """Small pictures under their names; wide strips two abreast, others five."""
+    height, width = images[0].shape[:2]
+    columns = min(len(images), 2 if width > 2 * height else 5)
+    lines = -(-len(images) // columns)
+    tall = 0.24 + min(1.0, height / width) * SIZE[0] / columns
+
+    def paint(figure: Figure, palette: Palette) -> None:
+        for place, axes in enumerate(figure.subplots(lines, columns, squeeze=False).flat):
+            axes.set_axis_off()
+            if place < len(images):
+                axes.imshow(images[place], cmap="gray", aspect="equal")
+                axes.set_title(labels[place][:LONG], fontsize=8, color=palette.ink)
+
+    return Drawing(name, paint, (SIZE[0], 0.1 + lines * tall))
 
 
 def matrix(name: str, counts: Sequence[Sequence[int]], names: Sequence[str]) -> Drawing:

@@ -18,7 +18,6 @@ from colonnade.report.record import Group, Record, Terms
 
 if TYPE_CHECKING:
     from colonnade.report.content import Content
-    from colonnade.report.curves import Picture
 
 PAGE, FIGURE, PICTURES = "report.html", "comparison.svg", "pictures"
 ENDS = (".html", ".htm")
@@ -83,14 +82,10 @@ def _write_beside(content: Content, page: Path) -> None:
 
     markdown, data, folder = beside(page)
     for picture in content.files:
-        for kind, drawn in _drawn(picture):
+        for kind, drawn in picture.drawing.files().items():
             _write(folder / f"{picture.drawing.name}.{kind}", drawn)
     _write(markdown, as_markdown(content, folder.name).encode())
     _write(data, as_json(content, folder.name).encode())
-
-
-def _drawn(picture: Picture) -> tuple[tuple[str, bytes], ...]:
-    return ("svg", picture.drawing.svg().encode()), ("png", picture.drawing.png())
 
 
 def _write(path: Path, content: bytes) -> Path:

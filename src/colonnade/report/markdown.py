@@ -6,7 +6,7 @@ Names come from users: whatever Markdown or HTML would read as markup is escaped
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from colonnade.report.content import Content
@@ -23,16 +23,13 @@ def as_markdown(content: Content, pictures: str) -> str:
     """The file as text; `pictures` is the folder of pictures beside it."""
     blocks = [*_opening(content), *_curves(content, pictures)]
     if content.alone:
-        run = content.facts["run"]
-        blocks += _run(
-            run, 2, [_picture(p, pictures) for p in content.files if p.drawing.name == "confusion"], pictures
-        )
+        blocks += _run(content.facts["run"], 2, pictures)
     else:
         blocks.append("## Methods one by one")
         for group in content.facts["groups"]:
             blocks.append(f"### {plain(group['label'])}")
             blocks += [plain(f"Seed {told['seed']}: {' '.join(told['summary'])}") for told in group["runs"]]
-            blocks += _run(group, 4, [], pictures)
+            blocks += _run(group, 4, pictures)
     blocks += ["---", "Written by Colonnade from the records of the runs alone."]
     return "\n\n".join(blocks) + "\n"
 
@@ -75,12 +72,12 @@ def _curves(content: Content, pictures: str) -> Iterator[str]:
     yield from (_picture(picture, pictures) for picture in content.curves)
 
 
-def _run(run: Facts, level: int, matrix: Sequence[str], pictures: str) -> Iterator[str]:
+def _run(run: Facts, level: int, pictures: str) -> Iterator[str]:
     """The sections about one run, under headings of a level."""
     head = "#" * level
     if run["classes"]:
         yield f"{head} Classes"
-        yield from matrix
+        yield from (_picture(picture, pictures) for picture in run["matrix"])
         if run["pairs"]:
             yield plain(f"Most frequent mistakes: {'; '.join(run['pairs'])}.")
         yield from _table(run["classes"])
@@ -89,7 +86,7 @@ def _run(run: Facts, level: int, matrix: Sequence[str], pictures: str) -> Iterat
     yield from _table(run["traffic"])
     if run["explained"] is not None:
         yield f"{head} What each party contributed"
-        yield from _explained(run["explained"], pictures, drawn=level == 2)
+        yield from _explained(run["explained"], pictures)
     yield f"{head} Privacy"
     yield from _privacy(run["privacy"])
     yield f"{head} Settings"
@@ -99,13 +96,11 @@ def _run(run: Facts, level: int, matrix: Sequence[str], pictures: str) -> Iterat
     yield from _table(run["machine"])
 
 
-def _explained(told: Explained, pictures: str, *, drawn: bool) -> Iterator[str]:
-    """Pictures only where they are files: a comparison has none of single runs."""
+def _explained(told: Explained, pictures: str) -> Iterator[str]:
     yield from (plain(sentence) for sentence in told.sentences)
     for table in told.tables:
         yield from _table(table)
-    if drawn:
-        yield from (_picture(picture, pictures) for picture in told.pictures)
+    yield from (_picture(picture, pictures) for picture in told.pictures)
 
 
 def _privacy(page: Page) -> Iterator[str]:
