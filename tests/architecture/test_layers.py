@@ -72,7 +72,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "typer": ("cli/",),  # the library works without a command line
     "rich": ("cli/", "report/"),  # tables and progress are for people
     "nats": ("engines/",),  # the transport between organisations: one file, see below
-    "cryptography": ("identity/", "privacy/secure_sum/"),  # keys in one place; masks are streams made from them
+    "cryptography": ("identity/", "privacy/secure_sum/", "privacy/normal.py"),  # keys; masks and noise are streams
     "optuna": ("tune.py",),  # the search for settings
     "dp_accounting": ("privacy/",),  # epsilons come from one place
     "private_set_intersection": ("align/",),

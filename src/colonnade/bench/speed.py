@@ -46,8 +46,7 @@ def run_speed(bench: Bench, options: Options, say: Say) -> Results:
     results |= compare_zsteps(settings, problems, device, say)
     results |= gate_shares(settings, trainer, device, say)
     noised = open_trainer(settings.mnist, federation, device, Gaussian(1.0, 10.0, SystemNoise()))
-    plain = results["gate_share"]
-    results |= {"gate_share": gate_shares(settings, noised, device, say)["gate_share"], "plain_gate_share": plain}
+    results["noised_gate_share"] = gate_shares(settings, noised, device, say)["gate_share"]
     if device.type == "cpu":
         results |= bmm_fraction(settings, trainer, say)
     return results | cost_growth(settings, device, say)

@@ -7,7 +7,7 @@ changes the clipped upload by at most C, so one release is as hard to tell apart
 means are 1/sigma standard deviations apart. Clipping and noise are in float64 and rounded to the run's numbers
 afterwards; floating-point noise is not perfectly normal in its last bits (docs/privacy.md).
 
-The noise comes from Philox with a 128-bit key: from the operating system, or, in a simulation, from the seed,
+The noise comes from AES-256 with a key of the operating system (normal.py); in a simulation from Philox and the seed,
 so that a run can be repeated. Whoever knows the seed can take the noise away again; the ledger says which it was.
 """
 
@@ -44,6 +44,10 @@ class NoiseSource(Protocol):
         """A generator for one party, exchange and part; never the same for two of them."""
         ...
 
+    def normals(self, parties: Sequence[str], number: int, what: str, count: int) -> Tensor:
+        """(P, count) normal numbers in float64, every party with a draw of its own."""
+        ...
+
 
 @dataclass(frozen=True)
 class SystemNoise:
@@ -54,6 +58,14 @@ class SystemNoise:
     def generator(self, party: str, number: int, what: str) -> np.random.Generator:
         """A generator nobody can repeat."""
         return system_stream()
+
+    def normals(self, parties: Sequence[str], number: int, what: str, count: int) -> Tensor:
+        """From a cipher, where the library is installed; from Philox, where it is not."""
+        try:
+            from colonnade.privacy.normal import cipher_normals
+        except ImportError:
+            return _drawn(self, parties, number, what, count)
+        return cipher_normals(len(parties), count)
 
 
 @dataclass(frozen=True)
@@ -66,6 +78,10 @@ class SeededNoise:
     def generator(self, party: str, number: int, what: str) -> np.random.Generator:
         """The generator at one address."""
         return stream(self.seed, f"noise {what}", party, number)
+
+    def normals(self, parties: Sequence[str], number: int, what: str, count: int) -> Tensor:
+        """From those generators: NumPy's numbers are the same on every machine."""
+        return _drawn(self, parties, number, what, count)
 
 
 @dataclass(frozen=True)
@@ -89,31 +105,32 @@ class Gaussian:
         """The (P, B, ...) arrays clipped and noised, every party with a draw of its own."""
         if whole := [name for name, value in upload.items() if not value.is_floating_point()]:
             raise GateError(f"Gaussian noise cannot protect the whole numbers of {whole}; nothing was released")
-        flat = {name: value.detach().cpu().numpy() for name, value in upload.items()}
-        made = {name: np.empty_like(value) for name, value in flat.items()}
-
-        def one(place: int) -> None:
-            """All of one party in float64, small enough for a processor's cache; rounded when it is done."""
-            generator = self.source.generator(parties[place], number, what)
-            mine = clipped({name: value[place].astype(np.float64) for name, value in flat.items()}, self.clip)
-            for name, value in mine.items():  # in the order of the names: the draw depends on it
-                noise = generator.standard_normal(value.shape)
-                noise *= self.sigma * self.clip
-                noise += value
-                made[name][place] = noise
-
-        cells = sum(value[0].size for value in flat.values())
-        in_threads = len(parties) > 1 and cells >= WORTH_A_THREAD
-        list((_threads().map if in_threads else map)(one, range(len(parties))))
-        return {name: torch.from_numpy(made[name]).to(value.device) for name, value in upload.items()}
+        widths = [value[0].numel() for value in upload.values()]
+        wide = [value.detach().cpu().flatten(1).double() for value in upload.values()]
+        flat = wide[0] if len(wide) == 1 else torch.cat(wide, dim=1)  # (P, cells)
+        noise = self.source.normals(parties, number, what, sum(widths))
+        out = noise.mul_(self.sigma * self.clip).addcmul_(flat, clip_factors(flat, self.clip))
+        parts = torch.split(out, widths, dim=1)
+        return {name: part.reshape(v.shape).to(v) for (name, v), part in zip(upload.items(), parts, strict=True)}
 
 
-def clipped(upload: Mapping[str, np.ndarray], clip: float) -> dict[str, np.ndarray]:
-    """One party's arrays, together of Frobenius norm `clip` at most."""
-    # Not `vdot`: BLAS would start threads of its own inside each of ours.
-    norm = math.sqrt(sum(float(np.square(value).sum()) for value in upload.values()))
-    factor = min(1.0, clip / norm) if norm > 0 else 1.0
-    return {name: factor * value for name, value in upload.items()}
+def _drawn(source: NoiseSource, parties: Sequence[str], number: int, what: str, count: int) -> Tensor:
+    """Draws of each party's own generator; side by side, since drawing lets go of the interpreter."""
+    made = np.empty((len(parties), count))
+
+    def one(place: int) -> None:
+        source.generator(parties[place], number, what).standard_normal(out=made[place])
+
+    in_threads = len(parties) > 1 and count >= WORTH_A_THREAD
+    list((_threads().map if in_threads else map)(one, range(len(parties))))
+    return torch.from_numpy(made)
+
+
+def clip_factors(flat: Tensor, clip: float) -> Tensor:
+    """(P, 1): what each party's upload (P, cells) is multiplied with to have norm `clip` at most."""
+    rows = flat.numpy()  # one by one, so that a party's factor does not depend on how many speak with it
+    norms = [math.sqrt(float(np.square(row).sum())) for row in rows]
+    return torch.tensor([[min(1.0, clip / norm) if norm > 0 else 1.0] for norm in norms], dtype=torch.float64)
 
 
 @cache

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from colonnade.errors import Diverged
 from colonnade.privacy.events import SUM, SUM_WITH_NOISE, Unit
-from colonnade.privacy.gaussian import NoiseSource, clipped
+from colonnade.privacy.gaussian import NoiseSource, clip_factors
 from colonnade.privacy.mechanism import Mechanism
 from colonnade.privacy.secure_sum.fixed_point import Cells, Floats, Grid, from_wire, to_wire
 from colonnade.privacy.secure_sum.masks import Masker
@@ -99,12 +99,15 @@ class NoisySummand(Summand):
         )
 
     def _one(self, upload: Mapping[str, Floats], party: str, number: int, what: str) -> dict[str, Floats]:
-        generator = self.source.generator(party, number, what)
-        out = {}
-        for name, value in clipped(upload, self.clip).items():  # in the order of the names: the draw depends on it
-            noise: Floats = self.grid.deviation * generator.standard_normal(value.shape)
-            out[name] = self._floats(self.grid.encode(value, noise))
-        return out
+        widths = [value.size for value in upload.values()]
+        flat = torch.from_numpy(np.concatenate([value.reshape(1, -1) for value in upload.values()], axis=1))
+        noise = self.source.normals([party], number, what, sum(widths)).mul_(self.grid.deviation)[0]
+        clipped = flat.mul_(clip_factors(flat, self.clip))[0]
+        parts = zip(upload.items(), torch.split(clipped, widths), torch.split(noise, widths), strict=True)
+        return {
+            name: self._floats(self.grid.encode(c.numpy().reshape(value.shape), n.numpy().reshape(value.shape)))
+            for (name, value), c, n in parts
+        }
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,49 @@
+"""Normal numbers from a cipher: the right law, independent, never twice."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from colonnade.privacy.gaussian import Gaussian, SystemNoise
+from colonnade.privacy.normal import cipher_normals
+
+MANY = 200_000
+
+
+def test_they_have_the_law_of_normal_numbers() -> None:
+    """Kolmogorov and Smirnov at 1 in 10,000; and the tails by their counts."""
+    drawn = cipher_normals(1, MANY)[0].numpy()
+    assert stats.kstest(drawn, "norm").pvalue > 1e-4
+    for far in (2.0, 3.0, 4.0):
+        expected = 2 * stats.norm.sf(far) * MANY
+        assert abs((np.abs(drawn) > far).sum() - expected) < 5 * np.sqrt(expected) + 1
+    assert abs(stats.kurtosis(drawn)) < 0.1 and abs(stats.skew(drawn)) < 0.05
+
+
+def test_the_two_halves_of_a_pair_and_neighbours_are_independent() -> None:
+    drawn = cipher_normals(1, MANY)[0].numpy().reshape(2, -1)
+    for one, other in ((drawn[0], drawn[1]), (drawn[0][:-1], drawn[0][1:])):
+        assert abs(np.corrcoef(one, other)[0, 1]) < 5 / np.sqrt(len(one))
+        assert abs(np.corrcoef(one**2, other**2)[0, 1]) < 5 / np.sqrt(len(one))  # a shared radius would show here
+
+
+@pytest.mark.parametrize(("streams", "count"), [(1, 1), (1, 3), (2, 5), (7, 4), (3, 0)])
+def test_any_number(streams: int, count: int) -> None:
+    drawn = cipher_normals(streams, count)
+    assert drawn.shape == (streams, count) and bool(torch.isfinite(drawn).all())
+
+
+def test_no_two_streams_and_no_two_calls_are_alike() -> None:
+    draws = [*cipher_normals(2, 50), *cipher_normals(2, 50)]
+    assert len({value for draw in draws for value in draw.tolist()}) == 200
+
+
+def test_the_gate_uses_it_outside_simulation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "colonnade.privacy.normal.cipher_normals", lambda streams, count: torch.full((streams, count), 7.0)
+    )
+    assert float(SystemNoise().normals(["bank"], 1, "TRAIN.0", 3)[0, 0]) == 7.0
+    assert dict(Gaussian(1.0, 1.0).parameters)["simulated"] == 0.0
