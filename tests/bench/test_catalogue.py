@@ -80,7 +80,7 @@ def test_every_shipped_benchmark_can_be_read(name: str, monkeypatch: pytest.Monk
     elif bench.kind == "private":
         cases = [build(Case, case, "cases") for case in bench.tables["cases"]]
         told = {f"accuracy_{budget}.{case.method['name']}" for case in cases for budget in case.budgets}
-        assert told == {key for key in bench.limits("cpu") if key.startswith("accuracy")}
+        assert told >= {key for key in bench.limits("cpu") if key.startswith("accuracy")}  # baselines have none
     elif bench.kind == "speed":
         build(SpeedSettings, bench.tables["speed"], "speed")
     elif bench.kind == "align":

@@ -38,7 +38,7 @@ def _uniform(streams: int, count: int) -> Tensor:
     """Numbers in (0, 1), never 0 nor 1."""
     length, nothing = _WORD * count, bytes(_WORD * count)
     words = torch.empty(streams * count + _BLOCK // _WORD, dtype=torch.int64)  # room for a block more, as it asks for
-    view = memoryview(words.numpy()).cast("B")
+    view = memoryview(words.numpy().data).cast("B")
     for number in range(streams):
         cipher = Cipher(AES(secrets.token_bytes(_KEY)), CTR(bytes(_BLOCK))).encryptor()
         cipher.update_into(nothing, view[number * length : (number + 1) * length + _BLOCK - 1])
