@@ -128,7 +128,7 @@ class Run:
         for side in engine.sides:
             side.load_models(self.models)
             scaled = side.cohort.scale_columns(side.cohort.columns)
-            groups.append(side.predict(scaled, number).sent)
+            groups.append(side.predict(scaled, number, workshop.schema.train).sent)
         self.append_ledger(before)  # a prediction is a release: the saved ledger goes on
         with torch.no_grad():
             state = {k: v.to(device) for k, v in self.state.items()}

@@ -637,7 +637,8 @@ def by_hand(mine: KeyPair, theirs: bytes, roster: Roster, address: Address, cell
     shared = X25519PrivateKey.from_private_bytes(mine.private).exchange(X25519PublicKey.from_public_bytes(theirs))
     context = json.dumps(["colonnade secure sum 1", roster.run, roster.digest, *roster.names]).encode()
     secret = mac(mac(bytes(32), shared), context + b"\x01")
-    about = ["colonnade secure sum 1", address.exchange, address.part, address.array, [cells]]
+    at = [address.exchange, address.part, address.array, address.rows]
+    about = ["colonnade secure sum 1", *at, [cells]]
     key = mac(secret, json.dumps(about).encode() + b"\x01")
     text = b"".join(chacha_block(key, number) for number in range(cells // 8 + 1))
     return [int.from_bytes(text[8 * i : 8 * i + 8], "little") for i in range(cells)]

@@ -12,13 +12,15 @@ import pytest
 import torch
 
 from colonnade import fit, resume
-from colonnade.errors import ConfigError
+from colonnade.engines.base import Said
+from colonnade.errors import ConfigError, WireError
 from colonnade.methods import METHODS, make_method
+from colonnade.methods.base import Received
 from colonnade.privacy.events import SUM, SUM_WITH_NOISE
 from colonnade.privacy.statement import Circumstances, Statement
 from colonnade.run import Run
 from colonnade.wire.codec import decode
-from colonnade.wire.messages import COORDINATOR, Purpose
+from colonnade.wire.messages import COORDINATOR, Ask, Order, Purpose
 from tests.exchanges import exchanges, open_trainer
 from tests.federations import digits, small
 
@@ -135,6 +137,22 @@ def test_evaluation_and_prediction_open_only_together_too() -> None:
     logits = run.logits(columns)
     assert {r.mechanism for r in run.ledger.since(before)} == {SUM}
     assert torch.allclose(logits, trained({}).logits(columns), atol=1e-4)
+
+
+def test_a_coordinator_that_asks_about_different_rows_opens_nothing() -> None:
+    """Else the difference of two sums would be what one party says about one row and not about another."""
+    trainer = open_trainer(digits(), make_method("vimadmm_j", {}), privacy=SUMMED, engine="loop", rounds=2)
+    order, _ = trainer.coordinator.order()
+    other = Order(order.number, (Ask(Purpose.TRAIN, order.asks[0].speakers, order.asks[0].rows.flip(0)),))
+    sides = list(trainer.engine.parties())
+    said = [Said((0,), side.answer(order if side is sides[0] else other, Received({}, {}))[0].sent) for side in sides]
+    place = {side.cohort.names[0]: part for side, part in zip(sides, said, strict=True)}
+    parts = [
+        Said(tuple(range(len(g.parties))), {"o": torch.cat([place[p].values["o"] for p in g.parties])})
+        for g in trainer.coordinator.schema.groups
+    ]
+    with pytest.raises(WireError, match="do not cancel"):
+        trainer.coordinator.heard(order, 0, parts)
 
 
 def test_a_killed_run_goes_on_to_the_same_model(tmp_path: Path) -> None:

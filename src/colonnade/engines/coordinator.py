@@ -27,7 +27,7 @@ from colonnade.privacy.gate import CoordinatorGate, Down
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.mechanism import Opener
 from colonnade.schedule import Schedule, Turn, chunked
-from colonnade.wire.messages import COORDINATOR, Ask, Order, Purpose
+from colonnade.wire.messages import COORDINATOR, Ask, Order, Purpose, rows_digest
 from colonnade.wire.traffic import Traffic
 
 EVALUATION_CHUNK = 65536  # rows per evaluation message,
@@ -294,7 +294,8 @@ def open_sum(opener: Opener, schema: Schema, order: Order, place: int, said: Seq
     for group, part in zip(schema.groups, said, strict=True):
         for at, where in enumerate(part.places):
             parts[group.parties[where]] = {name: value[at] for name, value in part.values.items()}
-    total = opener.total(order.number, place, order.asks[place].purpose, parts)
+    ask = order.asks[place]
+    total = opener.total(order.number, place, ask.purpose, rows_digest(ask.rows), parts)
     return Heard(({name: value[None].to(schema.device, schema.dtype) for name, value in total.items()},))
 
 

@@ -13,7 +13,7 @@ from colonnade.methods.base import Method, Received
 from colonnade.models.cohort import Cohort
 from colonnade.privacy.gate import Gate, Spoken
 from colonnade.schedule import Turn
-from colonnade.wire.messages import Ask, Order, Purpose
+from colonnade.wire.messages import Ask, Order, Purpose, rows_digest
 
 
 @dataclass
@@ -83,16 +83,18 @@ class PartySide:
         cohort = self.cohort if whole else self.cohort.pick(places)
         with torch.no_grad():
             upload = self.method.speak(cohort, cohort.x(rows), training)
-        spoken = self.gate.release(upload, [names[i] for i in places], number, ask.purpose, len(rows), part)
+        speakers, about = [names[i] for i in places], rows_digest(ask.rows)
+        spoken = self.gate.release(upload, speakers, number, ask.purpose, len(rows), part, about)
         if training:
             self._remember(places, rows, spoken.values)
         return spoken
 
-    def predict(self, columns: Tensor, number: int) -> Spoken:
-        """Release what the current model says about new columns (P, B, ...)."""
+    def predict(self, columns: Tensor, number: int, rows: Tensor) -> Spoken:
+        """Release what the current model says about new columns (P, B, ...), which are these rows to everybody."""
         with torch.no_grad():
             upload = self.method.speak(self.cohort, columns, training=False)
-        return self.gate.release(upload, self.cohort.names, number, Purpose.PREDICT, columns.shape[1])
+        count, about = columns.shape[1], rows_digest(rows)
+        return self.gate.release(upload, self.cohort.names, number, Purpose.PREDICT, count, about=about)
 
     def _remember(self, places: list[int], rows: Tensor, values: Mapping[str, Tensor]) -> None:
         if self.memory is not None:

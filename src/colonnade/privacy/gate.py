@@ -65,12 +65,19 @@ class Gate:
     protection: Protection = field(default_factory=Protection)
 
     def release(
-        self, upload: Upload, parties: Sequence[str], number: int, purpose: Purpose, rows: int, part: int = 0
+        self,
+        upload: Upload,
+        parties: Sequence[str],
+        number: int,
+        purpose: Purpose,
+        rows: int,
+        part: int = 0,
+        about: str = "",
     ) -> Spoken:
         """Release an upload of a cohort: protect, encode, record and seal, one message per party.
 
         Whatever may be refused is refused before the first event is written. `part` tells apart the pieces of one
-        exchange, so that a mechanism never draws the same noise for two of them.
+        exchange, so that a mechanism never draws the same noise for two of them. `about` is the digest of the rows.
         """
         clean, mechanism = unwrap(upload), self.protection.before(purpose)
         self._check(clean, parties, rows)
@@ -79,15 +86,15 @@ class Gate:
         for name, value in values.items():
             if value is not clean[name]:  # rounding may overflow
                 _check_finite(value, parties)
-        hidden, about = None, {}
+        hidden, extra = None, {}
         if isinstance(mechanism, Hiding):
-            hidden, about = mechanism.hide(values, parties, number, part), {"roster": mechanism.roster}
+            hidden, extra = mechanism.hide(values, parties, number, part, about), {"roster": mechanism.roster}
             values = {name: value.to(clean[name]) for name, value in values.items()}
         host = {name: value.detach().cpu() for name, value in (hidden or values).items()}
 
         payloads = []
         for index, party in enumerate(parties):
-            header = {"run": self.run, "number": number, "kind": purpose.value, "part": part, "sender": party} | about
+            header = {"run": self.run, "number": number, "kind": purpose.value, "part": part, "sender": party} | extra
             mine = {name: value[index] for name, value in host.items()}
             payloads.append(encode(header, mine, known_finite=True))
         sealed = _seal_all(parties, purpose.value, number, payloads)

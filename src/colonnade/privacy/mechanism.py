@@ -51,9 +51,9 @@ class Hiding(Mechanism, Protocol):
         ...
 
     def hide(
-        self, values: Mapping[str, Tensor], parties: Sequence[str], number: int, part: int
+        self, values: Mapping[str, Tensor], parties: Sequence[str], number: int, part: int, rows: str
     ) -> Mapping[str, Tensor]:
-        """The (P, B, ...) arrays as they leave."""
+        """The (P, B, ...) arrays as they leave; they open only with answers about the same rows (a digest)."""
         ...
 
 
@@ -61,7 +61,7 @@ class Opener(Protocol):
     """What the reader of hidden releases opens them with, all together."""
 
     def total(
-        self, number: int, part: int, purpose: Purpose, heard: Mapping[str, Mapping[str, Tensor]]
+        self, number: int, part: int, purpose: Purpose, rows: str, heard: Mapping[str, Mapping[str, Tensor]]
     ) -> Mapping[str, Tensor]:
         """The sum over all parties of what they sent for one ask."""
         ...

@@ -11,6 +11,7 @@ the asks of one order.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -94,6 +95,11 @@ def read_order(header: Mapping[str, Any], arrays: Mapping[str, Tensor], everyone
         return Order(number, asks, full(header["learners"]), steps, keep, stop)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise WireError(f"the coordinator's message is malformed: {error!r}") from None
+
+
+def rows_digest(rows: Tensor) -> str:
+    """SHA-256 of some row numbers in their order: whether two sides speak of the same."""
+    return hashlib.sha256(rows.cpu().to(torch.int32).contiguous().numpy().tobytes()).hexdigest()
 
 
 def prefixed(prefix: str, arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -66,7 +66,8 @@ class Masker:
             GateError: the address has hidden another message.
         """
         masked = cells.reshape(-1).copy()
-        info = json.dumps([_PURPOSE, address.exchange, address.part, address.array, list(cells.shape)]).encode()
+        at = [address.exchange, address.part, address.array, address.rows]
+        info = json.dumps([_PURPOSE, *at, list(cells.shape)]).encode()
         for peer, secret in self._secrets.items():
             stream = _stream(secret, info, masked.size)
             if self.name < peer:

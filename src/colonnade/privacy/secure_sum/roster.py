@@ -84,6 +84,7 @@ class Address:
     exchange: int
     part: int
     array: str
+    rows: str = ""  # digest of the rows it is about: masks of parties that were asked about others do not cancel
 
 
 @dataclass(frozen=True, eq=False)

@@ -67,12 +67,14 @@ class Summand:
         floats: Floats = cells.view(np.int64) * np.float64(self.grid.step)  # exact: a power of two
         return floats
 
-    def hide(self, values: Mapping[str, Tensor], parties: Sequence[str], number: int, part: int) -> dict[str, Tensor]:
+    def hide(
+        self, values: Mapping[str, Tensor], parties: Sequence[str], number: int, part: int, rows: str
+    ) -> dict[str, Tensor]:
         """What leaves: one masked array per party."""
         out = {}
         for name, value in values.items():
             cells = (value.numpy() / self.grid.step).astype(np.int64).view(np.uint64)
-            at = Address(number, part, name)
+            at = Address(number, part, name, rows)
             out[name] = torch.stack([to_wire(self.maskers[p].mask(cells[i], at).cells) for i, p in enumerate(parties)])
         return out
 
@@ -119,14 +121,14 @@ class Opener:
     looking: Grid  # evaluation and prediction
 
     def total(
-        self, number: int, part: int, purpose: Purpose, heard: Mapping[str, Mapping[str, Tensor]]
+        self, number: int, part: int, purpose: Purpose, rows: str, heard: Mapping[str, Mapping[str, Tensor]]
     ) -> dict[str, Tensor]:
         """The sum of what all parties said, in float64; `WireError` if somebody is missing or masks do not cancel."""
         grid = self.training if purpose is Purpose.TRAIN else self.looking
         names = next(iter(heard.values()), {})
         totals = {}
         for name in names:
-            at = Address(number, part, name)
+            at = Address(number, part, name, rows)
             masked = {p: Masked(p, at, self.roster.digest, from_wire(said[name])) for p, said in heard.items()}
             totals[name] = torch.from_numpy(open_total(self.roster, grid, at, masked))
         return totals
