@@ -43,14 +43,15 @@ def cases() -> list[tuple[str, str]]:
 
 
 def spec(name: str) -> dict[str, Any]:
-    return {"name": name, **({"local_steps": 2} if "local_steps" in METHODS[name].model_fields else {})}
+    settings = {"local_steps": 2, "noise": False}  # noise of a method's own would be another at each organisation
+    return {"name": name, **{k: v for k, v in settings.items() if k in METHODS[name].model_fields}}
 
 
 def in_process(name: str, scenario: Mapping[str, Any], engine: str) -> Run:
     training = {**TRAINING, "schedule": scenario.get("schedule", TRAINING["schedule"])}
     return open_trainer(
         small(**DATA),
-        make(name, local_steps=2),
+        make(name, local_steps=2, noise=False),
         model=build(ModelSettings, MODEL, "model"),
         encoders=mixed_encoder if scenario.get("mixed") else None,
         mechanism=SeededNoise(SIGMA) if scenario.get("noise") else None,
