@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from colonnade.bench.catalogue import Bench
 from colonnade.bench.settings import Options, Say
 from colonnade.fit import Progress, Watcher
-from colonnade.job import read_job
+from colonnade.job import Job, read_job
 from colonnade.run import Run
 from colonnade.wire.traffic import Traffic
 
@@ -19,15 +20,22 @@ SAY_EVERY = 5.0  # seconds between lines of progress
 
 def run_accuracy(bench: Bench, options: Options, say: Say) -> dict[str, float | None]:
     """Train with seeds 0 to n - 1 on the same rows and summarise."""
-    tables = {key: dict(value) for key, value in bench.tables.items()}
-    if options.data_dir is not None:
-        tables.setdefault("data", {})["data_dir"] = str(options.data_dir)
-    if options.device is not None:
-        tables.setdefault("training", {})["device"] = options.device
-    jobs = [read_job(tables, seed=seed) for seed in range(options.seeds)]
+    jobs = [case_job(bench, {}, options, seed) for seed in range(options.seeds)]
     federation = jobs[0].federation()
     runs = [job.fit(federation, watch=watcher(f"seed {seed}", say)) for seed, job in enumerate(jobs)]
     return summarise(runs, bench.reach)
+
+
+def case_job(bench: Bench, case: Mapping[str, Any], options: Options, seed: int) -> Job:
+    """The benchmark's job with one seed; sections of `case` come on top, of [training] only what it names."""
+    tables = {key: dict(value) for key, value in bench.tables.items() if key != "cases"}
+    training = {**tables.get("training", {}), **case.get("training", {})}
+    tables |= {**case, "training": training}
+    if options.data_dir is not None:
+        tables.setdefault("data", {})["data_dir"] = str(options.data_dir)
+    if options.device is not None:
+        training["device"] = options.device
+    return read_job(tables, seed=seed)
 
 
 def summarise(runs: Sequence[Run], reach: float | None) -> dict[str, float | None]:

@@ -20,12 +20,11 @@ from typing import Any
 
 from pydantic import Field
 
-from colonnade.bench.accuracy import watcher
+from colonnade.bench.accuracy import case_job, watcher
 from colonnade.bench.catalogue import Bench
 from colonnade.bench.settings import Options, Say
 from colonnade.config import Settings, build
 from colonnade.errors import ConfigError
-from colonnade.job import Job, read_job
 from colonnade.privacy.accounting import exact_epsilon, mean_shift
 from colonnade.run import Run
 from colonnade.wire.messages import Purpose
@@ -45,7 +44,10 @@ def run_private(bench: Bench, options: Options, say: Say) -> dict[str, float | N
     cases = [build(Case, case, f"benchmark {bench.name}: cases") for case in bench.tables.get("cases", ())]
     if not cases:
         raise ConfigError(f"benchmark {bench.name} has no [[cases]]")
-    jobs = [[_job(bench, case, options, seed) for seed in range(options.seeds)] for case in cases]
+    jobs = [
+        [case_job(bench, case.model_dump(exclude={"budgets"}), options, seed) for seed in range(options.seeds)]
+        for case in cases
+    ]
     federation = jobs[0][0].federation()
     results: dict[str, float | None] = {}
     for case, seeds in zip(cases, jobs, strict=True):
@@ -53,17 +55,6 @@ def run_private(bench: Bench, options: Options, say: Say) -> dict[str, float | N
         runs = [job.fit(federation, watch=watcher(f"{name}, seed {seed}", say)) for seed, job in enumerate(seeds)]
         results |= summarise(case, runs)
     return results | _largest(results)
-
-
-def _job(bench: Bench, case: Case, options: Options, seed: int) -> Job:
-    tables = {key: dict(value) for key, value in bench.tables.items() if key != "cases"}
-    tables["training"] = {**tables.get("training", {}), **case.training}
-    tables |= {"method": case.method, "privacy": case.privacy}
-    if options.data_dir is not None:
-        tables.setdefault("data", {})["data_dir"] = str(options.data_dir)
-    if options.device is not None:
-        tables["training"]["device"] = options.device
-    return read_job(tables, seed=seed)
 
 
 def summarise(case: Case, runs: Sequence[Run]) -> dict[str, float | None]:

@@ -19,12 +19,11 @@ from typing import Any
 
 from pydantic import Field
 
-from colonnade.bench.accuracy import MB, summarise, watcher
+from colonnade.bench.accuracy import MB, case_job, summarise, watcher
 from colonnade.bench.catalogue import Bench
 from colonnade.bench.settings import Options, Say
 from colonnade.config import Settings, build
 from colonnade.errors import ConfigError
-from colonnade.job import Job, read_job
 from colonnade.run import Run
 
 
@@ -46,7 +45,10 @@ def run_zoo(bench: Bench, options: Options, say: Say) -> dict[str, float | None]
     cases = [build(Case, case, f"benchmark {bench.name}: cases") for case in bench.tables.get("cases", ())]
     if not cases or len({case.name for case in cases}) < len(cases):
         raise ConfigError(f"benchmark {bench.name} needs [[cases]], each with a key of its own")
-    jobs = [[_job(bench, case, options, seed) for seed in range(options.seeds)] for case in cases]
+    jobs = [
+        [case_job(bench, case.model_dump(exclude={"key"}), options, seed) for seed in range(options.seeds)]
+        for case in cases
+    ]
     federation = jobs[0][0].federation()
     results: dict[str, float | None] = {}
     for case, seeds in zip(cases, jobs, strict=True):
@@ -65,14 +67,3 @@ def per_round(runs: Sequence[Run]) -> dict[str, float | None]:
         "mb_per_round_up": statistics.median(up) / MB if up else 0.0,
         "mb_per_round_down": statistics.median(down) / MB if down else None,
     }
-
-
-def _job(bench: Bench, case: Case, options: Options, seed: int) -> Job:
-    tables = {key: dict(value) for key, value in bench.tables.items() if key != "cases"}
-    tables["training"] = {**tables.get("training", {}), **case.training}
-    tables["method"] = case.method
-    if options.data_dir is not None:
-        tables.setdefault("data", {})["data_dir"] = str(options.data_dir)
-    if options.device is not None:
-        tables["training"]["device"] = options.device
-    return read_job(tables, seed=seed)

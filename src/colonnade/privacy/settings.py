@@ -24,8 +24,8 @@ class SumSettings(Settings):
     """The secure sum: the coordinator learns the total of the uploads, not the parts."""
 
     use: bool = Field(False, description="mask every upload, so that only the sum over all parties opens")
-    colluders: int = Field(
-        1, ge=0, description="parties that may tell their noise share to an attacker; each adds more, so that it holds"
+    colluders: int = Field(  # not 0: a party knows its own share, and every epsilon here is towards parties, too
+        1, ge=1, description="parties that may tell their noise share to an attacker; each adds more, so that it holds"
     )
     largest: float = Field(
         1024.0, gt=0, le=2**40, description="largest number that leaves without noise; beyond it counts as diverged"
