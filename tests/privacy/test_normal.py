@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
-from colonnade.privacy.gaussian import Gaussian, SystemNoise
+from colonnade.privacy.gaussian import Gaussian, NoiseSource, SeededNoise, SystemNoise
 from colonnade.privacy.normal import cipher_normals
 
 MANY = 200_000
@@ -36,6 +36,21 @@ def test_any_number(streams: int, count: int) -> None:
     assert drawn.shape == (streams, count) and bool(torch.isfinite(drawn).all())
 
 
+@pytest.mark.parametrize("source", [SystemNoise(), SeededNoise(1)])
+def test_they_have_the_deviation_that_was_asked_for(source: NoiseSource) -> None:
+    drawn = source.normals(["bank", "telco"], 1, "TRAIN.0", MANY, 30.0).numpy() / 30
+    for party in drawn:
+        assert stats.kstest(party, "norm").pvalue > 1e-4
+
+
+def test_streams_that_are_drawn_in_threads_are_independent() -> None:
+    """Long enough for threads: every cell is written, and no two streams have a key in common."""
+    drawn = cipher_normals(9, MANY // 10).numpy()
+    assert stats.kstest(drawn.ravel(), "norm").pvalue > 1e-4
+    near = np.corrcoef(drawn) - np.eye(9)
+    assert np.abs(near).max() < 6 / np.sqrt(MANY // 10)
+
+
 def test_no_two_streams_and_no_two_calls_are_alike() -> None:
     draws = [*cipher_normals(2, 50), *cipher_normals(2, 50)]
     assert len({value for draw in draws for value in draw.tolist()}) == 200
@@ -43,7 +58,8 @@ def test_no_two_streams_and_no_two_calls_are_alike() -> None:
 
 def test_the_gate_uses_it_outside_simulation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "colonnade.privacy.normal.cipher_normals", lambda streams, count: torch.full((streams, count), 7.0)
+        "colonnade.privacy.normal.cipher_normals",
+        lambda streams, count, deviation: torch.full((streams, count), deviation),
     )
-    assert float(SystemNoise().normals(["bank"], 1, "TRAIN.0", 3)[0, 0]) == 7.0
+    assert float(SystemNoise().normals(["bank"], 1, "TRAIN.0", 3, 7.0)[0, 0]) == 7.0
     assert dict(Gaussian(1.0, 1.0).parameters)["simulated"] == 0.0

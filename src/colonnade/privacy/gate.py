@@ -8,11 +8,8 @@ another path.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 import torch
@@ -24,6 +21,7 @@ from colonnade.privacy.labels import Labels
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.mechanism import Hiding, Mechanism, Protection
 from colonnade.privacy.sealed import Array, Released, Upload, seal, unwrap
+from colonnade.privacy.side_by_side import side_by_side
 from colonnade.wire.codec import all_finite, encode
 from colonnade.wire.messages import COORDINATOR, Order, Purpose, order_arrays, order_header, prefixed
 
@@ -177,16 +175,11 @@ def repeat(ledger: Ledger, sender: str, kind: str, number: int, payload: bytes) 
 def _seal_all(parties: Sequence[str], kind: str, number: int, payloads: Sequence[bytes]) -> list[Released]:
     """Seal in order; in threads where there is much to hash, since hashing lets other threads run."""
 
-    def one(party: str, payload: bytes) -> Released:
-        return seal(party, kind, number, payload)
+    def one(place: int) -> Released:
+        return seal(parties[place], kind, number, payloads[place])
 
-    in_threads = len(payloads) > 1 and len(payloads[0]) >= WORTH_A_THREAD
-    return list((_threads().map if in_threads else map)(one, parties, payloads))
-
-
-@cache
-def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(max_workers=min(16, os.cpu_count() or 1), thread_name_prefix="gate")
+    many = len(payloads) > 1 and len(payloads[0]) >= WORTH_A_THREAD
+    return side_by_side(one, len(payloads)) if many else [one(place) for place in range(len(payloads))]
 
 
 def _check_finite(values: Tensor, parties: Sequence[str]) -> None:

@@ -14,11 +14,8 @@ so that a run can be repeated. Whoever knows the seed can take the noise away ag
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Protocol
 
 import numpy as np
@@ -27,6 +24,7 @@ from torch import Tensor
 
 from colonnade.errors import GateError
 from colonnade.privacy.events import Unit
+from colonnade.privacy.side_by_side import side_by_side
 from colonnade.randomness import stream, system_stream
 
 WORTH_A_THREAD = 2**13  # cells of one party's upload from which drawing in a thread pays
@@ -44,8 +42,8 @@ class NoiseSource(Protocol):
         """A generator for one party, exchange and part; never the same for two of them."""
         ...
 
-    def normals(self, parties: Sequence[str], number: int, what: str, count: int) -> Tensor:
-        """(P, count) normal numbers in float64, every party with a draw of its own."""
+    def normals(self, parties: Sequence[str], number: int, what: str, count: int, deviation: float) -> Tensor:
+        """(P, count) normal numbers of that standard deviation in float64, every party with a draw of its own."""
         ...
 
 
@@ -59,13 +57,13 @@ class SystemNoise:
         """A generator nobody can repeat."""
         return system_stream()
 
-    def normals(self, parties: Sequence[str], number: int, what: str, count: int) -> Tensor:
+    def normals(self, parties: Sequence[str], number: int, what: str, count: int, deviation: float) -> Tensor:
         """From a cipher, where the library is installed; from Philox, where it is not."""
         try:
             from colonnade.privacy.normal import cipher_normals
         except ImportError:
-            return _drawn(self, parties, number, what, count)
-        return cipher_normals(len(parties), count)
+            return _drawn(self, parties, number, what, count, deviation)
+        return cipher_normals(len(parties), count, deviation)
 
 
 @dataclass(frozen=True)
@@ -79,9 +77,9 @@ class SeededNoise:
         """The generator at one address."""
         return stream(self.seed, f"noise {what}", party, number)
 
-    def normals(self, parties: Sequence[str], number: int, what: str, count: int) -> Tensor:
+    def normals(self, parties: Sequence[str], number: int, what: str, count: int, deviation: float) -> Tensor:
         """From those generators: NumPy's numbers are the same on every machine."""
-        return _drawn(self, parties, number, what, count)
+        return _drawn(self, parties, number, what, count, deviation)
 
 
 @dataclass(frozen=True)
@@ -108,32 +106,29 @@ class Gaussian:
         widths = [value[0].numel() for value in upload.values()]
         wide = [value.detach().cpu().flatten(1).double() for value in upload.values()]
         flat = wide[0] if len(wide) == 1 else torch.cat(wide, dim=1)  # (P, cells)
-        noise = self.source.normals(parties, number, what, sum(widths))
-        out = noise.mul_(self.sigma * self.clip).addcmul_(flat, clip_factors(flat, self.clip))
+        noise = self.source.normals(parties, number, what, sum(widths), self.sigma * self.clip)
+        out = noise.addcmul_(flat, clip_factors(flat, self.clip))
         parts = torch.split(out, widths, dim=1)
         return {name: part.reshape(v.shape).to(v) for (name, v), part in zip(upload.items(), parts, strict=True)}
 
 
-def _drawn(source: NoiseSource, parties: Sequence[str], number: int, what: str, count: int) -> Tensor:
+def _drawn(source: NoiseSource, parties: Sequence[str], number: int, what: str, count: int, deviation: float) -> Tensor:
     """Draws of each party's own generator; side by side, since drawing lets go of the interpreter."""
     made = np.empty((len(parties), count))
 
     def one(place: int) -> None:
         source.generator(parties[place], number, what).standard_normal(out=made[place])
 
-    in_threads = len(parties) > 1 and count >= WORTH_A_THREAD
-    list((_threads().map if in_threads else map)(one, range(len(parties))))
-    return torch.from_numpy(made)
+    if len(parties) > 1 and count >= WORTH_A_THREAD:
+        side_by_side(one, len(parties))
+    else:
+        for place in range(len(parties)):
+            one(place)
+    return torch.from_numpy(made).mul_(deviation)
 
 
 def clip_factors(flat: Tensor, clip: float) -> Tensor:
     """(P, 1): what each party's upload (P, cells) is multiplied with to have norm `clip` at most."""
     rows = flat.numpy()  # one by one, so that a party's factor does not depend on how many speak with it
-    norms = [math.sqrt(float(np.square(row).sum())) for row in rows]
+    norms = [math.sqrt(float(np.einsum("i,i->", row, row))) for row in rows]
     return torch.tensor([[min(1.0, clip / norm) if norm > 0 else 1.0] for norm in norms], dtype=torch.float64)
-
-
-@cache
-def _threads() -> ThreadPoolExecutor:
-    """Drawing lets go of the interpreter: parties of one process draw side by side."""
-    return ThreadPoolExecutor(max_workers=min(16, os.cpu_count() or 1), thread_name_prefix="noise")

@@ -103,7 +103,7 @@ class NoisySummand(Summand):
     def _one(self, upload: Mapping[str, Floats], party: str, number: int, what: str) -> dict[str, Floats]:
         widths = [value.size for value in upload.values()]
         flat = torch.from_numpy(np.concatenate([value.reshape(1, -1) for value in upload.values()], axis=1))
-        noise = self.source.normals([party], number, what, sum(widths)).mul_(self.grid.deviation)[0]
+        noise = self.source.normals([party], number, what, sum(widths), self.grid.deviation)[0]
         clipped = flat.mul_(clip_factors(flat, self.clip))[0]
         parts = zip(upload.items(), torch.split(clipped, widths), torch.split(noise, widths), strict=True)
         return {

@@ -1,0 +1,41 @@
+"""Work of several parties in one process, in threads: for calls that let go of the interpreter (hash, cipher, draws).
+
+The calling thread works too, and takes the next piece whenever it has finished one: OpenMP's threads wait for their
+next piece of work by spinning, so a pool's thread may get its core late, and nobody should wait for it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def side_by_side(work: Callable[[int], T], count: int) -> list[T]:
+    """`work(0)` to `work(count - 1)`, in threads; results in order."""
+    pool, helpers = _threads()
+    done: dict[int, T] = {}
+    numbers = iter(range(count))  # shared: taking the next one is a single step of the interpreter
+
+    def take() -> None:
+        for number in numbers:
+            done[number] = work(number)
+
+    others = [pool.submit(take) for _ in range(min(helpers, count - 1))]
+    try:
+        take()
+    finally:
+        waiting = [other for other in others if not other.cancel()]  # who has not begun need not
+    for other in waiting:
+        other.result()
+    return [done[number] for number in range(count)]
+
+
+@cache
+def _threads() -> tuple[ThreadPoolExecutor, int]:
+    helpers = min(16, os.cpu_count() or 1) - 1
+    return ThreadPoolExecutor(max_workers=max(1, helpers), thread_name_prefix="gate"), helpers

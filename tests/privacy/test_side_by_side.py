@@ -1,0 +1,49 @@
+"""Work in threads gives what one thread gives, and loses no error."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from colonnade.privacy.side_by_side import side_by_side
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 50])
+def test_results_are_in_order(count: int) -> None:
+    def work(number: int) -> int:
+        time.sleep(0.001 * (number % 3))
+        return number**2
+
+    assert side_by_side(work, count) == [number**2 for number in range(count)]
+
+
+def test_every_piece_is_done_once() -> None:
+    taken: list[int] = []
+    side_by_side(taken.append, 2000)
+    assert sorted(taken) == list(range(2000))
+
+
+@pytest.mark.parametrize("bad", [0, 7, 19])
+def test_an_error_in_any_thread_is_raised(bad: int) -> None:
+    def work(number: int) -> None:
+        time.sleep(0.001)
+        if number == bad:
+            raise ValueError(f"piece {number}")
+
+    with pytest.raises(ValueError, match=f"piece {bad}"):
+        side_by_side(work, 20)
+
+
+def test_nobody_waits_for_a_busy_pool() -> None:
+    """The caller does all of it, when the helpers are taken."""
+    free = threading.Event()
+    blocked = threading.Thread(target=lambda: side_by_side(lambda _: free.wait(10), 2))
+    blocked.start()
+    try:
+        assert side_by_side(lambda number: number, 5) == [0, 1, 2, 3, 4]
+        assert not free.is_set()
+    finally:
+        free.set()
+        blocked.join()
