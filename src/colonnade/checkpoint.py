@@ -29,6 +29,7 @@ def describe(trainer: Trainer) -> dict[str, Any]:
         "outputs": f.outputs,
         "class_names": list(f.class_names),
         "rows": {"train": len(s.train), "validation": len(s.validation), "test": len(s.test)},
+        **({"partial": _partial(f)} if f.partial else {}),
         "engine": trainer.engine.name,
         "ways": list(trainer.engine.ways),
         "machine": {
@@ -49,6 +50,16 @@ def describe(trainer: Trainer) -> dict[str, Any]:
         "ways": list(trainer.engine.ways),
         "config": trainer.config,
         "about": about,
+    }
+
+
+def _partial(federation: Federation) -> dict[str, Any]:
+    """How many training rows are complete, have a label, and are held by each party."""
+    train, known = federation.split.train, federation.labelled
+    return {
+        "complete": int(federation.complete[train].sum()),
+        "labelled": len(train) if known is None else int(known[train].sum()),
+        "held": {p.name: len(train) if p.held is None else int(p.held[train].sum()) for p in federation.parties},
     }
 
 
@@ -94,7 +105,7 @@ def _mark_written(trainer: Trainer) -> None:
 
 
 def fingerprint(federation: Federation) -> str:
-    """SHA-256 over all columns, labels and the split: resuming on other data is refused."""
+    """SHA-256 over all columns, labels, the split and who holds what: resuming on other data is refused."""
     digest = hashlib.sha256()
     split = federation.split
     for name, tensor in [
@@ -103,6 +114,11 @@ def fingerprint(federation: Federation) -> str:
         ("train", split.train),
         ("validation", split.validation),
         ("test", split.test),
+        *(
+            (name, mask)
+            for name, mask in (("held", federation.held), ("labelled", federation.labelled))
+            if mask is not None
+        ),
     ]:
         digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
         digest.update(tensor.detach().cpu().contiguous().numpy().data)

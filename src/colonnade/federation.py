@@ -3,6 +3,10 @@
 What every entry point takes. Rows are numbered 0..N-1 in one agreed order; everything
 later (duals, remembered uploads, schedules) is addressed by these numbers, never by a
 position in a loader.
+
+A row may be *partial*: some party does not hold it, or nobody knows its label. Such rows can only train, and only
+methods made for them take them (`fedmvt`); `Federation.matched` leaves them out. What a party does not hold is zero in
+its columns, an unknown label is zero too, and `held` and `labelled` say that neither may be read.
 """
 
 from __future__ import annotations
@@ -10,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -35,6 +39,7 @@ class Party:
 
     name: str
     columns: Tensor = field(repr=False)
+    held: Tensor | None = field(default=None, repr=False)  # (N,) which rows it holds; None: all
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,7 @@ class Federation:
     ids: tuple[str, ...] = field(default=(), repr=False)  # the owners' ids of rows 0..N-1, if any
     class_names: tuple[str, ...] = ()  # of classes 0..K-1, where the labels were text
     scaled: bool = False  # the columns are on a common scale already; otherwise parties see to it themselves
+    labelled: Tensor | None = field(default=None, repr=False)  # (N,) whose label is known; None: of all rows
 
     @property
     def rows(self) -> int:
@@ -78,8 +84,27 @@ class Federation:
         """Party names, in federation order."""
         return tuple(party.name for party in self.parties)
 
+    @property
+    def held(self) -> Tensor | None:
+        """(N, M) which party holds which row; None: everybody holds everything."""
+        if all(party.held is None for party in self.parties):
+            return None
+        everything = torch.ones(self.rows, dtype=torch.bool)
+        return torch.stack([everything if p.held is None else p.held for p in self.parties], dim=1)
+
+    @property
+    def complete(self) -> Tensor:
+        """(N,) the rows that every party holds and whose label is known."""
+        known = torch.ones(self.rows, dtype=torch.bool) if self.labelled is None else self.labelled.clone()
+        return known if self.held is None else known & self.held.all(dim=1)
+
+    @property
+    def partial(self) -> bool:
+        """Whether some row is not complete: only methods made for such rows take it."""
+        return self.held is not None or self.labelled is not None
+
     @classmethod
-    def from_arrays(
+    def from_arrays(  # noqa: PLR0913 - one argument per fact about the data
         cls,
         columns: Mapping[str, Any],
         labels: Any,
@@ -90,21 +115,44 @@ class Federation:
         whole: Tensor | None = None,
         ids: Sequence[str] = (),
         scaled: bool = False,
+        held: Any = None,
+        labelled: Any = None,
     ) -> Federation:
-        """From one array of shape (N, ...) per party, rows already in one common order."""
+        """From one array of shape (N, ...) per party, rows already in one common order.
+
+        Args:
+            columns: by party; what it has in rows that it does not hold is dropped unread, NaN is welcome there.
+            labels: one per row; of rows that are not `labelled` anything.
+            task: what the labels are; guessed from the labels if None.
+            split: which rows train, validate and test; partial rows may only train. Random if None.
+            name: the federation's name.
+            whole: the columns before they were split, if known.
+            ids: the owners' ids of the rows, if any.
+            scaled: the columns are on a common scale already.
+            held: (N, M) booleans, which party (in the order of `columns`) holds which row; None: all hold all.
+            labelled: (N,) booleans, whose label is known; None: of all rows.
+        """
         if not columns:
             raise DataError("a federation needs at least one party; got none")
-        parties = tuple(Party(str(k), _floating(str(k), v)) for k, v in columns.items())
-        y, task, outputs = _read_labels(labels, Task(task) if task is not None else None)
+        y, task, outputs = _read_labels(labels, Task(task) if task is not None else None, labelled)
+        mask = _mask("held", held, len(y), len(columns))
+        whose = [None] * len(columns) if mask is None else [_unless_all(one) for one in mask.T]
+        parties = tuple(
+            Party(str(k), _floating(str(k), v, mine), mine) for (k, v), mine in zip(columns.items(), whose, strict=True)
+        )
         for party in parties:
             if len(party.columns) != len(y):
                 raise RowsDisagree(
                     f"party {party.name!r} has {len(party.columns)} rows but there are {len(y)} labels; "
                     "align the tables first, or use Federation.from_tables with an id column"
                 )
-        split = split if split is not None else RowSplit.random(len(y))
-        _check_split(split, len(y))
-        return cls(parties, y, outputs, task, split, name, whole, tuple(ids), scaled=scaled)
+        everything = RowSplit(torch.arange(len(y)), torch.arange(0), torch.arange(0))
+        known = _unless_all(_mask("labelled", labelled, len(y)))
+        made = cls(parties, y, outputs, task, everything, name, whole, tuple(ids), scaled=scaled, labelled=known)
+        made = replace(made, split=split if split is not None else _random_split(made.complete))
+        _check_split(made.split, len(y))
+        _check_partial(made)
+        return made
 
     @classmethod
     def from_tables(
@@ -116,34 +164,123 @@ class Federation:
         task: Task | str | None = None,
         split: RowSplit | None = None,
         name: str = "federation",
+        keep: Literal["all", "partial"] = "all",
     ) -> Federation:
         """From data frames joined on `id`; `labels` names a column of one table, or is a frame or array.
 
         Numeric columns are standardised and text columns one-hot encoded with statistics of
-        the training rows, each party on its own.
+        the training rows, each party on its own. `keep="all"`: the rows that all tables have and that have a label.
+        `keep="partial"`: also those that only some have, or that have no label; they can only train.
         """
         from colonnade.data.table import join_tables  # pandas is optional: imported only here
 
-        return join_tables(tables, labels=labels, id=id, task=task, split=split, name=name)
+        return join_tables(tables, labels=labels, id=id, task=task, split=split, name=name, keep=keep)
 
     def pooled(self) -> Federation:
         """All columns in one place: what the `centralized` reference trains on."""
-        if self.whole is not None:
+        held = self.held
+        if self.whole is not None and held is None:
             columns = self.whole
         else:
             columns = torch.cat([p.columns.flatten(1) for p in self.parties], dim=1)
-        return replace(self, parties=(Party("everyone", columns),), whole=columns)
+        everyone = Party("everyone", columns, None if held is None else held.all(dim=1))
+        return replace(self, parties=(everyone,), whole=columns)
 
     def only(self, names: Sequence[str]) -> Federation:
-        """The same rows with some of the parties."""
+        """The same rows with some of the parties; what none of them holds does not train any more."""
         unknown = [n for n in names if n not in self.names]
         if unknown:
             raise ConfigError(f"no party called {unknown[0]!r}; parties: {', '.join(self.names)}")
         keep = tuple(p for p in self.parties if p.name in names)
-        return replace(self, parties=keep, whole=None)
+        left = replace(self, parties=keep, whole=None)
+        if left.held is None:
+            return left
+        train = self.split.train[left.held.any(dim=1)[self.split.train]]
+        _check_split(replace(self.split, train=train), self.rows)
+        return replace(left, split=replace(self.split, train=train))
+
+    def matched(self) -> Federation:
+        """Only the rows that all parties hold and that have a label: what every method can be trained on."""
+        if not self.partial:
+            return self
+        complete = self.complete
+        if not bool(complete[self.split.train].any()):
+            raise DataError("no training row is held by all parties and has a label; there is nothing to match")
+        return self.take(complete.nonzero().squeeze(1))
+
+    def take(self, rows: Tensor) -> Federation:
+        """Some of the rows, numbered anew in this order; they train, validate or test as before."""
+        place = torch.full((self.rows,), -1, dtype=torch.int64)
+        place[rows] = torch.arange(len(rows))
+        train, validation, test = (
+            found[found >= 0]
+            for found in (place[self.split.train], place[self.split.validation], place[self.split.test])
+        )
+        return replace(
+            self,
+            parties=tuple(Party(p.name, p.columns[rows], _unless_all(p.held, rows)) for p in self.parties),
+            labels=self.labels[rows],
+            split=RowSplit(train, validation, test),
+            whole=None if self.whole is None else self.whole[rows],
+            ids=tuple(self.ids[i] for i in rows.tolist()) if self.ids else (),
+            labelled=_unless_all(self.labelled, rows),
+        )
 
 
-def _floating(name: str, values: Any) -> Tensor:
+# -- partial rows -----------------------------------------------------------------------------
+
+
+def _mask(what: str, values: Any, *shape: int) -> Tensor | None:
+    """Booleans of this shape."""
+    if values is None:
+        return None
+    mask = values.cpu() if isinstance(values, Tensor) else torch.from_numpy(np.ascontiguousarray(values))
+    if mask.dtype != torch.bool or tuple(mask.shape) != shape:
+        raise DataError(f"{what}: wanted booleans of shape {shape}; got {mask.dtype} of shape {tuple(mask.shape)}")
+    return mask
+
+
+def _unless_all(mask: Tensor | None, rows: Tensor | None = None) -> Tensor | None:
+    """The mask, of some rows if they are given; None where it says nothing."""
+    chosen = mask if mask is None or rows is None else mask[rows]
+    return None if chosen is None or bool(chosen.all()) else chosen.clone()
+
+
+def _random_split(complete: Tensor) -> RowSplit:
+    """A random split of the complete rows; all others train."""
+    at = complete.nonzero().squeeze(1)
+    part = RowSplit.random(len(at))
+    rest = (~complete).nonzero().squeeze(1)
+    return RowSplit(torch.cat([at[part.train], rest]), at[part.validation], at[part.test])
+
+
+def _check_partial(federation: Federation) -> None:
+    """Refuse rows of nobody, partial rows that do not train, and parties or labels that have nothing to teach."""
+    split, held, complete = federation.split, federation.held, federation.complete
+    for part in ("validation", "test"):
+        index: Tensor = getattr(split, part)
+        wrong = index[~complete[index]]
+        if len(wrong):
+            raise DataError(
+                f"{len(wrong)} {part} rows are not held by all parties or have no label (first: row {int(wrong[0])}); "
+                "such rows may only train"
+            )
+    if federation.labelled is not None and not bool(federation.labelled[split.train].any()):
+        raise DataError("no training row has a label; at least one must")
+    if held is None:
+        return
+    nobody = (~held.any(dim=1)).nonzero()
+    if len(nobody):
+        raise DataError(f"{len(nobody)} rows are held by no party (first: row {int(nobody[0])}); leave them out")
+    for name, mine in zip(federation.names, held.T, strict=True):
+        if not bool(mine[split.train].any()):
+            raise DataError(f"party {name!r} holds no training row; leave it out")
+
+
+# -- reading ----------------------------------------------------------------------------------
+
+
+def _floating(name: str, values: Any, held: Tensor | None = None) -> Tensor:
     columns = values if isinstance(values, Tensor) else torch.from_numpy(np.ascontiguousarray(values))
     if columns.dim() == 1:
         columns = columns.unsqueeze(1)
@@ -151,6 +288,9 @@ def _floating(name: str, values: Any) -> Tensor:
         columns = columns.to(torch.float32)
     if columns.numel() == 0:
         raise DataError(f"party {name!r} has no values (shape {tuple(columns.shape)})")
+    if held is not None and len(held) == len(columns):
+        columns = columns.clone()
+        columns[~held] = 0
     bad = ~torch.isfinite(columns.flatten(1)).all(dim=1)
     if bool(bad.any()):
         raise DataError(
@@ -160,10 +300,14 @@ def _floating(name: str, values: Any) -> Tensor:
     return columns
 
 
-def _read_labels(values: Any, task: Task | None) -> tuple[Tensor, Task, int]:
+def _read_labels(values: Any, task: Task | None, labelled: Any = None) -> tuple[Tensor, Task, int]:
     raw = values if isinstance(values, Tensor) else torch.from_numpy(np.ascontiguousarray(values))
     if raw.dim() == 0 or len(raw) == 0:
         raise DataError("labels are empty; wanted one per row")
+    known = _mask("labelled", labelled, len(raw))
+    if known is not None:
+        raw = raw.clone()
+        raw[~known] = 0
     if raw.is_floating_point() and not bool(torch.isfinite(raw).all()):
         raise DataError("labels contain NaN or infinite values; drop those rows before training")
     if task is None:

@@ -22,11 +22,12 @@ from colonnade.errors import ConfigError, Diverged, RunError
 from colonnade.evaluate.metrics import class_report, score
 from colonnade.federation import Federation, Task
 from colonnade.methods import make_method
-from colonnade.methods.base import BringsNoise, Method, outputs
+from colonnade.methods.base import BringsNoise, Method, check_rows, outputs
 from colonnade.models.encoders import ModelSettings
 from colonnade.models.schema import Schema
 from colonnade.privacy.gate import CoordinatorGate
 from colonnade.privacy.gaussian import SeededNoise
+from colonnade.privacy.labels.known import KnownLabels
 from colonnade.privacy.labels.settings import open_labels
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.mechanism import Budget, Mechanism, Protection
@@ -156,6 +157,7 @@ class Trainer:
         privacy: PrivacySettings | None = None,
     ) -> Trainer:
         """Open both sides; `about` repeats the choices of a run that is being resumed."""
+        check_rows(method, federation)
         if method.pools:
             federation = federation.pooled()
         device, dtype = find_device(training.device), DTYPES[training.dtype]
@@ -289,9 +291,11 @@ def open_coordinator(
     truth, split = federation.labels.to(schema.device), federation.split
     schedule = Schedule(training.schedule, split.train, schema.parties, training.seed, method.hears != "nothing")
     noise = key(training.seed, "label noise") if terms.label_key is None else terms.label_key
-    labels = open_labels(
-        truth, federation.task, federation.outputs, split.train, privacy.labels, noise, split.validation
-    )
+    known = federation.labelled
+    train = split.train if known is None else split.train[known[split.train]]
+    labels = open_labels(truth, federation.task, federation.outputs, train, privacy.labels, noise, split.validation)
+    if known is not None:
+        labels = KnownLabels(labels, known.to(schema.device))
     privacy.check_sum(len(schema.parties), method.hears, schedule.someone_may_be_silent or terms.goes_on)
     rounds, spent = _affordable(schedule, training.rounds, privacy)
     looks = training.evaluate_every if privacy.evaluates() else 0
@@ -318,7 +322,7 @@ def _protect(coordinator: CoordinatorSide, run: str, privacy: PrivacySettings) -
         adders = simulated(run, schema.parties, schema.seed, privacy)
         coordinator.opener = adders.opener(most)
     source, method = SeededNoise(schema.seed), coordinator.method
-    own = method.mechanism(source) if isinstance(method, BringsNoise) else None
+    own = method.mechanism(source, schema) if isinstance(method, BringsNoise) else None
     return privacy.protection(most, source, adders, own)
 
 

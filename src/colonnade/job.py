@@ -29,7 +29,7 @@ from colonnade.privacy.settings import PrivacySettings
 from colonnade.run import Run, Training
 
 SECTIONS = ("data", "method", "model", "training", "privacy", "compare")
-TABLE_KEYS = ("tables", "labels", "id", "task")
+TABLE_KEYS = ("tables", "labels", "id", "task", "keep")
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,8 @@ def _load_tables(options: dict[str, Any]) -> Federation:
         raise ConfigError("[data] tables also needs `labels = COLUMN`, a column of one of the tables")
     column = options.get("id")
     frames = {str(party): read_table(path, id=column) for party, path in files.items()}
-    return Federation.from_tables(frames, labels=options["labels"], id=column, task=options.get("task"))
+    keep = options.get("keep", "all")
+    return Federation.from_tables(frames, labels=options["labels"], id=column, task=options.get("task"), keep=keep)
 
 
 def new_run_folder(method: str) -> Path:

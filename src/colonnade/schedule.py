@@ -5,8 +5,12 @@ exchanges. Nothing here is stored: a resumed run asks for the same turn and gets
 
 Together: everybody (or a drawn share) speaks about the same rows. Sequential: the parties take turns with the same
 rows, one after the other, then all go on to the next rows. Asynchronous: parties wake at their own pace, each with the
-next rows of an order of its own; who wakes when is simulated from their speeds. In the last two the one that speaks is
-the only one that learns, and what the others last said about these rows is remembered.
+next rows of an order of its own (or all of one order); who wakes when is simulated from their speeds. In the last two
+the one that speaks is the only one that learns, and what the others last said about these rows is remembered.
+
+This is the one place for order, speeds and steps. A method that chooses local steps by speed reads `Turn.speeds` and
+says its choice in the reply; a number given here wins over it. The simulated clock reads the same settings, and the
+steps that were really taken.
 """
 
 from __future__ import annotations
@@ -36,6 +40,7 @@ class Turn:
     speakers: tuple[str, ...]  # who is asked about these rows
     learners: tuple[str, ...]  # who learns from the reply
     steps: tuple[tuple[str, int], ...] = ()  # local steps of parties that differ from the method's
+    speeds: tuple[tuple[str, float], ...] = ()  # of learners whose speed is not 1; the coordinator's, does not travel
 
 
 class ScheduleSettings(Settings):
@@ -50,10 +55,15 @@ class ScheduleSettings(Settings):
         description="who has a round: all that participate; one after the other; whoever wakes, at its own pace",
     )
     speeds: dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(
-        {}, description="relative speed of parties, 1 where not named; paces asynchronous rounds and simulated time"
+        {},
+        description="relative speed of parties, 1 where not named; paces asynchronous rounds, the steps of flex_vfl "
+        "and adavfl, and simulated time",
     )
     staleness: int = Field(
         0, ge=0, description="asynchronous: rounds a party may be ahead of the slowest before it waits; 0: no bound"
+    )
+    rows: Literal["own", "shared"] = Field(
+        "own", description="asynchronous: every party goes through the rows in an order of its own, or all in one"
     )
     steps: dict[str, Annotated[int, Field(ge=1)]] = Field(
         {}, description="local steps of parties that take another number than the method says"
@@ -163,10 +173,10 @@ class Schedule:
             return self._turn_of_one(number)
         speakers = self._speakers(number)
         learners = self.parties if self.settings.silent_learn or not self.speaks else speakers
-        return Turn(number, self._batch(number - 1), speakers, learners, self._steps(learners))
+        return self._turn(number, self._batch(number - 1), speakers, learners)
 
     def _turn_of_one(self, number: int) -> Turn:
-        """One party and its own next rows; in sequence all have the same ones, so that each sees the others' words."""
+        """One party and its next rows; in sequence all have the same ones, so that each sees the others' words."""
         if self.settings.order == "sequential":
             before, place = divmod(number - 1, len(self.parties))
             rows = self._batch(before)
@@ -174,13 +184,16 @@ class Schedule:
             if not self._wakes:
                 self._wakes.append(_Wakes(self.parties, self.settings, self.seed))
             place, before = self._wakes[0].turn(number)
-            rows = self._batch(before, self.parties[place])
+            rows = self._batch(before, self.parties[place] if self.settings.rows == "own" else "")
         awake = (self.parties[place],)
-        return Turn(number, rows, awake, awake, self._steps(awake))
+        return self._turn(number, rows, awake, awake)
 
-    def _steps(self, learners: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
-        special = self.settings.steps
-        return tuple((party, special[party]) for party in learners if party in special)
+    def _turn(self, number: int, rows: Tensor, speakers: tuple[str, ...], learners: tuple[str, ...]) -> Turn:
+        """With what the settings say of the learners."""
+        special, speeds = self.settings.steps, self.settings.speeds
+        steps = tuple((party, special[party]) for party in learners if party in special)
+        paces = tuple((party, speeds[party]) for party in learners if speeds.get(party, 1.0) != 1)
+        return Turn(number, rows, speakers, learners, steps, paces)
 
     def _batch(self, before: int, owner: str = "") -> Tensor:
         """The rows after so many batches, in the order of all or of one owner."""

@@ -24,7 +24,7 @@ from pydantic import BaseModel
 from colonnade.config import unknown_key, with_overrides
 from colonnade.errors import ConfigError, RunError
 from colonnade.extras import need
-from colonnade.federation import Federation, Party, RowSplit
+from colonnade.federation import Federation
 from colonnade.fit import Progress
 from colonnade.job import Job
 from colonnade.methods import make_method
@@ -195,17 +195,7 @@ def with_settings(method: Method, chosen: Mapping[str, Any]) -> Method:
 def without_test(federation: Federation) -> Federation:
     """The same federation with the rows that train and validate, and no others."""
     split = federation.split
-    rows = torch.cat([split.train, split.validation]).sort().values
-    place = torch.full((federation.rows,), -1, dtype=torch.int64)
-    place[rows] = torch.arange(len(rows))
-    return replace(
-        federation,
-        parties=tuple(Party(party.name, party.columns[rows]) for party in federation.parties),
-        labels=federation.labels[rows],
-        split=RowSplit(place[split.train], place[split.validation], rows[:0]),
-        whole=None if federation.whole is None else federation.whole[rows],
-        ids=tuple(federation.ids[i] for i in rows.tolist()) if federation.ids else (),
-    )
+    return federation.take(torch.cat([split.train, split.validation]).sort().values)
 
 
 def price(privacy: PrivacySettings) -> str | None:

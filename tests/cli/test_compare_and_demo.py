@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -196,11 +197,17 @@ def test_the_demo_shows_four_methods_and_replaces_itself(cli: Call) -> None:
         "pictures",
         MARKER,
     }
+    for method in ("vimadmm", "vimadmm_j"):
+        found = json.loads((Path("demo-run") / method / "explain.json").read_text())
+        assert found["shapley_error"] is None and len(found["shapley"]) == 8  # exact
+        assert all(found[key] is not None for key in ("norm", "noise", "mask", "class_drop"))
+    page = Path("demo-run/report.html").read_text()
+    assert "Shapley values: what each party adds to the score" in page and len(page) < 3e6
     Path("demo-run/mine.txt").write_text("keep me")
     second = cli("demo", "--rounds", "1")
     assert second.code == 0, second.err
     assert Path("demo-run/mine.txt").exists()
-    for word in (*METHODS, "test", "validation", "seconds", "label exposure", "digits-8"):
+    for word in (*METHODS, "test", "validation", "seconds", "label exposure", "digits-8", "contributed most"):
         assert word in second.out
     again = [read_record(Path("demo-run") / method)["fingerprint"] for method in METHODS]
     assert again == [run["fingerprint"] for run in first.json["runs"]]

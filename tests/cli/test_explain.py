@@ -32,7 +32,9 @@ def test_a_run_is_explained_on_validation_rows(cli: Call, run: Path) -> None:
         "parties.svg", "parties.png", "tsne.svg", "tsne.png",
     }  # fmt: skip
     assert (run / "explain" / "parties.png").read_bytes().startswith(b"\x89PNG")
-    assert (run / "explain" / "tsne.svg").read_text().lstrip().startswith("<?xml")
+    drawn = (run / "explain" / "tsne.svg").read_text()
+    assert drawn.lstrip().startswith("<?xml")
+    assert all(drawn.count(f">{digit}</text>") == 1 for digit in range(10))  # a legend
 
 
 def test_training_again_and_an_earlier_run(cli: Call, run: Path, tmp_path: Path) -> None:
@@ -62,6 +64,17 @@ def test_the_report_shows_it(cli: Call, run: Path) -> None:
     assert cli("explain", run, "--set", "tsne=0").code == 0
     assert cli("report", run).code == 0
     assert "Shapley value" in (run / "report.html").read_text()
+
+
+def test_a_file_of_an_earlier_version_is_not_in_the_way(cli: Call, run: Path) -> None:
+    (run / "explain.json").write_text('{"format": 1}')
+    done = cli("report", run)
+    assert done.code == 0 and "written by another version of Colonnade; run `colonnade explain" in done.err
+    assert "Not shown" in (run / "report.html").read_text()
+    before = cli("explain", run, "--before", run)
+    assert before.code == 2 and before.err.count("\n") == 1 and f"run `colonnade explain {run}` again" in before.err
+    assert cli("explain", run, "--set", "tsne=0").code == 0
+    assert "another version" not in cli("report", run).err
 
 
 @pytest.mark.parametrize(

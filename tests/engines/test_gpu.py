@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from colonnade.fit import Trainer, fit, resume
+from colonnade.methods import METHODS
 from colonnade.models import descend
 from colonnade.models.encoders import ModelSettings
 from colonnade.models.graphs import Captured
@@ -22,6 +23,8 @@ from tests.mechanisms import Noise
 pytestmark = pytest.mark.gpu
 
 STEPS = 6  # enough for a step to be captured and replayed
+# A step is captured where it is taken several times on the same rows; celu_vfl takes each on others.
+SEVERAL_STEPS = [name for name in NAMES if "local_steps" in METHODS[name].model_fields and name != "celu_vfl"]
 SCENARIOS: dict[str, dict[str, Any]] = {
     "plain": {},
     "participation and noise": {"schedule": {"batch": 20, "participation": 0.5}, "mechanism": Noise()},
@@ -69,7 +72,7 @@ def test_one_step_in_float32_agrees(name: str, network: Any) -> None:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SEVERAL_STEPS)
 def test_captured_steps_are_the_eager_ones(name: str, scenario: str, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = options(scenario, rounds=6, evaluate_every=0)
     method = for_heads(name, chosen["model"].head, local_steps=STEPS)

@@ -44,6 +44,23 @@ def test_asynchronous_parties_do_not_wait_to_be_asked() -> None:
     assert round_ends(SLOW_LINE, work, up, down) == pytest.approx([0.5, 4.25, 8.0, 8.0])
 
 
+def test_replies_to_others_take_their_time_on_a_party_s_line() -> None:
+    """As the run above, but everybody gets all replies: one common message of 1 s each."""
+    work = Work(("a", "b"), order="asynchronous", speeds={"a": 2.0}, special={"b": 4})
+    up, down = [[MBIT, 0], [0, MBIT], [MBIT, 0], [0, 0]], [[0, 0], *[[MBIT, MBIT]] * 3]
+    # a is answered at 2.25, has the reply at 3.75 and has learnt at 4.25. b is answered at 2.5, but its line carries
+    # a's reply until 3.25, and its own until 4.25: it arrives at 4.75, learnt at 8.75.
+    # a's line is busy until 4.25; its second upload arrives at 5.75, answered 6, reply 7.5, learnt at 8.
+    assert round_ends(SLOW_LINE, work, up, down) == pytest.approx([0.5, 4.25, 8.75, 8.75])
+
+
+def test_steps_that_a_round_names_are_those_of_that_round_only() -> None:
+    work = Work(("a", "b"), steps=2, special={"b": 3}, taken={2: {"a": 7}})
+    quick = ClockSettings(latency=0, step=1, coordinate=0)
+    ends = round_ends(quick, work, [[1, 1]] * 3 + [[0, 0]], [[0, 0]] * 4)
+    assert ends == pytest.approx([0, 3, 10, 13], abs=1e-3)
+
+
 def test_a_silent_party_learns_or_does_not() -> None:
     up, down = [[MBIT, 0], [0, 0]], [[0, 0], [0, 0]]
     slow = {"b": 0.1}
@@ -105,8 +122,8 @@ def test_with_equal_parties_and_no_queue_asynchronous_turns_are_rounds_in_disgui
     clock = clock.model_copy(update={"coordinate": 0.0})
     names = ("a", "b", "c")
     together = round_ends(clock, Work(names), [[count] * 3] * rounds + [[0] * 3], [[count] * 3] * (rounds + 1))
-    turns = [[count * (k == n % 3) for k in range(3)] for n in range(3 * rounds)]
-    alone = round_ends(clock, Work(names, "asynchronous"), [*turns, [0] * 3], [[count] * 3] * (3 * rounds + 1))
+    turns = [[count * (k == n % 3) for k in range(3)] for n in range(3 * rounds)]  # and to each its own reply
+    alone = round_ends(clock, Work(names, "asynchronous"), [*turns, [0] * 3], [[count] * 3, *turns])
     assert alone[::3] == pytest.approx(together)
 
 

@@ -47,6 +47,28 @@ def test_a_fall_that_costs_no_place_is_not_named() -> None:
     assert fallen(["a", "b", "c"], [9.0, 2.0, 1.0], [4.0, 2.0, 1.0]) == []
 
 
+def test_a_party_that_a_neighbour_overtook_is_not_named() -> None:
+    """On MNIST a noisy light party gains weight, and its neighbour, a little lighter too, loses a place to it."""
+    before = [1.0, 1.2, 1.5, 1.6, 1.7, 1.8, 1.9, 2.0]
+    overtaken = [1.5, 0.8, 1.5, 1.6, 1.7, 1.8, 1.9, 2.0]
+    assert fallen(PARTIES, before, overtaken) == []
+    lower = [1.0, 1.2, 1.5, 1.6, 1.7, 1.8, 1.9, 1.55]
+    assert [(fall.party, fall.place_after - fall.place_before) for fall in fallen(PARTIES, before, lower)] == [
+        ("p7", 4)
+    ]
+
+
+def test_a_fall_is_measured_against_the_others() -> None:
+    before = [1.0, 1.2, 1.5, 1.6, 1.7, 1.8, 1.9, 2.0]
+    calm = [w * c for w, c in zip(before, (1.0, 1.01, 0.99, 1.0, 1.01, 0.99, 1.0, 0.8), strict=True)]
+    loud = [w * c for w, c in zip(before, (1.3, 0.8, 1.2, 0.8, 1.3, 0.85, 1.2, 0.8), strict=True)]
+    assert [fall.party for fall in fallen(PARTIES, before, calm)] == ["p7"]
+    assert fallen(PARTIES, before, loud) == []  # the same fall, where others fell as far
+    little = [*before[:-1], 2.0 * 0.96]
+    assert fallen(PARTIES, [*before[:5], 1.97, 1.98, 2.0], [*before[:5], 1.97, 1.98, 1.92]) == []  # two places, 4 %
+    assert fallen(PARTIES, before, little) == []
+
+
 def test_weights_of_other_parties_are_refused() -> None:
     with pytest.raises(ConfigError, match="3 parties, 2 weights"):
         fallen(["a", "b", "c"], [1.0, 2.0], [1.0, 2.0, 3.0])

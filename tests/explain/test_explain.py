@@ -17,6 +17,7 @@ from colonnade.explain.classes import class_scores
 from colonnade.explain.explain import explain, weigh
 from colonnade.explain.explanation import Explanation
 from colonnade.explain.listen import Listener
+from colonnade.explain.scatter import kinds
 from colonnade.explain.settings import TEST_NOISE, ExplainSettings, published_noise
 from colonnade.federation import Federation, Task
 from colonnade.privacy.gate import Gate, Spoken
@@ -267,7 +268,7 @@ def test_an_explanation_survives_its_file(tmp_path: Path, federation: Federation
     found.save(tmp_path)
     assert Explanation.load(tmp_path) == found
     (tmp_path / "explain.json").write_text('{"format": 1}')
-    with pytest.raises(RunError, match="damaged"):
+    with pytest.raises(RunError, match=r"another version of Colonnade; run `colonnade explain .*` again$"):
         Explanation.load(tmp_path)
     with pytest.raises(RunError, match=r"has no explain\.json"):
         Explanation.load(tmp_path / "nowhere")
@@ -332,3 +333,13 @@ def test_what_cannot_be_explained_is_said(federation: Federation) -> None:
         run.explain(nothing)
     some = explain(run, federation, ExplainSettings(most_rows=7))
     assert some.count == 7
+
+
+def test_scattered_rows_have_kinds_with_names() -> None:
+    """Of classes their names, of several labels the first, of numbers the third they lie in."""
+    classes = torch.tensor([2, 0, 1])
+    assert kinds(Task.MULTICLASS, classes, ["a", "b", "c"]) == ([2, 0, 1], ["a", "b", "c"])
+    assert kinds(Task.BINARY, torch.tensor([1.0, 0.0]), ["no", "yes"]) == ([1, 0], ["no", "yes"])
+    assert kinds(Task.MULTILABEL, torch.tensor([1.0, 0.0]), ["ill", "old"]) == ([1, 0], ["without ill", "with ill"])
+    places, names = kinds(Task.REGRESSION, torch.arange(9.0), ["0"])
+    assert places == [0, 0, 0, 1, 1, 1, 2, 2, 2] and names == ["up to 2.67", "2.67 to 5.33", "above 5.33"]

@@ -49,7 +49,6 @@ class Plain:
     after: bool = False
     steps: int = 1  # Q
     proximal: float = 0.0
-    sequential: bool = False
     weight_lr: float | None = None  # a number: a weighted sum instead of embeddings side by side
     weights: Tensor = field(init=False)
 
@@ -80,10 +79,7 @@ class Plain:
             heard = [h.detach().requires_grad_() for h in heard]
             F.cross_entropy(self.outputs(heard), y).backward()
         slopes = dict(zip(self.table, (h.grad for h in heard), strict=True))
-        learners = turn.learners
-        if self.sequential:
-            learners = (learners[(turn.number - 1) % len(learners)],)
-        for name in learners:
+        for name in turn.learners:
             self.learn(name, turn.rows, slopes[name])
 
     def learn(self, name: str, rows: Tensor, slope: Tensor) -> None:

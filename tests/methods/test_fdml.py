@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch import nn
 
 from colonnade.errors import ConfigError
 from colonnade.federation import Task
@@ -14,10 +17,20 @@ from colonnade.methods import FDML, make_method
 from colonnade.methods.base import Method
 from colonnade.models.encoders import ModelSettings
 from colonnade.privacy.events import LabelExposure
+from colonnade.schedule import Turn
 from tests.exchanges import TINY, exchanges, open_trainer
 from tests.federations import small
 from tests.mechanisms import Noise
-from tests.methods.plain_logits import GENTLE, LINEAR, MLP, RULES, assert_same_training
+from tests.methods.plain_logits import (
+    FEDERATION,
+    GENTLE,
+    LINEAR,
+    MLP,
+    RULES,
+    Plain,
+    assert_same_training,
+    plain_of,
+)
 
 
 @pytest.mark.parametrize(("combine", "a"), [("sum", 1.0), ("mean", 0.25)])
@@ -39,6 +52,72 @@ def test_it_is_joint_training_of_all_parties(
 def test_several_steps_and_silent_parties(schedule: dict[str, Any], gradient: str) -> None:
     method = FDML(optimiser=GENTLE, gradient=gradient, local_steps=3)
     assert_same_training(method, LINEAR, schedule, fresh=gradient == "fresh", steps=3)
+
+
+class Delayed:
+    """FDML with bounded delay: the others' logits from the very models that they had when they last saw a row.
+
+    No table of logits: every party's model is copied at each of its turns, and what another party hears of it is
+    computed anew from the copy. `delays` are in turns of a party's own: turn t here, model of turn v there, t - v.
+    """
+
+    def __init__(self, plain: Plain) -> None:
+        self.plain, self.delays = plain, list[int]()
+        self.models: dict[str, list[nn.Module]] = {name: [] for name in plain.networks}
+        self.seen: dict[str, dict[int, int]] = {name: {} for name in plain.networks}  # row -> turn of its own
+
+    def turn(self, turn: Turn) -> None:
+        (name,) = turn.speakers
+        p, rows = self.plain, turn.rows.tolist()
+        self.models[name].append(copy.deepcopy(p.networks[name]))
+        now = len(self.models[name])
+        self.seen[name] |= dict.fromkeys(rows, now)
+        others = torch.stack([self.heard(name, row, now) for row in rows])
+        p.optimisers[name].zero_grad()
+        own = p.networks[name](p.columns[name][turn.rows])
+        F.cross_entropy(others + own, p.federation.labels[turn.rows]).backward()
+        p.optimisers[name].step()
+
+    def heard(self, name: str, row: int, now: int) -> torch.Tensor:
+        """The sum of the others' logits of one row."""
+        total = torch.zeros(3).double()
+        for other in self.models.keys() - {name}:
+            if row in self.seen[other]:
+                turn = self.seen[other][row]
+                self.delays.append(now - turn)
+                total += self.models[other][turn - 1](self.plain.columns[other][row][None])[0].detach()
+        return total
+
+
+def delayed(batch: int, rounds: int = 28, **schedule: Any) -> int:
+    """Train both ways, compare every logit, and give the largest delay."""
+    method = FDML(optimiser=RULES["sgd"])
+    turns = {"batch": batch, "order": "asynchronous", "speeds": {"party_0": 4.0, "party_2": 0.5}, **schedule}
+    trainer = open_trainer(FEDERATION, method, model=LINEAR, rounds=rounds, evaluate_every=0, schedule=turns)
+    reference, rows = Delayed(plain_of(trainer, method)), FEDERATION.split.test
+    for number in range(1, rounds + 1):
+        reference.turn(trainer.coordinator.schedule.turn(number))
+    ours = trainer.train().logits({p.name: p.columns[rows] for p in FEDERATION.parties})
+    torch.testing.assert_close(ours.double(), reference.plain.logits(rows), rtol=0, atol=1e-10)
+    return max(reference.delays)
+
+
+@pytest.mark.parametrize("order", ["own", "shared"])
+@pytest.mark.parametrize("staleness", [1, 3])
+def test_asynchronous_turns_with_a_bound_are_the_published_bounded_delay(staleness: int, order: str) -> None:
+    """All rows in a turn: nobody hears logits of more than `staleness` turns ago, and some hear such old ones."""
+    assert delayed(36, staleness=staleness, rows=order) == staleness
+
+
+@pytest.mark.parametrize(("order", "most"), [("own", 2 * (3 - 1)), ("shared", 3 - 1)])
+def test_with_batches_a_row_s_last_visit_adds_to_the_delay(order: str, most: int) -> None:
+    """Three batches an epoch: two visits to a row lie at most 5 turns apart, or in one order for all exactly 3."""
+    largest = delayed(12, staleness=2, rows=order, shuffle="once" if order == "shared" else "epoch")
+    assert 2 < largest <= 2 + most
+
+
+def test_without_a_bound_the_delay_grows() -> None:
+    assert delayed(36) > 5
 
 
 @pytest.mark.parametrize("mistake", [{"a": 0.5}, {"fresh": False}, {"steps": 2}], ids=str)

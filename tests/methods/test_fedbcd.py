@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from colonnade.errors import ConfigError
 from colonnade.methods import FedBCD, SplitLearning, make_method
 from colonnade.models.optimise import SGD, AdamW
 from colonnade.privacy.events import LabelExposure
@@ -14,16 +15,18 @@ from tests.exchanges import exchanges, open_trainer, party_tensors
 from tests.federations import small
 from tests.methods.plain_split import LINEAR, MLP, assert_same_training, golden, read_from_slopes
 
+SEQUENTIAL = {"order": "sequential"}
+
 SGDS = {"optimiser": SGD(lr=0.1, momentum=0.9), "server_optimiser": SGD(lr=0.3, momentum=0.0, weight_decay=0.01)}
 ADAMS = {"optimiser": AdamW(lr=0.01), "server_optimiser": AdamW(lr=0.03)}
 
 
-@pytest.mark.parametrize("order", ["parallel", "sequential"])
+@pytest.mark.parametrize("order", ["together", "sequential"])
 @pytest.mark.parametrize("proximal", [0.0, 0.1])
 @pytest.mark.parametrize("rules", [SGDS, ADAMS], ids=["sgd", "adamw"])
 def test_q_steps_along_one_gradient(rules: dict[str, Any], proximal: float, order: str) -> None:
-    method = FedBCD(**rules, local_steps=3, proximal=proximal, order=order)
-    assert_same_training(method, LINEAR, {}, steps=3, proximal=proximal, sequential=order == "sequential")
+    method = FedBCD(**rules, local_steps=3, proximal=proximal)
+    assert_same_training(method, LINEAR, {"order": order}, steps=3, proximal=proximal)
 
 
 @pytest.mark.parametrize("gradient", ["before", "after"])
@@ -34,13 +37,22 @@ def test_with_an_mlp_and_silent_parties(gradient: str) -> None:
 
 @pytest.mark.parametrize("engine", ["loop", "stacked"])
 def test_in_sequence_one_party_moves_per_round_and_all_have_their_turn(engine: str) -> None:
-    trainer = open_trainer(small(), FedBCD(order="sequential"), engine=engine, rounds=4, evaluate_every=0)
-    before, moved = party_tensors(trainer), []
-    for _ in exchanges(trainer):
+    trainer = open_trainer(small(), FedBCD(), engine=engine, rounds=4, evaluate_every=0, schedule=SEQUENTIAL)
+    before, moved, spoke, rows = party_tensors(trainer), [], [], []
+    for exchange in exchanges(trainer):
+        spoke += [ask.speakers for ask in exchange.order.asks]
+        rows += [ask.rows.tolist() for ask in exchange.order.asks]
         after = party_tensors(trainer)
         moved.append([p for p in before if any(not torch.equal(v, after[p][k]) for k, v in before[p].items())])
         before = after
     assert moved[1:5] == [["party_0"], ["party_1"], ["party_2"], ["party_3"]]
+    assert spoke == [("party_0",), ("party_1",), ("party_2",), ("party_3",)]
+    assert rows == [rows[0]] * 4  # they follow each other on one batch
+
+
+def test_who_learns_when_is_the_schedule_s_to_say() -> None:
+    with pytest.raises(ConfigError, match=r"unknown key 'order' in \[method fedbcd\]"):
+        make_method("fedbcd", {"order": "sequential"})
 
 
 def test_with_one_step_it_is_split_learning() -> None:
@@ -59,7 +71,6 @@ def test_a_party_that_knows_one_label_per_class_reads_the_others() -> None:
 def test_the_published_settings() -> None:
     paper = make_method("fedbcd", preset="paper:cifar10")
     assert (paper.optimiser.lr, paper.server_optimiser.lr, paper.server_optimiser.momentum) == (0.005, 0.005, 0.0)
-    assert paper.order == "parallel"
 
 
 def test_a_short_run_gives_the_numbers_it_always_gave() -> None:

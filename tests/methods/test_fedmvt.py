@@ -149,7 +149,7 @@ def plain_of(trainer: Trainer, method: FedMVT, **choices: Any) -> Plain:
         encoders.append(network)
     state = trainer.coordinator.state
     classifiers = [classifier(state, name) for name in ("joint", "first", "second")]
-    return Plain(method, encoders, classifiers, state["holders"].tolist(), **choices)
+    return Plain(method, encoders, classifiers, state["cache.holders"].tolist(), **choices)
 
 
 def classifier(state: dict[str, Tensor], name: str) -> nn.Module:
@@ -214,7 +214,7 @@ class TestWhatIsNotHeld:
         return open_trainer(federation, self.method, **options).train().fingerprint()
 
     def holders(self) -> Tensor:
-        return open_trainer(FEDERATION, self.method, rounds=1).coordinator.state["holders"]
+        return open_trainer(FEDERATION, self.method, rounds=1).coordinator.state["cache.holders"]
 
     def other_columns(self, place: int, holder: int) -> Federation:
         parties = list(FEDERATION.parties)
@@ -300,7 +300,7 @@ def test_rows_that_are_not_shared_help() -> None:
     """Digits in two halves, 2 % of the rows matched: what the method is for."""
     federation, method = digits(parties=2), FedMVT(matched=0.02)
     options = {"rounds": 40, "evaluate_every": 20, "schedule": {"batch": 256}, "stopping": {"drop": 1.0}}
-    holders = open_trainer(federation, method, rounds=1).coordinator.state["holders"][federation.split.train]
+    holders = open_trainer(federation, method, rounds=1).coordinator.state["cache.holders"][federation.split.train]
     split = RowSplit(federation.split.train[holders == BOTH], federation.split.validation, federation.split.test)
     few = fit(replace(federation, split=split), SplitLearning(), **options)
     assert fit(federation, method, **options).result["validation_score"] > few.result["validation_score"] + 0.1

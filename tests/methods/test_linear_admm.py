@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,11 @@ from colonnade.federation import Federation, RowSplit, Task
 from colonnade.fit import fit
 from colonnade.methods import LinearADMM
 from colonnade.models.encoders import ModelSettings
-from colonnade.privacy.events import LabelExposure
+from colonnade.privacy.events import LabelExposure, Unit
+from colonnade.privacy.statement import Circumstances, Statement
+from colonnade.wire.messages import Purpose
 from tests.contracts.test_sitting_out import slowed
-from tests.exchanges import exchanges, open_trainer
+from tests.exchanges import ENGINES, exchanges, open_trainer
 from tests.federations import small
 
 FEDERATION = small(rows=60)
@@ -153,6 +156,40 @@ def test_parties_can_decode_every_label() -> None:
     decoded = second.down.common["v"].argmax(dim=1)
     assert torch.equal(decoded, FEDERATION.labels[first.order.asks[0].rows])
     assert LinearADMM.exposes is LabelExposure.FULL
+
+
+def test_its_own_noise_is_the_published_one_and_stands_in_the_ledger() -> None:
+    """W + N(0, sigma^2 (D'D)^-1): a model without anything to learn from shows the noise alone."""
+    rng, rows = np.random.default_rng(1), torch.arange(90)
+    design = rng.normal(size=(90, 3)) @ np.array([[1.0, 0.5, 0.0], [0.0, 2.0, 0.3], [0.0, 0.0, 0.2]])
+    columns = np.hstack([design, np.zeros((90, 1))])  # a column that no row shows gets no noise
+    federation = Federation.from_arrays(
+        {f"p{k}": columns for k in range(300)}, rng.normal(size=(90, 8)), split=RowSplit(rows, rows[:0], rows[:0])
+    )
+    method = LinearADMM(noise=0.7, intercept=False, beta=1e9)  # nothing is learnt
+    trainer = open_trainer(federation, method, model=RAW, rounds=2, evaluate_every=0, schedule=WHOLE)
+    trainer.train()
+    drawn = torch.cat([side.cohort.head["weight.0"] for side in trainer.engine.parties()])  # (300, 4, 8)
+    assert float(drawn[:, 3].abs().max()) == 0
+    seen = drawn[:, :3].permute(0, 2, 1).reshape(-1, 3).numpy()
+    np.testing.assert_allclose(np.cov(seen.T), 0.49 * np.linalg.inv(design.T @ design), rtol=0.15, atol=3e-4)
+    train = [r for r in trainer.ledger if r.owner != "coordinator" and r.purpose is Purpose.TRAIN]
+    assert {(r.mechanism, r.unit, r.parameters) for r in train} == {
+        ("model noise", Unit.ROW, (("sigma", 0.7), ("simulated", 1.0)))
+    }
+
+
+def test_no_epsilon_is_printed_for_it() -> None:
+    run = fit(small((5,) * 3), LinearADMM(noise=0.1), rounds=2)
+    told = Statement.of(run.ledger, run.privacy, Circumstances(run.label_exposure, spoke=True))
+    assert math.isinf(told.epsilon)
+    assert "no epsilon: uploads passed the mechanism 'model noise'" in told.verdict()
+
+
+def test_all_engines_draw_the_same_noise() -> None:
+    one, other = (fit(small((5,) * 3), LinearADMM(noise=0.1), rounds=3, engine=engine) for engine in ENGINES)
+    plain = fit(small((5,) * 3), LinearADMM(), rounds=3)
+    assert one.fingerprint() == other.fingerprint() != plain.fingerprint()
 
 
 def test_damping_below_one_over_m_is_refused() -> None:

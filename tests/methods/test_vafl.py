@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+from colonnade import fit
 from colonnade.errors import ConfigError
 from colonnade.methods import VAFL, make_method
 from colonnade.models.encoders import ModelSettings
 from colonnade.models.optimise import SGD, AdamW
+from colonnade.privacy.accounting import exact_epsilon
 from colonnade.privacy.events import LabelExposure
+from colonnade.privacy.statement import Circumstances, Statement
+from colonnade.wire.messages import Purpose
 from tests.exchanges import open_trainer
 from tests.federations import small
 from tests.methods.plain_split import LINEAR, MLP, assert_same_training, golden, read_from_slopes
@@ -64,6 +69,24 @@ def test_embeddings_of_two_widths_cannot_be_added() -> None:
 def test_a_party_that_knows_one_label_per_class_reads_the_others() -> None:
     assert read_from_slopes(VAFL()) > 0.95
     assert VAFL.exposes is LabelExposure.FULL
+
+
+def test_its_own_noise_is_at_the_gate_and_counted() -> None:
+    """Bounded embeddings with noise: a Gaussian mechanism whose norm is that of all numbers at the bound."""
+    run = fit(small((5,) * 3), VAFL(noise=40.0), rounds=3, schedule={"batch": 8}, model={"embedding": 4})
+    mine = [r for r in run.ledger if r.owner == "party_0" and r.purpose is Purpose.TRAIN]
+    assert {r.mechanism for r in mine} == {"bounded gaussian"}
+    mu = math.sqrt(sum(r.rows * 4 / 40.0**2 for r in mine))
+    told = Statement.of(run.ledger, run.privacy, Circumstances(run.label_exposure, spoke=True))
+    assert told.epsilon == pytest.approx(exact_epsilon(mu, 1e-5)) and math.isfinite(told.epsilon)
+    said = " ".join(sentence for _, answers in told.answers() for sentence in answers)
+    assert f"epsilon {told.epsilon:.3f} (exact accountant" in said and "every number at its bound" in said
+    assert "Nobody's columns" not in said
+
+
+def test_noise_on_noise_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"brings noise of its own .bounded gaussian."):
+        fit(small((5,) * 3), VAFL(noise=1.0), privacy={"mechanism": "gaussian", "clip": 1, "sigma": 1}, rounds=1)
 
 
 def test_the_published_settings() -> None:

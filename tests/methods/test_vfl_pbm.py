@@ -14,6 +14,8 @@ from colonnade.methods import VFLPBM
 from colonnade.models.encoders import ModelSettings
 from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.gaussian import SeededNoise
+from colonnade.privacy.pbm import pbm_epsilon
+from colonnade.privacy.statement import Circumstances, Statement
 from colonnade.wire.messages import Purpose
 from tests.exchanges import exchanges, open_trainer
 from tests.federations import small
@@ -55,7 +57,9 @@ def test_nothing_but_counts_travels_and_the_ledger_says_so() -> None:
                 assert 0 <= float(group.values["q"].min()) <= float(group.values["q"].max()) <= 16
     train = [r for r in trainer.ledger if r.purpose is Purpose.TRAIN and r.owner != "coordinator"]
     used = {(r.mechanism, r.parameters) for r in train}
-    assert used == {("poisson binomial", (("trials", 16), ("theta", 0.2), ("simulated", 1.0)))}
+    assert used == {
+        ("poisson binomial", (("trials", 16), ("theta", 0.2), ("width", LINEAR.embedding), ("simulated", 1.0)))
+    }
 
 
 def test_embeddings_of_two_widths_cannot_be_added() -> None:
@@ -89,3 +93,21 @@ def test_under_a_secure_sum_the_counts_add_up_exactly() -> None:
     assert runs[0].fingerprint() == runs[1].fingerprint()
     names = {r.mechanism for r in runs[1].ledger if r.purpose is Purpose.TRAIN and r.owner != "coordinator"}
     assert names == {"poisson binomial sum"}
+
+
+@pytest.mark.parametrize("together", [False, True], ids=["each", "secure sum"])
+def test_a_run_says_what_its_counts_cost(together: bool) -> None:
+    """Every cell of every release, with everything that belongs to the figure; a sum of three, one of whom may talk."""
+    method = VFLPBM(trials=4, theta=0.01)
+    run = fit(small((5,) * 3), method, privacy={"secure_sum": {"use": together}}, rounds=4, schedule={"batch": 8})
+    mine = [r for r in run.ledger if r.purpose is Purpose.TRAIN and r.owner == "party_0"]
+    cells = sum(r.rows for r in mine) * int(dict(mine[0].parameters)["width"])
+    view: Any = "sum" if together else "local"
+    wanted = pbm_epsilon(1e-5, 4, 0.01, parties=2, cells=cells, releases=1, view=view)
+    told = Statement.of(run.ledger, run.privacy, Circumstances(run.label_exposure, spoke=True))
+    assert told.epsilon == pytest.approx(wanted, rel=1e-9) and told.to_json()["accountant"] == "RDP"
+    assert told.to_json()["epsilon_row"] > told.epsilon
+    said = " ".join(sentence for _, answers in told.answers() for sentence in answers)
+    assert f"epsilon {wanted:.3f} (RDP accountant of the Poisson binomial mechanism" in said
+    assert "unit PARTY" in said and "neighbours: replaced" in said and "unit ROW" in said
+    assert ("tell others their counts" in said) == together and "Nobody's columns" not in said

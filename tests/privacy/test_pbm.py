@@ -12,13 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from colonnade.errors import AccountingError, ConfigError, GateError
+from colonnade.privacy.events import Release, Unit
 from colonnade.privacy.gate import Gate
 from colonnade.privacy.gaussian import SeededNoise
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.mechanism import Protection
 from colonnade.privacy.pbm import (
+    Counted,
     PoissonBinomial,
     cell_rdp,
+    counted_epsilon,
     divergence,
     estimate,
     expected,
@@ -126,11 +129,42 @@ class TestEpsilon:
             pbm_epsilon(1.0, 16, 0.05, parties=1, cells=1, releases=1, view="local")
 
 
+def counts(number: int, rows: int, **facts: float) -> Release:
+    told = {"trials": 16.0, "theta": 0.05, "width": 3.0, "simulated": 0.0, **facts}
+    name = "poisson binomial sum" if "parties" in facts else "poisson binomial"
+    return Release("a", "c", Unit.PARTY, name, Purpose.TRAIN, number, rows, str(number), tuple(told.items()))
+
+
+class TestLedger:
+    """What the ledger says is what the accountant counts."""
+
+    def test_cells_of_all_releases_count(self) -> None:
+        found = Counted.of([counts(1, 5), counts(2, 7)])
+        assert found == (Counted(16, 0.05, 1, 3 * 12),)
+        alone = pbm_epsilon(1e-5, 16, 0.05, parties=9, cells=36, releases=1, view="local")
+        assert counted_epsilon(found, 1e-5) == pytest.approx(alone, rel=1e-12)
+        row = pbm_epsilon(1e-5, 16, 0.05, parties=9, cells=36, releases=1, view="row")
+        assert counted_epsilon([one.everywhere(9) for one in found], 1e-5) == pytest.approx(row, rel=1e-12)
+
+    def test_colluders_hide_nobody(self) -> None:
+        found = Counted.of([counts(1, 5, parties=6, colluders=2)])
+        assert found == (Counted(16, 0.05, 4, 15),)
+        four = pbm_epsilon(1e-5, 16, 0.05, parties=4, cells=15, releases=1, view="sum")
+        assert counted_epsilon(found, 1e-5) == pytest.approx(four, rel=1e-12)
+        assert counted_epsilon(found, 1e-5) < counted_epsilon(Counted.of([counts(1, 5)]), 1e-5)
+
+    def test_kinds_add_up_and_nothing_costs_nothing(self) -> None:
+        one, other = counts(1, 5), counts(2, 5, theta=0.1)
+        both = counted_epsilon(Counted.of([one, other]), 1e-5)
+        assert both > max(counted_epsilon(Counted.of([each]), 1e-5) for each in (one, other))
+        assert counted_epsilon((), 1e-5) == 0.0
+
+
 class TestMechanism:
     def test_the_estimate_is_unbiased_and_its_variance_is_known(self) -> None:
         values = torch.linspace(-1, 1, 5).repeat(3, 20_000, 1)  # three alike parties
         n, theta = 16, 0.2
-        mechanism = PoissonBinomial(n, theta, SeededNoise(1))
+        mechanism = PoissonBinomial(n, theta, 5, SeededNoise(1))
         counts = mechanism({"q": expected(values, n, theta)}, ("a", "b", "c"), 1, "TRAIN.0")["q"]
         assert torch.equal(counts, counts.round())
         assert int(counts.min()) >= 0 and int(counts.max()) <= n
@@ -143,18 +177,18 @@ class TestMechanism:
     def test_counts_follow_the_binomial_law(self) -> None:
         n, theta, rows = 6, 0.3, 40_000
         means = expected(torch.full((1, rows, 1), 0.5), n, theta)
-        counts = PoissonBinomial(n, theta, SeededNoise(2))({"q": means}, ("a",), 1, "TRAIN.0")["q"]
+        counts = PoissonBinomial(n, theta, 1, SeededNoise(2))({"q": means}, ("a",), 1, "TRAIN.0")["q"]
         seen = np.bincount(counts.flatten().long().numpy(), minlength=n + 1)
         wanted = rows * binomial(n, 0.5 + theta * 0.5)
         assert ((seen - wanted) ** 2 / wanted).sum() < 22.5  # chi-square with 6 degrees of freedom, 0.1 %
 
     def test_what_is_out_of_bounds_is_clipped_at_the_gate_too(self) -> None:
-        mechanism, rows = PoissonBinomial(16, 0.1, SeededNoise(3)), 4000
+        mechanism, rows = PoissonBinomial(16, 0.1, 1, SeededNoise(3)), 4000
         counts = mechanism({"q": torch.full((1, rows, 1), 16.0)}, ("a",), 1, "TRAIN.0")["q"]
         assert abs(float(counts.double().mean()) - 16 * 0.6) < 0.2
 
     def test_draws_belong_to_the_party_the_exchange_and_the_part(self) -> None:
-        mechanism = PoissonBinomial(16, 0.2, SeededNoise(0))
+        mechanism = PoissonBinomial(16, 0.2, 4, SeededNoise(0))
         means = expected(torch.zeros(2, 6, 4), 16, 0.2)
         both = mechanism({"q": means}, ("a", "b"), 1, "TRAIN.0")["q"]
         assert torch.equal(both[1:], mechanism({"q": means[1:]}, ("b",), 1, "TRAIN.0")["q"])
@@ -164,22 +198,24 @@ class TestMechanism:
 
     def test_the_gate_sends_whole_numbers_and_records_the_facts(self) -> None:
         ledger = Ledger()
-        mechanism = PoissonBinomial(16, 0.2, SeededNoise(0))
+        mechanism = PoissonBinomial(16, 0.2, 3, SeededNoise(0))
         gate = Gate("run", ledger, {"q": Array(3)}, Protection.everywhere(mechanism))
         spoken = gate.release(Upload({"q": torch.full((2, 5, 3), 8.0)}), ("a", "b"), 1, Purpose.TRAIN, 5)
         sent = decode(spoken.releases[0].payload)[1]["q"]
         assert torch.equal(sent, sent.round())
         assert torch.equal(sent, spoken.values["q"][0])
         assert [r.mechanism for r in ledger] == ["poisson binomial"] * 2
-        assert dict(next(iter(ledger)).parameters) == {"trials": 16, "theta": 0.2, "simulated": 1.0}
+        assert dict(next(iter(ledger)).parameters) == {"trials": 16, "theta": 0.2, "width": 3, "simulated": 1.0}
 
     def test_nonsense_is_refused(self) -> None:
         with pytest.raises(ConfigError, match="one byte"):
-            PoissonBinomial(256, 0.1)
+            PoissonBinomial(256, 0.1, 1)
         with pytest.raises(ConfigError, match="theta"):
-            PoissonBinomial(16, 0.5)
+            PoissonBinomial(16, 0.5, 1)
         with pytest.raises(GateError, match="whole already"):
-            PoissonBinomial(16, 0.1)({"q": torch.zeros(1, 2, 3, dtype=torch.uint8)}, ("a",), 1, "TRAIN.0")
+            PoissonBinomial(16, 0.1, 3)({"q": torch.zeros(1, 2, 3, dtype=torch.uint8)}, ("a",), 1, "TRAIN.0")
+        with pytest.raises(GateError, match="4 numbers per row; it was declared with 3"):
+            PoissonBinomial(16, 0.1, 3)({"q": torch.zeros(1, 2, 4)}, ("a",), 1, "TRAIN.0")
 
 
 def binomial(n: int, p: float) -> np.ndarray:

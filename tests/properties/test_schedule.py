@@ -133,6 +133,16 @@ class TestOneAtATime:
             first.setdefault(s.turn(n).speakers[0], s.turn(n).rows.tolist())
         assert len({tuple(rows) for rows in first.values()}) == len(PARTIES)
 
+    def test_or_all_go_through_the_rows_in_one_order(self) -> None:
+        chosen = ScheduleSettings(batch=5, order="asynchronous", rows="shared", speeds={"party_0": 3.0})
+        s, together = Schedule(chosen, torch.arange(23) * 3, PARTIES, 0), schedule()
+        turns: Counter[str] = Counter()
+        for n in range(1, 60):
+            (party,) = s.turn(n).speakers
+            turns[party] += 1
+            assert torch.equal(s.turn(n).rows, together.turn(turns[party]).rows)
+        assert len(set(turns.values())) > 1  # they are not in step
+
     @given(speeds=SPEEDS, seed=st.integers(0, 9))
     @settings(max_examples=25, deadline=None)
     def test_parties_wake_in_proportion_to_their_speed(self, speeds: dict[str, float], seed: int) -> None:
@@ -178,6 +188,14 @@ class TestOneAtATime:
 
 def test_together_some_may_take_other_steps() -> None:
     assert schedule(steps={"party_4": 2, "party_1": 9}).turn(1).steps == (("party_1", 9), ("party_4", 2))
+
+
+@pytest.mark.parametrize("order", ["together", *ORDERS])
+def test_a_turn_knows_the_speeds_of_its_learners(order: str) -> None:
+    speeds = {"party_4": 0.5, "party_1": 2.0, "party_2": 1.0}
+    for n in range(1, 20):
+        turn = schedule(order=order, speeds=speeds).turn(n)
+        assert turn.speeds == tuple((p, speeds[p]) for p in turn.learners if p in ("party_1", "party_4"))
 
 
 @pytest.mark.parametrize("key", ["speeds", "steps"])

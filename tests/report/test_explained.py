@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ import pytest
 
 from colonnade.errors import RunError
 from colonnade.explain.explanation import Explanation, agreements
-from colonnade.report.explained import explained
-from colonnade.report.html import render
-from colonnade.report.record import with_explanation
+from colonnade.report.explained import explained, side_by_side
+from colonnade.report.figures import scatter
+from colonnade.report.html import render, write_report
+from colonnade.report.record import EXPLAINED, grouped, with_explanation
 from tests.report.test_page import Reader
 
 NORM, NOISE = [3.0, 1.0, 4.0, 2.0], [0.2, 0.0, 0.4, 0.1]
@@ -27,7 +29,12 @@ def explanation(record: dict[str, Any], **changes: Any) -> Explanation:
         "class_drop": [[0.1, 0.2, 0.3]] * 4, "class_names": ["red", "green", "blue"],
         "agreement": agreements({"norm": NORM, "noise": NOISE}), "releases": 20,
         "pictures": {name: [[[[0.0, 1.0, 0.5, 0.2]]]] for name in names},
-        "tsne": [{"party": names[2], "which": "most important", "points": [[0.0, 1.0], [1.0, 0.0]], "labels": [0, 1]}],
+        "tsne": [
+            {
+                "party": names[2], "which": "most important", "points": [[0.0, 1.0], [1.0, 0.0]], "labels": [0, 1],
+                "names": ["red", "green", "blue"],
+            }
+        ],
         "summary": {
             "rows": "validation", "all": 0.9, "validation": 0.9, "ranked": names, "advice": "with these 2 of 4: 89.0 %",
             "sets": [{"share": 0.5, "which": "most", "parties": names[:2], "score": 0.89, "validation": 0.89}],
@@ -107,8 +114,94 @@ def test_the_file_is_read_if_it_is_of_this_run(record: dict[str, Any], tmp_path:
     assert "explanation" not in with_explanation({**record, "id": "another"}, tmp_path)
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"format": 99}', '{"format": 1, "ranked": ["a"], "parties": ["b"]}'])
-def test_a_damaged_file_is_refused(text: str, record: dict[str, Any], tmp_path: Path) -> None:
-    (tmp_path / "explain.json").write_text(text)
-    with pytest.raises(RunError, match=r"explain\.json is damaged .* run `colonnade explain"):
-        with_explanation(record, tmp_path)
+def test_the_report_knows_every_key_of_the_file(record: dict[str, Any]) -> None:
+    assert set(explanation(record).to_json()) == EXPLAINED
+
+
+OLD = [
+    '{"format": 1, "parties": [], "ranked": []}',  # an earlier version, and what such a file may hold
+    '{"format": 99}',
+    '{"format": 2, "run": "x"}',
+    '"format"',
+    "[]",
+]
+
+
+@pytest.mark.parametrize("text", OLD)
+def test_a_file_of_another_version_is_told_on_the_page(text: str, record: dict[str, Any], tmp_path: Path) -> None:
+    told = _unread(text, record, tmp_path)
+    assert told == (
+        f"{tmp_path / 'explain.json'} was written by another version of Colonnade; "
+        f"run `colonnade explain {tmp_path}` again"
+    )
+
+
+def test_a_damaged_file_is_told_on_the_page(record: dict[str, Any], tmp_path: Path) -> None:
+    told = _unread("{", record, tmp_path)
+    assert "explain.json is damaged (" in told and told.endswith(f"; run `colonnade explain {tmp_path}` again")
+    read = with_explanation(record, tmp_path)
+    assert told in Reader(render([read, {**read, "id": "b", "training": {**read["training"], "rounds": 5}}])).text
+    page = write_report([read], tmp_path / "out")
+    assert json.loads(page.with_suffix(".json").read_text())["runs"][0]["unexplained"] == told
+    assert "Not shown" in page.with_suffix(".md").read_text()
+
+
+def _unread(text: str, record: dict[str, Any], folder: Path) -> str:
+    """What is said of a file: the same by the report, which goes on, and by whoever reads the file itself."""
+    (folder / "explain.json").write_text(text)
+    read = with_explanation(record, folder)
+    assert "explanation" not in read
+    told = str(read["unexplained"])
+    with pytest.raises(RunError) as refused:
+        Explanation.load(folder)
+    assert str(refused.value) == told
+    assert f"Not shown: {told}." in Reader(render([read])).text
+    return told
+
+
+def scattered(classes: int) -> str:
+    """A file of scattered points, one row of each class."""
+    points = [[float(k), float(k % 3)] for k in range(classes)]
+    return scatter("s", [("left", points, list(range(classes)))], [f"class {k}" for k in range(classes)]).svg()
+
+
+def test_scattered_classes_have_a_legend_and_shapes_of_their_own() -> None:
+    svg = scattered(11)
+    assert all(f">class {k}</text>" in svg for k in range(11))
+    outlines = re.findall(r'<path id="(?:C|m)[^"]*" d="([^"]*)"', svg)
+    assert len(set(outlines)) >= 11  # told apart without colour
+
+
+@pytest.mark.parametrize(("classes", "name"), [(10, "{}"), (10, "class {}"), (7, "long name, class {}")])
+def test_the_legend_is_read_in_lines_and_fits(classes: int, name: str) -> None:
+    names = [name.format(k) for k in range(classes)]
+    svg = scatter("s", [("", [[0.0, 0.0], [1.0, 1.0]], [0, 1])], names).svg()
+    text = re.compile(r'x="([-\d.]+)" y="([-\d.]+)"[^>]*>([^<]+)</text>')
+    found = {label: (float(y), float(x)) for x, y, label in text.findall(svg)}
+    at = [found[one] for one in names]
+    assert len(found) == classes and at == sorted(at)
+    width = float(re.findall(r'viewBox="0 0 ([\d.]+)', svg)[0])
+    letters = max(min(len(one), 20) for one in names)
+    assert min(x for _, x in at) > 10 and max(x for _, x in at) + 4 * letters < width  # a shape stands before
+
+
+def test_the_t_sne_of_the_page_names_its_classes(record: dict[str, Any]) -> None:
+    page = render([explained_record(record)])
+    assert page.count(">green</text>") == 1
+    labels = [str(a["aria-label"]) for a in Reader(page).all("div") if a.get("role") == "img"]
+    told = next(label for label in labels if label.startswith("t-SNE"))
+    assert "shape and colour are its class" in told and "red, green and blue" in told
+
+
+def test_methods_side_by_side_say_what_each_party_adds(trained: dict[tuple[str, int], dict[str, Any]]) -> None:
+    one, other = (trained[name, 0] for name in ("vimadmm", "vimadmm_j"))
+    runs = [explained_record(one), explained_record(other, shapley=[0.1, 0.4, 0.3, 0.1]), trained["local_only", 0]]
+    table = side_by_side(grouped(runs))
+    assert table is not None and table.columns == ("party", "vimadmm", "vimadmm_j")
+    assert [row[1:] for row in table.rows] == [
+        ("20.00 (2)", "10.00 (3)"), ("10.00 (4)", "40.00 (1)"), ("30.00 (1)", "30.00 (2)"), ("15.00 (3)", "10.00 (3)"),
+    ]  # fmt: skip
+    reader = Reader(render(runs))
+    assert "Shapley values: what each party adds to the score, in percentage points" in reader.text
+    assert "Contributions" in reader.text
+    assert side_by_side(grouped(runs[1:])) is None  # one alone is with its method

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from colonnade.report.curves import pictures
 from colonnade.report.html import render
 from colonnade.report.privacy import notes, privacy_page
 from colonnade.report.record import grouped, read_records
+from colonnade.run import Run
 from tests.federations import small
 from tests.mechanisms import Noise
 from tests.report.test_page import Reader
@@ -120,6 +122,32 @@ def test_a_damaged_ledger_is_refused(tmp_path: Path) -> None:
     (tmp_path / "run" / "ledger.jsonl").write_text('{"owner": 1}\n', encoding="utf-8")
     with pytest.raises(RunError, match="is damaged"):
         read_records([tmp_path / "run"])
+
+
+@pytest.mark.parametrize("privacy", [{}, DP], ids=["bare", "noised"])
+def test_parties_and_privacy_count_the_same_releases(privacy: dict[str, Any], tmp_path: Path) -> None:
+    """Both count the ledger, which goes on after run.json was written: predictions and explanations are releases."""
+    federation, folder = small(), tmp_path / "run"
+    method = make_method("vimadmm_j", {"local_steps": 1})
+    fit(federation, method, privacy=privacy, out=folder, rounds=4, evaluate_every=2, schedule={"batch": 20})
+    run = Run.load(folder)
+    run.explain(federation, uncovered=True)
+    ledger = [json.loads(line) for line in (folder / "ledger.jsonl").read_text().splitlines()]
+    record = read_records([folder])[0]
+    shown = privacy_page(record).table
+    assert shown is not None
+    for party, table, priced in zip(federation.names, tables.parties_table(record).rows, shown.rows, strict=True):
+        mine = [line for line in ledger if line["owner"] == party]
+        counts = Counter(line["purpose"] for line in mine)
+        bare = Counter(line["purpose"] for line in mine if line["mechanism"] == "none")
+        assert counts["EXPLAIN"] > 0 and counts["TRAIN"] == 4
+        assert table[-1] == ", ".join(f"{n} {purpose.lower()}" for purpose, n in sorted(counts.items()))
+        assert priced[-1] == ", ".join(f"{n} {purpose.lower()}" for purpose, n in sorted(bare.items()))
+        assert int(priced[1]) == counts["TRAIN"]
+        assert privacy or table[-1] == priced[-1]
+    told = words.noise(record)
+    assert f"the ledger lists {len(ledger)} releases" in told
+    assert ("others left unchanged" in told) == bool(privacy)
 
 
 def test_other_promises_are_not_other_seeds(promised: dict[str, Any]) -> None:

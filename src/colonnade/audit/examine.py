@@ -170,6 +170,11 @@ def refuse(run: Run) -> None:
             f"{where} used a secure sum, whose uploads open only together; audit the same settings without it: "
             "--set privacy.secure_sum.use=false"
         )
+    if run.about.get("partial"):
+        raise RunError(
+            f"{where} was trained on rows that lack a party's columns or a label, which no attack knows how to count; "
+            "audit a run on the matched rows: Federation.matched(), or keep = 'all'"
+        )
     if run.method.pools:
         raise RunError(
             f"{where} was trained with {run.method.name}, which puts all columns in one place: nothing is sent, "

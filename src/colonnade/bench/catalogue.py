@@ -6,7 +6,8 @@ reach = 96.0                             # accuracy: also report rounds and byte
 [targets]                                # or [targets.cpu] and [targets.cuda], where they differ
 test_accuracy = { at_least = 97.8 }
 [data] [method] [model] [training]       # accuracy: the job, as any configuration file has it
-[[cases]]                                # zoo, private: method (and promise) of each case
+[[cases]]                                # zoo, private, unmatched: method (and promise, or rows) of each case
+[unmatched]                              # unmatched: shares of the rows that are matched, and seeds
 [explain]                                # explain: questions, and what to train again
 [speed]                                  # speed: sizes and repetitions
 [align]                                  # align: sizes
@@ -28,7 +29,7 @@ from colonnade.errors import ConfigError
 
 CHECKOUT = Path(__file__).parents[3]  # where the sources lie, if this is not an installed package
 DEVICES = ("cpu", "cuda")
-Kind = Literal["accuracy", "zoo", "private", "explain", "speed", "align", "deployment", "faults", "audit"]
+Kind = Literal["accuracy", "zoo", "private", "unmatched", "explain", "speed", "align", "deployment", "faults", "audit"]
 
 
 class Limit(Settings):

@@ -14,6 +14,7 @@ from colonnade.bench.outcome import Outcome, commit, machine, tidy
 from colonnade.bench.private import run_private
 from colonnade.bench.settings import Options, Say
 from colonnade.bench.speed import run_speed
+from colonnade.bench.unmatched import run_unmatched
 from colonnade.bench.zoo import run_zoo
 from colonnade.errors import ConfigError
 
@@ -46,6 +47,7 @@ RUNNERS: dict[str, Callable[[Bench, Options, Say], dict[str, float | None]]] = {
     "accuracy": run_accuracy,
     "zoo": run_zoo,
     "private": run_private,
+    "unmatched": run_unmatched,
     "explain": run_explain,
     "speed": run_speed,
     "align": _run_align,

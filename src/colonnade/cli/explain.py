@@ -193,7 +193,7 @@ def _drawings(found: Explanation) -> Iterator[Drawing]:
     yield party_rows("parties", found.parties, list(_bars(found)), _images(shown) if found.pictures else ())
     if found.tsne:
         titles = [(f"{one['which']}: {one['party']}", one["points"], one["labels"]) for one in found.tsne]
-        yield scatter("tsne", titles)
+        yield scatter("tsne", titles, found.tsne[0]["names"])
 
 
 def _bars(found: Explanation) -> Iterator[Any]:

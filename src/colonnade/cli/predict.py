@@ -93,6 +93,7 @@ def _own_rows(folder: Path, run: Run, rows: Rows, data_dir: Path | None) -> Want
     if (folder / STORE).exists() and read_about(folder)["data"] != fingerprint(federation):
         raise RunError(f"{folder} was trained on other data than these; give it the same files with --data-dir")
     index: Tensor = getattr(federation.split, rows)
+    index = index[federation.complete[index]]  # prediction needs every party, and the score the label
     if not len(index):
         raise DataError(f"the data of {folder} have no {rows} rows; choose --rows train, validation or test")
     names = [federation.ids[i] if federation.ids else str(i) for i in index.tolist()]

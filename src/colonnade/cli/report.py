@@ -36,6 +36,8 @@ def report(
 
     screen = Screen(as_json)
     records = read_records(runs)
+    for why in (record["unexplained"] for record in records if "unexplained" in record):
+        screen.aside(f"{why}; the report does without it")
     target = out if out is not None else (runs[0] if len(runs) == 1 else Path())
     path = write_report(records, target, alone=alone)
     markdown, data, pictures = (None if alone else str(place) for place in beside(path))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from colonnade.errors import ConfigError
-from colonnade.federation import Federation, Party
+from colonnade.federation import Federation
 from colonnade.randomness import stream
 
 
@@ -43,5 +43,5 @@ def add_noise(
         result[chosen] += noise[chosen].to(columns.dtype)
         return result
 
-    parties = tuple(Party(p.name, noisy(p.columns)) if p.name == party else p for p in federation.parties)
+    parties = tuple(replace(p, columns=noisy(p.columns)) if p.name == party else p for p in federation.parties)
     return replace(federation, parties=parties, whole=None)

@@ -12,17 +12,18 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
 from colonnade.data.preprocess import encode, encode_labels, listed
-from colonnade.errors import DataError, MissingData, RowsDisagree
+from colonnade.errors import ConfigError, DataError, MissingData, RowsDisagree
 from colonnade.extras import need
 from colonnade.federation import Federation, RowSplit, Task
 
 FRAMES = ("__dataframe__", "__arrow_c_stream__")  # what data frames of any library offer
+KEEP = ("all", "partial")  # which rows of a join, in the words of `colonnade align`
 SEPARATORS = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t"}
 
 
@@ -34,11 +35,12 @@ def join_tables(
     task: Task | str | None = None,
     split: RowSplit | None = None,
     name: str = "federation",
+    keep: Literal["all", "partial"] = "all",
 ) -> Federation:
     """Join the parties' tables and encode each party's columns on its own.
 
-    Rows keep the order of the first table; ids that not every table has are left out. A party whose only
-    column was the label takes part in the join but holds no columns afterwards.
+    Rows keep the order of the first table. A party whose only column was the label takes part in the join but holds
+    no columns afterwards.
 
     Args:
         tables: one data frame per party: pandas, or anything pandas can read.
@@ -47,10 +49,14 @@ def join_tables(
             Text classes are numbered in sorted order.
         id: the column to join on; without it all tables must have the same rows in the same order.
         task: what the labels are; guessed from the labels if None.
-        split: rows of the joined table; a random split if None.
+        split: rows of the joined table; a random split if None, in which partial rows train.
         name: the federation's name.
+        keep: "all": ids that not every table and the labels have are left out, and an empty label is refused.
+            "partial": ids that any table with columns has stay, in the order of the first table, then of the second;
+            an empty label is an unknown one. Statistics are then of the training rows that the columns' owner holds.
 
     Raises:
+        ConfigError: `keep` is something else, or "partial" without `id`.
         DataError: a table, column or label is not usable; the message names it.
         RowsDisagree: the tables share no id, or cannot be matched by position.
     """
@@ -60,20 +66,52 @@ def join_tables(
     for party, frame in frames.items():
         if not set(frame.columns) - {id}:
             raise DataError(f"party {party!r} has no columns besides the id {id!r}; leave that table out")
+    _check_keep(keep, id)
     frames, target = _take_labels(frames, labels, id)
-    ids: tuple[str, ...] = ()
     if id is None:
         _check_lengths({**_named(frames), "the labels": target})
     else:
-        frames, target, ids = _match(frames, target, id)
-    y, names = encode_labels(target, Task(task) if task is not None else None)
-    # Checks labels and split before any statistic is taken from training rows.
-    agreed = Federation.from_arrays({"rows": torch.zeros(len(y), 1)}, y, task=task, split=split)
-    columns = {party: encode(party, f, agreed.split.train) for party, f in frames.items() if len(f.columns)}
-    if not columns:
+        frames, target = _by_ids(frames, target, id)
+    owners = {party: frame for party, frame in frames.items() if len(frame.columns)}
+    if not owners:
         raise DataError("no party has columns left besides the labels; a federation needs at least one")
-    joined = Federation.from_arrays(columns, y, task=agreed.task, split=agreed.split, name=name, ids=ids, scaled=True)
-    return replace(joined, class_names=names)
+    if keep == "partial":
+        rows = _all_rows(owners)
+        target = _known(target, rows)
+    else:
+        rows = target.index if id is None else _common_rows(frames, target, id)
+        owners, target = {party: frame.loc[rows] for party, frame in owners.items()}, target.loc[rows]
+    y, names = encode_labels(target, Task(task) if task is not None else None)
+    ids = () if id is None else tuple(rows)
+    joined = _encoded(owners, rows, (y, target.index), (task, split))
+    return replace(joined, name=name, ids=ids, class_names=names)
+
+
+def _encoded(
+    frames: Mapping[str, Any], rows: Any, labels: tuple[Any, Any], choices: tuple[Task | str | None, RowSplit | None]
+) -> Federation:
+    """Every owner's columns as numbers; `rows` are all ids, `labels` the known ones with theirs."""
+    (y, known), (task, split) = labels, choices
+    places = {party: torch.from_numpy(rows.get_indexer(frame.index)) for party, frame in frames.items()}
+    held = torch.zeros(len(rows), len(frames), dtype=torch.bool)
+    for place, at in enumerate(places.values()):
+        held[at, place] = True
+    labelled, full = rows.isin(known), np.zeros((len(rows), *y.shape[1:]), dtype=y.dtype)
+    full[rows.get_indexer(known)] = y
+    # Checks labels and split before any statistic is taken from training rows.
+    nothing = dict.fromkeys(frames, torch.zeros(len(rows), 1))
+    agreed = Federation.from_arrays(nothing, full, task=task, split=split, held=held, labelled=labelled)
+    columns = {}
+    for party, frame in frames.items():
+        at = torch.full((len(rows),), -1)
+        at[places[party]] = torch.arange(len(frame))
+        train = at[agreed.split.train]
+        values = encode(party, frame, train[train >= 0])
+        columns[party] = torch.zeros(len(rows), values.shape[1], dtype=values.dtype)
+        columns[party][places[party]] = values
+    return Federation.from_arrays(
+        columns, full, task=agreed.task, split=agreed.split, scaled=True, held=held, labelled=labelled
+    )
 
 
 def read_table(path: str | Path, *, id: str | None = None) -> Any:
@@ -176,21 +214,24 @@ def _take_column(frames: dict[str, Any], label: str, key: str | None) -> tuple[d
     return {**frames, owners[0]: owner.drop(columns=label)}, owner[keep]
 
 
-def _match(frames: dict[str, Any], target: Any, key: str) -> tuple[dict[str, Any], Any, tuple[str, ...]]:
-    """Tables and labels reduced to the ids all of them have, in the order of the first table."""
+def _by_ids(frames: dict[str, Any], target: Any, key: str) -> tuple[dict[str, Any], Any]:
+    """Tables and labels indexed by their ids as text; labels without ids only where their order is certain."""
     frames = {party: _by_id(f"party {party!r}", frame, key) for party, frame in frames.items()}
-    first = next(iter(frames.values())).index
     if key in target.columns:
-        target = _by_id("the labels", target, key)
-    else:
-        same = all(first.equals(frame.index) for frame in frames.values())
-        if not same or len(target) != len(first):
-            raise RowsDisagree(
-                f"{len(target)} labels without ids cannot be matched to tables that do not all list the same "
-                f"{len(target)} ids in the same order; pass a frame with the columns {key!r} and the label"
-            )
-        target = target.set_axis(first, axis=0)
-    common = first
+        return frames, _by_id("the labels", target, key)
+    first = next(iter(frames.values())).index
+    same = all(first.equals(frame.index) for frame in frames.values())
+    if not same or len(target) != len(first):
+        raise RowsDisagree(
+            f"{len(target)} labels without ids cannot be matched to tables that do not all list the same "
+            f"{len(target)} ids in the same order; pass a frame with the columns {key!r} and the label"
+        )
+    return frames, target.set_axis(first, axis=0)
+
+
+def _common_rows(frames: Mapping[str, Any], target: Any, key: str) -> Any:
+    """The ids that all tables and the labels have, in the order of the first table."""
+    common = next(iter(frames.values())).index
     for other in (*frames.values(), target):
         common = common[common.isin(other.index)]
     if not len(common):
@@ -200,7 +241,23 @@ def _match(frames: dict[str, Any], target: Any, key: str) -> tuple[dict[str, Any
             + ", ".join(f"{whose} {value!r}" for whose, value in some.items())
             + "); check that it is the same kind of id, written the same way"
         )
-    return {party: frame.loc[common] for party, frame in frames.items()}, target.loc[common], tuple(common)
+    return common
+
+
+def _all_rows(frames: Mapping[str, Any]) -> Any:
+    """The ids that any table with columns has, in the order of the first table, then of the second, and so on."""
+    first, *others = (frame.index for frame in frames.values() if len(frame.columns))
+    for index in others:
+        first = first.append(index[~index.isin(first)])
+    return first
+
+
+def _known(target: Any, rows: Any) -> Any:
+    """The labels that are not empty, of these rows."""
+    known = target[target.index.isin(rows) & target.notna().all(axis=1)]
+    if not len(known):
+        raise RowsDisagree("no row of the tables has a label; check that the ids are written the same way")
+    return known
 
 
 def ids_of(whose: str, table: Any, id: str) -> tuple[str, ...]:
@@ -237,6 +294,13 @@ def _text_ids(whose: str, frame: Any, key: str) -> list[str]:
         )
     texts: list[str] = text.to_list()
     return texts
+
+
+def _check_keep(keep: str, key: str | None) -> None:
+    if keep not in KEEP:
+        raise ConfigError(f"keep = {keep!r}: wanted {' or '.join(map(repr, KEEP))}")
+    if keep == "partial" and key is None:
+        raise ConfigError("keep = 'partial' needs an id to join on: without one nobody can tell which rows are missing")
 
 
 def _check_lengths(frames: Mapping[str, Any]) -> None:

@@ -203,17 +203,17 @@ class Membership:
         model, method = proposal.model(), proposal.method()
         schema = self.agreement.schema(torch.device(self.duty.device))
         group = schema.groups[schema.position(self.me)[0]]
-        gate = Gate(self.run, ledger, method.says(schema, group), self._protection(self.agreement))
+        gate = Gate(self.run, ledger, method.says(schema, group), self._protection(self.agreement, schema))
         scale = not columns.scaled if model.scale_columns == "auto" else model.scale_columns == "always"
         workshop = Workshop(self._federation(schema), schema, {self.me: self._module(proposal)}, scale)
         remembers = proposal.schedule().someone_may_be_silent or self.goes_on
         return PartySide(method, workshop.cohort((self.me,)), gate, remembers)
 
-    def _protection(self, agreement: Agreement) -> Protection:
+    def _protection(self, agreement: Agreement, schema: Schema) -> Protection:
         """What stands before every upload: as proposed, with noise that nobody can repeat; or this party's own."""
         privacy = agreement.proposal.privacy()
         adders, method = agreement.adders({self.me: self.keys}), agreement.proposal.method()
-        own = method.mechanism(SystemNoise()) if isinstance(method, BringsNoise) else None
+        own = method.mechanism(SystemNoise(), schema) if isinstance(method, BringsNoise) else None
         if adders is None and own is None and not privacy.protects:
             return Protection.everywhere(self.duty.mechanism)
         return privacy.protection(self._releases(agreement.proposal), SystemNoise(), adders, own)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from colonnade.engines.party import PartySide
 from colonnade.errors import ConfigError, ModelError
-from colonnade.federation import Federation
+from colonnade.federation import Federation, Party
 from colonnade.models.cohort import Cohort
 from colonnade.models.dropout import with_keyed_dropout
 from colonnade.models.encoders import ModelSettings, build_encoder
@@ -98,18 +98,32 @@ class Workshop:
         """A cohort of parties of one group, on the schema's device."""
         s = self.schema
         stack = Stack([self.modules[p] for p in parties], way).to(s.device, s.dtype)
-        held = {p.name: p.columns for p in self.federation.parties}
-        columns = [held[p] for p in parties]
+        owners = {p.name: p for p in self.federation.parties}
+        columns = [owners[p].columns for p in parties]
         stacked = columns[0].unsqueeze(0) if len(columns) == 1 else torch.stack(columns)
         cohort = Cohort(tuple(parties), stacked.to(s.device, s.dtype), stack, s)
         if self.scale:
-            both = [statistics(c, self.federation.split.train) for c in columns]
+            both = [statistics(owners[p].columns, self._training_rows(owners[p])) for p in parties]
             cohort.scaling = {
                 "shift": torch.stack([shift for shift, _ in both]).to(s.device, s.dtype),
                 "scale": torch.stack([scale for _, scale in both]).to(s.device, s.dtype),
             }
             cohort.columns = cohort.scale_columns(cohort.columns)
+        if any(owners[p].held is not None for p in parties):
+            self._empty(cohort, [owners[p].held for p in parties])
         return cohort
+
+    def _training_rows(self, owner: Party) -> Tensor:
+        """The training rows that a party holds: its statistics are of these."""
+        train = self.federation.split.train
+        return train if owner.held is None else train[owner.held[train]]
+
+    def _empty(self, cohort: Cohort, held: Sequence[Tensor | None]) -> None:
+        """Whatever stands in rows that a party does not hold, its network sees zeros there."""
+        everything = torch.ones(self.federation.rows, dtype=torch.bool)
+        cohort.held = torch.stack([everything if mine is None else mine for mine in held]).to(self.schema.device)
+        cohort.columns = cohort.columns.clone()
+        cohort.columns[~cohort.held] = 0
 
 
 def open_workshop(
@@ -134,6 +148,8 @@ def open_workshop(
         seed=seed,
         dtype=dtype,
         device=device,
+        held=None if federation.held is None else federation.held.to(device),
+        labelled=None if federation.labelled is None else federation.labelled.to(device),
     )
     scale = not federation.scaled if model.scale_columns == "auto" else model.scale_columns == "always"
     return Workshop(federation, schema, modules, scale)

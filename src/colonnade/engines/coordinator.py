@@ -10,7 +10,7 @@ the end       order T + 1 carries the last reply and asks for evaluation only; o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -26,7 +26,7 @@ from colonnade.models.schema import Schema
 from colonnade.privacy.gate import CoordinatorGate, Down
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.mechanism import Opener
-from colonnade.schedule import Schedule, Turn, chunked
+from colonnade.schedule import Schedule, chunked
 from colonnade.wire.messages import COORDINATOR, Ask, Order, Purpose, rows_digest
 from colonnade.wire.traffic import Traffic
 
@@ -140,6 +140,8 @@ class CoordinatorSide:
         record: dict[str, Any] = {"round": order.number - 1}
         if answers.absent:
             record["absent"] = list(answers.absent)
+        if order.steps:  # what was learnt with since the last exchange, where it was not the method's number
+            record["steps"] = dict(order.steps)
         self._catch_up(answers)
         looks = [i for i, ask in enumerate(order.asks) if ask.purpose is Purpose.EVALUATE]
         if looks and not answers.absent:  # a score without somebody's part would be another model's
@@ -209,7 +211,7 @@ class CoordinatorSide:
         turn = self.schedule.turn(number)
         present = tuple(p for p in turn.learners if p not in self.away)
         spoke = tuple(p for p in turn.speakers if p not in self.away)
-        turn = Turn(number, turn.rows.to(self.schema.device), spoke, present, turn.steps)
+        turn = replace(turn, rows=turn.rows.to(self.schema.device), speakers=spoke, learners=present)
         try:
             with torch.no_grad():
                 reply = self.method.coordinate(self.state, turn, heard, self.labels)
@@ -217,7 +219,8 @@ class CoordinatorSide:
             raise Diverged(COORDINATOR, "set of heads") from None
         if not all(bool(torch.isfinite(v).all()) for part in (reply.common, *reply.own) for v in part.values()):
             raise Diverged(COORDINATOR, "reply")
-        self.reply, self.learners, self.steps = reply, turn.learners, turn.steps
+        steps = {**reply.steps, **dict(turn.steps)}  # a method's choice, unless the schedule names a number
+        self.reply, self.learners, self.steps = reply, turn.learners, tuple(steps.items())
 
     def give_up(self, number: int, error: Diverged) -> None:
         """Somebody left the finite numbers in exchange `number`: stop next, say what is kept and what to change."""

@@ -31,6 +31,7 @@ class PartySide:
     memory: Board | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
+        self.cohort.draw = self.gate.protection.source.normals
         self.method.open_party(self.cohort)
         if self.remembers:
             self.memory = Board(self.cohort.schema, len(self.cohort.names), self.gate.agreed)
@@ -82,7 +83,7 @@ class PartySide:
         whole = len(places) == len(names)
         cohort = self.cohort if whole else self.cohort.pick(places)
         with torch.no_grad():
-            upload = self.method.speak(cohort, cohort.x(rows), training)
+            upload = self.method.speak(cohort.about(rows), cohort.x(rows), training)
         speakers, about = [names[i] for i in places], rows_digest(ask.rows)
         spoken = self.gate.release(upload, speakers, number, ask.purpose, len(rows), part, about)
         if training:

@@ -3,9 +3,13 @@
 Simulation computes all parties on one machine, so its own seconds say nothing about a federation. The bytes are real,
 however, and so is who spoke when. From these, a bandwidth, a latency and the speeds of the parties follow the times:
 
-    a message of b bytes takes     latency + 8 b / bandwidth       every party has a line of its own
+    a message of b bytes takes     latency + 8 b / bandwidth       each party has its own line, a message at a time
     n local steps take             n * step / speed of the party
     an answer takes                coordinate                      one at a time
+
+Steps are those that were taken: the history of a run names the parties that took another number than the method's
+`local_steps`, whether the schedule said so or the method chose. The common part of a reply goes to everybody, as in the
+byte counts, also where one party learns: it takes its time on the lines of the others, and what comes next waits.
 
 Rounds wait for each other only where the protocol does. With `order` "together" or "sequential" the coordinator answers
 round t when all that were asked have spoken; the reply and the next question go down together; a party first learns,
@@ -18,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from pydantic import Field
 
@@ -50,14 +55,50 @@ class Work:
     special: Mapping[str, int] = field(default_factory=dict)  # of parties that take another number
     speeds: Mapping[str, float] = field(default_factory=dict)  # 1 where not named
     silent_learn: bool = True  # who did not speak learns all the same
+    taken: Mapping[int, Mapping[str, int]] = field(default_factory=dict)  # round -> `special` of that round
 
-    def seconds(self, settings: ClockSettings) -> list[float]:
-        """How long each party learns."""
-        steps = [self.special.get(party, self.steps) for party in self.parties]
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Work:
+        """The work of a run, from its record."""
+        schedule = record["training"].get("schedule", {})
+        return cls(
+            tuple(party["name"] for party in record["about"]["parties"]),
+            schedule.get("order", "together"),
+            record["method"]["settings"].get("local_steps", 1),
+            schedule.get("steps", {}),
+            schedule.get("speeds", {}),
+            schedule.get("silent_learn", True),
+            {int(entry["round"]): entry["steps"] for entry in record["history"] if "steps" in entry},
+        )
+
+    def seconds(self, settings: ClockSettings, number: int) -> list[float]:
+        """How long each party learns from the reply to round `number`."""
+        special = self.taken.get(number, self.special)
+        steps = [special.get(party, self.steps) for party in self.parties]
         return [n * settings.step / self.speeds.get(p, 1.0) for n, p in zip(steps, self.parties, strict=True)]
 
 
 Bytes = Sequence[Sequence[int]]  # per exchange, per party in federation order
+
+
+@dataclass
+class _Lines:
+    """The lines to the parties: on each one message after the other."""
+
+    settings: ClockSettings
+    free: list[float]  # when the last message has left
+
+    def deliver(self, sent: float, counts: Sequence[int]) -> list[float]:
+        """When each party has its message of so many bytes, if all are ready to be sent at one time."""
+        starts = [max(sent, free) for free in self.free]
+        self.free = [at + BITS * count / self.settings.down for at, count in zip(starts, counts, strict=True)]
+        return [free + self.settings.latency / 1000 for free in self.free]
+
+
+def run_ends(settings: ClockSettings, record: Mapping[str, Any]) -> list[float]:
+    """`round_ends` of a run, from its record."""
+    exchanges = record["traffic"]["rounds"]
+    return round_ends(settings, Work.of(record), [x["up"] for x in exchanges], [x["down"] for x in exchanges])
 
 
 def round_ends(settings: ClockSettings, work: Work, up: Bytes, down: Bytes) -> list[float]:
@@ -79,18 +120,18 @@ def round_ends(settings: ClockSettings, work: Work, up: Bytes, down: Bytes) -> l
 
 def _asked(settings: ClockSettings, work: Work, up: Bytes, down: Bytes) -> list[float]:
     """Rounds in which the coordinator asks and waits for all that it asked."""
-    seconds, everyone = work.seconds(settings), range(len(work.parties))
+    everyone = range(len(work.parties))
     free = [0.0] * len(work.parties)  # when each has learnt all that it was told to
+    lines = _Lines(settings, list(free))
     answered = 0.0  # when the coordinator had its last answer ready
     learners: set[int] = set()  # nobody learns from a round before the first
     ends = []
-    for sent, received in zip(up, down, strict=True):
-        for k in everyone:
-            came = answered + _travel(settings.latency, received[k], settings.down)
-            free[k] = max(free[k], came) + (seconds[k] if k in learners else 0.0)
+    for number, (sent, received) in enumerate(zip(up, down, strict=True)):  # this brings the reply to round `number`
+        came, seconds = lines.deliver(answered, received), work.seconds(settings, number)
+        free = [max(free[k], came[k]) + (seconds[k] if k in learners else 0.0) for k in everyone]
         ends.append(max(free))
         speakers = {k for k in everyone if sent[k]}
-        heard = [free[k] + _travel(settings.latency, sent[k], settings.up) for k in speakers]
+        heard = [free[k] + _up(settings, sent[k]) for k in speakers]
         answered = max([answered, *heard]) + settings.coordinate
         learners = set(everyone) if work.silent_learn and work.order == "together" else speakers
         if not speakers:  # nobody has an uplink: all learn by themselves
@@ -100,18 +141,21 @@ def _asked(settings: ClockSettings, work: Work, up: Bytes, down: Bytes) -> list[
 
 def _unasked(settings: ClockSettings, work: Work, up: Bytes, down: Bytes) -> list[float]:
     """Rounds of parties that speak as soon as they have learnt."""
-    seconds = work.seconds(settings)
-    ready = [_travel(settings.latency, opening, settings.down) for opening in down[0]]
+    lines = _Lines(settings, [0.0] * len(work.parties))
+    ready = lines.deliver(0.0, down[0])
     answered = 0.0
     ends = [max(ready)]
-    for sent, replies in zip(up, down[1:], strict=False):
-        for k in (k for k, count in enumerate(sent) if count):
-            heard = ready[k] + _travel(settings.latency, sent[k], settings.up)
-            answered = max(answered, heard) + settings.coordinate
-            ready[k] = answered + _travel(settings.latency, replies[k], settings.down) + seconds[k]
+    for number, (sent, replies) in enumerate(zip(up, down[1:], strict=False), start=1):
+        speakers = [k for k, count in enumerate(sent) if count]
+        for k in speakers:
+            answered = max(answered, ready[k] + _up(settings, sent[k])) + settings.coordinate
+        came, seconds = lines.deliver(answered, replies), work.seconds(settings, number)
+        for k in speakers:
+            ready[k] = came[k] + seconds[k]
         ends.append(max(ends[-1], *ready))
     return ends
 
 
-def _travel(latency: float, count: int, bandwidth: float) -> float:
-    return latency / 1000 + BITS * count / bandwidth
+def _up(settings: ClockSettings, count: int) -> float:
+    """How long an upload of so many bytes is on its way."""
+    return settings.latency / 1000 + BITS * count / settings.up

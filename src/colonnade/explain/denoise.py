@@ -22,8 +22,10 @@ from colonnade.methods import make_method
 from colonnade.methods.base import Method
 
 OTHERS = ("split_learning", "vafl")  # what the paper compares with
-CLEAR = 3.0  # robust deviations below the others' change from which a fall is no accident
-LEAST_FALL = 0.95  # and it must have come down to at most this share of what the others' change explains
+# When a fall is no accident; how often this is wrong was measured: docs/explain.md, "Detection".
+CLEAR = 2.5  # robust deviations below the others' change
+LEAST_FALL = 0.95  # and down to at most this share of what the others' change explains
+LEAST_PLACES = 2  # and so many places lost: one is lost as soon as a neighbour gains
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ def fallen(parties: Sequence[str], before: Sequence[float], after: Sequence[floa
     """Parties whose weight fell clearly against the others', and with it their place; the worst first.
 
     Weights of two trainings differ by a common factor and a little by chance. The median over parties takes out the
-    first, the median deviation measures the second.
+    first, the median deviation measures the second. Of two parties neither can fall against the others.
     """
     if not len(parties) == len(before) == len(after):
         raise ConfigError(
@@ -55,7 +57,7 @@ def fallen(parties: Sequence[str], before: Sequence[float], after: Sequence[floa
     found = [
         Fall(party, was[k], now[k], math.exp(change[k] - centre))
         for k, party in enumerate(parties)
-        if change[k] - centre < limit and now[k] > was[k]
+        if change[k] - centre < limit and now[k] - was[k] >= LEAST_PLACES
     ]
     return sorted(found, key=lambda fall: fall.ratio)
 

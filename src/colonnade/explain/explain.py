@@ -135,7 +135,7 @@ def _listen(found: Explanation, listener: Listener, labels: Tensor, settings: Ex
             found.unavailable["shapley"] = "not asked for (shapley = 'none')"
     if settings.tsne:
         ends = (("most important", found.ranked()[0]), ("least important", found.ranked()[-1]))
-        found.tsne = [tsne(game, party, which, settings) for which, party in ends]
+        found.tsne = [tsne(game, party, which, settings, found.class_names) for which, party in ends]
     if settings.pictures:
         found.pictures = {party: shown.tolist() for party, shown in listener.pictures(settings.pictures).items()}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,8 @@ from colonnade.errors import ConfigError, RunError
 from colonnade.explain.ranks import kendall, places, spearman
 
 RANKING = ("norm", "shapley", "mask", "noise")
-FILE, FORMAT = "explain.json", 1
+FILE, FORMAT = "explain.json", 2
+DERIVED = {"format", "ranked", "ranked_by"}  # in the file beside what an explanation holds
 MEASURES = {
     "norm": "weight in the model",
     "noise": "score lost to noise on its columns",
@@ -110,18 +111,30 @@ class Explanation:
 
     @classmethod
     def load(cls, folder: str | Path) -> Explanation:
-        """Read the explanation of a run folder."""
+        """Read the explanation of a run folder.
+
+        Raises:
+            RunError: there is none, it is damaged, or another version of Colonnade wrote it.
+        """
         path = Path(folder) / FILE
         try:
-            values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            if values.pop("format") != FORMAT:
-                raise ValueError("another format")
-            del values["ranked"], values["ranked_by"]
-            return cls(**{**values, "agreement": [Agreement(**one) for one in values["agreement"]]})
+            values = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise RunError(f"{folder} has no {FILE}; run: colonnade explain {folder}") from None
-        except (ValueError, KeyError, TypeError) as error:
-            raise RunError(f"{path} is damaged ({error}); run `colonnade explain` again") from None
+        except (OSError, ValueError) as error:
+            raise RunError(f"{path} is damaged ({error}); run `colonnade explain {folder}` again") from None
+        if not _is_ours(values):
+            raise RunError(
+                f"{path} was written by another version of Colonnade; run `colonnade explain {folder}` again"
+            )
+        told = {key: value for key, value in values.items() if key not in DERIVED}
+        return cls(**{**told, "agreement": [Agreement(**one) for one in values["agreement"]]})
+
+
+def _is_ours(values: Any) -> bool:
+    """Whether a file holds exactly what this version writes; older files lack something, newer ones have more."""
+    known = {one.name for one in fields(Explanation)} | DERIVED
+    return isinstance(values, dict) and values.get("format") == FORMAT and set(values) == known
 
 
 def agreements(measures: dict[str, list[float]]) -> list[Agreement]:

@@ -1,8 +1,8 @@
 """Rows that only one of two parties holds: which they are, what stands in for the view that is missing, pseudo-labels.
 
 A *view* of a row is one party's representation of it, h = [u, c]: a part u that only this party can know (unique), and
-at the end a part c that both should agree on (shared). Who holds which row is simulated: a federation's parties hold
-all its rows, `draw_holders` draws by seed whose view of which training row is as if it were not there.
+at the end a part c that both should agree on (shared). Who holds which row is what the federation says; where all hold
+all, it can be simulated: `draw_holders` draws by seed whose view of which training row is as if it were not there.
 """
 
 from __future__ import annotations
@@ -22,20 +22,40 @@ from colonnade.models.optimise import Optimiser
 from colonnade.models.schema import Schema
 from colonnade.randomness import dropout_key, permutation
 
-BOTH, FIRST, SECOND = 0, 1, 2  # who holds a row: both parties, the first of the federation alone, the second alone
+# Who holds a row: both parties, the first of the federation alone, the second alone, neither (such rows do not train).
+BOTH, FIRST, SECOND, NOBODY = 0, 1, 2, 3
 CLASSIFIERS = ("joint", "first", "second")  # on both views side by side, on one, on the other
 
 
 # -- who holds what ---------------------------------------------------------------------------
 
 
-def draw_holders(schema: Schema, matched: float) -> Tensor:
-    """(N,) BOTH, FIRST or SECOND. `matched` of the training rows and all other rows are held by both."""
+def find_holders(schema: Schema, matched: float, guest: int) -> tuple[Tensor, Tensor]:
+    """Who holds each row, (N,) BOTH, FIRST, SECOND or NOBODY; and whether its label is known, (N,)."""
     if len(schema.parties) != 2:
         raise ConfigError(
             f"fedmvt is for exactly two parties; this federation has {len(schema.parties)}: keep two of them "
             "(Federation.only), or use split_learning"
         )
+    if schema.held is None and schema.labelled is None:
+        holders = draw_holders(schema, matched)
+        return holders, holds(holders, guest)
+    if matched < 1:
+        raise ConfigError(
+            f"matched = {matched} simulates rows that are not shared, and this federation has real ones; leave it at "
+            "1, or simulate on Federation.matched()"
+        )
+    everything = torch.ones(schema.rows, 2, dtype=torch.bool, device=schema.device)
+    first, second = (everything if schema.held is None else schema.held).T
+    holders = torch.full((schema.rows,), NOBODY, dtype=torch.uint8, device=schema.device)
+    holders[first & second], holders[first & ~second], holders[second & ~first] = BOTH, FIRST, SECOND
+    if not bool((holders[schema.train.to(schema.device)] == BOTH).any()):
+        raise ConfigError("fedmvt needs training rows that both parties hold, and there is none; match some first")
+    return holders, everything[:, 0] if schema.labelled is None else schema.labelled
+
+
+def draw_holders(schema: Schema, matched: float) -> Tensor:
+    """(N,) BOTH, FIRST or SECOND. `matched` of the training rows and all other rows are held by both."""
     holders = torch.zeros(schema.rows, dtype=torch.uint8)
     order = permutation(schema.train.cpu().sort().values, schema.seed, "matched rows")
     rest = order[max(1, round(matched * len(order))) :]

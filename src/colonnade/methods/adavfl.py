@@ -2,23 +2,24 @@
 
     coordinator  before round 1: the labels of all training rows, once                down: one byte per row
     party        o_k = f(x_k) W_k                                                      up: b x d_c
-    coordinator  s = sum_k o_k and the step counts Q, the same for all                 down: b x d_c + M
+    coordinator  s = sum_k o_k, the same for all; the step counts Q go with the order      down: b x d_c
     party        Q_k steps on (1/b) sum_j l(s - o_k + f(x_k) W_k, y_j), the others' part frozen       (local_step)
 
 There is no public program; our reading of "the number of local updates that minimises the overall time":
 
-    seconds of a round         T(Q) = latency + max_k Q_k s_k                                         (round_time)
+    time of a round            T(Q) = overhead + max_k Q_k s_k                                        (round_time)
     rounds to an accuracy      R(Q) ~ mean_k (1 + drift (Q_k - 1)^2) / Q_k                            (rounds_needed)
     Q = argmin T(Q) R(Q),  1 <= Q_k <= local_steps                                                    (choose_steps)
 
-s_k are party k's seconds per step. R falls as 1/Q_k while steps on a frozen view still help, and rises when that view
-has gone stale: the two terms of the usual bounds for local steps (FedBCD: 1/(eta Q R) + eta^2 Q^2). For a given T the
-best Q_k are as many steps as fit into it, up to the minimum of R, so it is enough to try each T at which some
-party finishes a step.
+over the parties k that learn in the round. s_k is what a step of party k takes; the unit is a step of a party of speed
+1. R falls as 1/Q_k while steps on a frozen view still help, and rises when that view has gone stale: the two terms of
+the usual bounds for local steps (FedBCD: 1/(eta Q R) + eta^2 Q^2). For a given T the best Q_k are as many steps as fit
+into it, up to the minimum of R, so it is enough to try each T at which some party finishes a step.
 
-Seconds are simulated, never read from a clock, so that a run can be repeated: party k takes 1/speed_k per step, times
-a draw of relative spread `jitter` in each round. Every `reestimate_every` rounds s_k becomes the mean of what was
-seen since the last time, and Q is chosen again; before the first time all parties take `local_steps`.
+Times are simulated, never read from a clock, so that a run can be repeated: a step of party k takes 1/speed_k, by the
+speeds of the schedule, and every round's measurement of it errs by a draw of relative spread `jitter`. Every
+`reestimate_every` rounds s_k becomes the mean of the measurements since the last time; before the first time all
+parties take `local_steps`.
 
 The coordinator needs only the total of the logits, so a secure sum can stand in the way. Labels: every party
 holds them.
@@ -27,16 +28,16 @@ holds them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from math import exp, fsum
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
 from colonnade.config import Settings
-from colonnade.errors import ConfigError
 from colonnade.methods._given import OPENING, keep_labels, kept_labels, learning, loss_beside_others, release_labels
-from colonnade.methods._steps import agreement
+from colonnade.methods._steps import agreement, local_steps
 from colonnade.methods.base import Heard, Received, Reply, State
 from colonnade.models.cohort import Cohort
 from colonnade.models.descend import descend
@@ -50,8 +51,6 @@ from colonnade.privacy.sealed import Array, Upload
 from colonnade.randomness import stream
 from colonnade.schedule import Turn
 
-Speed = Annotated[float, Field(gt=0)]
-
 
 class AdaVFL(Settings):
     """Logits are summed; parties know the labels and take as many local steps as pay in time."""
@@ -63,11 +62,10 @@ class AdaVFL(Settings):
 
     local_steps: int = Field(10, ge=1, description="most steps per round, and what all take before the first choice")
     optimiser: Optimiser = Field(AdamW(lr=1e-3, weight_decay=1e-2), description="local optimiser")
-    speeds: Speed | tuple[Speed, ...] = Field(
-        10.0, description="local steps per simulated second: one number for all parties, or one for each in order"
+    jitter: float = Field(0.0, ge=0, description="relative error of one measurement of a party's time per step")
+    overhead: float = Field(
+        10.0, ge=0, description="time of a round beside its local steps, in steps of a party of speed 1"
     )
-    jitter: float = Field(0.0, ge=0, description="relative spread of a party's seconds per step from round to round")
-    latency: float = Field(1.0, ge=0, description="simulated seconds of communication per round")
     drift: float = Field(0.01, ge=0, description="how fast steps on a frozen view of the others lose their worth")
     reestimate_every: int = Field(3, ge=1, description="rounds between two choices of the step counts")
 
@@ -76,21 +74,8 @@ class AdaVFL(Settings):
         cohort.own_heads()
 
     def open_coordinator(self, schema: Schema, labels: Labels) -> tuple[State, Reply | None]:
-        """The labels go down once; nothing has been timed yet."""
-        count = len(schema.parties)
-        if isinstance(self.speeds, tuple) and len(self.speeds) != count:
-            raise ConfigError(
-                f"speeds has {len(self.speeds)} numbers for {count} parties; give one for each, or a single number"
-            )
-        given = torch.tensor(self.speeds, dtype=torch.float64, device=schema.device).expand(count)
-        state = {
-            "speeds": given.clone(),
-            "seconds": torch.zeros_like(given),  # per step, summed over the rounds since the last choice
-            "steps": torch.full((count,), self.local_steps, dtype=torch.int32, device=schema.device),
-            "clock": given.new_zeros(()),  # simulated seconds since the start
-            "seed": torch.tensor(schema.seed, device=schema.device),
-        }
-        return state, release_labels(schema, labels)
+        """The labels go down once."""
+        return {"seed": torch.tensor(schema.seed)}, release_labels(schema, labels)
 
     def says(self, schema: Schema, group: Group) -> Mapping[str, Array]:
         """What a party sends per row."""
@@ -101,37 +86,40 @@ class AdaVFL(Settings):
         return Upload({"o": apply_heads(cohort.head, cohort.encode(x, Mode.SPEAK if training else Mode.PREDICT))})
 
     def coordinate(self, state: State, turn: Turn, heard: Heard, labels: Labels) -> Reply:
-        """Time the round, choose Q when it is due, and send the sum back."""
+        """The sum goes back, and with it the step counts of who learns from it."""
         total = heard.total("o")  # s (B, K)
-        seconds = self.timed(state, turn.number)
-        state["seconds"] = state["seconds"] + seconds
-        if turn.number % self.reestimate_every == 0:
-            state["steps"] = self.choose_steps(state["seconds"] / self.reestimate_every)
-            state["seconds"] = torch.zeros_like(seconds)
-        state["clock"] = state["clock"] + self.latency + (state["steps"] * seconds).max()  # (round_time)
+        steps = dict.fromkeys(turn.learners, self.local_steps) | self.steps_of(turn, int(state["seed"]))
         notes = {
             "batch_accuracy": agreement(total, labels.targets(turn, total)),
-            "mean_steps": state["steps"].double().mean(),
-            "simulated_seconds": state["clock"],
+            "mean_steps": total.new_tensor(sum(steps.values()) / max(1, len(steps))),
         }
-        return Reply({"total": total, "steps": state["steps"]}, notes=notes)
+        return Reply({"total": total}, notes=notes, steps={p: n for p, n in steps.items() if n != self.local_steps})
 
-    def timed(self, state: State, number: int) -> Tensor:
-        """Seconds per step of every party in a round (M,): a function of seed and round only."""
-        spread = stream(int(state["seed"]), "seconds per step", turn=number).standard_normal(len(state["speeds"]))
-        noise = torch.from_numpy(spread).to(state["speeds"])
-        return (self.jitter * noise).exp() / state["speeds"]
+    def steps_of(self, turn: Turn, seed: int) -> dict[str, int]:
+        """Q of the turn's learners, from what was measured until it last was due; nothing before the first time."""
+        last = turn.number - turn.number % self.reestimate_every
+        if not last or not turn.learners:
+            return {}
+        seen, speeds = range(last - self.reestimate_every + 1, last + 1), dict(turn.speeds)
+        errs = {party: fsum(self.measured(seed, party, n) for n in seen) / len(seen) for party in turn.learners}
+        per_step = torch.tensor([errs[party] / speeds.get(party, 1.0) for party in turn.learners], dtype=torch.float64)
+        return dict(zip(turn.learners, self.choose_steps(per_step).tolist(), strict=True))
 
-    def choose_steps(self, seconds: Tensor) -> Tensor:
-        """(choose_steps) for seconds per step (M,): try every time at which a party finishes a step."""
-        per_step = seconds.cpu()  # s (M,)
+    def measured(self, seed: int, party: str, number: int) -> float:
+        """By what factor the time per step that was measured in a round is off: of seed, party and round only."""
+        if not self.jitter:
+            return 1.0
+        return exp(self.jitter * float(stream(seed, "time per step", party, number).standard_normal()))
+
+    def choose_steps(self, per_step: Tensor) -> Tensor:
+        """(choose_steps) for times per step s (P,): try every time at which a party finishes a step."""
         counts = torch.arange(1, self.local_steps + 1, dtype=torch.float64)
         enough = int(self.rounds_needed(counts).argmin()) + 1  # the minimum of R: no party gains from more
         times = (counts[:enough, None] * per_step).flatten().unique()  # (C,)
         tried = (times[:, None] / per_step * (1 + 1e-9)).floor().clamp(1, enough)  # Q (C, M)
-        cost = (self.latency + (tried * per_step).amax(dim=1)) * self.rounds_needed(tried).mean(dim=1)
+        cost = (self.overhead + (tried * per_step).amax(dim=1)) * self.rounds_needed(tried).mean(dim=1)
         best: Tensor = tried[cost.argmin()]
-        return best.to(seconds.device, torch.int32)
+        return best.long()
 
     def rounds_needed(self, steps: Tensor) -> Tensor:
         """(rounds_needed), up to a factor."""
@@ -146,8 +134,7 @@ class AdaVFL(Settings):
             "targets": kept_labels(cohort, turn.rows),
             "share": said["o"].new_ones(()),
         }
-        chosen = dict(zip(cohort.schema.parties, reply.common["steps"].tolist(), strict=True)) | dict(turn.steps)
-        steps = [chosen[name] for name in cohort.names]
+        steps = local_steps(cohort, turn, self.local_steps)
         both = (("head", "encoder"),)
         return descend(
             cohort, loss_beside_others, inputs, steps=steps, optimiser=self.optimiser, parts=both, turn=turn.number

@@ -12,6 +12,8 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from torch import Tensor
 
+from colonnade.errors import ConfigError
+from colonnade.federation import Federation
 from colonnade.models.cohort import Cohort
 from colonnade.models.schema import Group, Schema
 from colonnade.privacy.events import LabelExposure
@@ -31,6 +33,7 @@ class Reply:
     common: Mapping[str, Tensor] = field(default_factory=dict)  # sent once to all
     own: tuple[Mapping[str, Tensor], ...] = ()  # per group, (P, ...); slice k goes only to party k
     notes: Mapping[str, Tensor] = field(default_factory=dict)  # for the history; never sent
+    steps: Mapping[str, int] = field(default_factory=dict)  # where the method chooses them by party; in the next order
 
 
 @dataclass(frozen=True)
@@ -91,8 +94,20 @@ class Method(Protocol):
 class BringsNoise(Protocol):
     """A method that is defined with noise of its own: it stands at the gate, before every upload of training."""
 
-    def mechanism(self, source: NoiseSource) -> Mechanism | None:
+    def mechanism(self, source: NoiseSource, schema: Schema) -> Mechanism | None:
         """What the gate has to put there; None: it was switched off."""
+
+
+def check_rows(method: Method, federation: Federation) -> None:
+    """Refuse rows that lack a party's columns or a label, unless the method says `partial: ClassVar[bool] = True`."""
+    if not federation.partial or getattr(method, "partial", False):
+        return
+    lacking = federation.rows - int(federation.complete.sum())
+    raise ConfigError(
+        f"method {method.name!r} needs rows that every party holds and that have a label, and {lacking} of "
+        f"{federation.rows} rows are not such: train it on Federation.matched() (tables: keep = 'all'), or use fedmvt, "
+        "which learns from the others too"
+    )
 
 
 def outputs(method: Method, state: State, heard: Heard) -> Tensor:

@@ -14,8 +14,9 @@ and one step is taken without dropout, f(x_k) W_k = o_k and both are one. They d
 follow a loss and not a line, and noise on a party's own upload does not come back to it.
 
 Deviations. (1) The publication averages; the paper's program sums, and its step sizes are for the sum: `combine`.
-(2) `gradient` = fresh and `local_steps` > 1 are ours. (3) The publication is asynchronous with bounded delay; here
-a party that is silent in a turn is heard with what it last said about those rows.
+(2) `gradient` = fresh and `local_steps` > 1 are ours. (3) The publication is asynchronous with bounded delay. Here that
+is a schedule (order "asynchronous" with `staleness`), not the default: who is silent in a turn is heard with what it
+last said about those rows.
 
 The coordinator needs only the total of the logits, so a secure sum can stand in the way. Labels: every party
 holds them.

@@ -7,12 +7,13 @@
 The pull, if any, is the gradient of mu |theta_k - anchor|^2 towards the parameters the round began with: it bounds how
 far a stale gradient is followed (proximal).
 
-`order`: parallel, all parties take their Q steps at once (FedBCD-p); sequential, one party per round takes them, the
-parties in turn (FedBCD-s, block coordinate descent). Deviations. (1) The publication's sequential parties follow each
-other on one batch; here every round has a batch of its own, all parties speak about it, one learns. (2) The server
-model takes one step per round, as in the VIMADMM paper's program; the publication lets the label holder take Q, too.
-(3) `gradient` before or after the server's step, and clipping and noise as constants, as in Split Learning. (4) The
-default optimisers are ours.
+Parallel (FedBCD-p) and sequential (FedBCD-s, block coordinate descent) differ in their turns only: in order "together"
+all parties take their Q steps at once, in order "sequential" the parties follow each other on one batch.
+
+Deviations. (1) In sequence a party that has not had its turn with a batch yet is heard with what it said about these
+rows an epoch ago, zero before the first time. (2) The server model takes one step per round, as in the VIMADMM paper's
+program; the publication lets the label holder take Q, too. (3) `gradient` before or after the server's step, and
+clipping and noise as constants, as in Split Learning. (4) The default optimisers are ours.
 
 Labels: as in Split Learning, the rows of g_k point one way per class.
 """
@@ -60,9 +61,6 @@ class FedBCD(Settings):
     local_steps: int = Field(5, ge=1, description="gradient steps a party takes per round along one gradient (Q)")
     optimiser: Optimiser = Field(AdamW(lr=1e-3, weight_decay=1e-3), description="local optimiser")
     server_optimiser: Optimiser = Field(AdamW(lr=1e-2, weight_decay=1e-3), description="optimiser of the server model")
-    order: Literal["parallel", "sequential"] = Field(
-        "parallel", description="all parties learn in a round, or one party per round, in turn"
-    )
     proximal: float = Field(
         0.0, ge=0, description="weight of |theta - its value at the round's start|^2; published 0.1"
     )
@@ -108,10 +106,6 @@ class FedBCD(Settings):
             anchors = enumerate(cohort.trained(("encoder",)))
             inputs |= {f"anchor.{i}": value.detach().clone() for i, value in anchors}
         steps = local_steps(cohort, turn, self.local_steps)
-        if self.order == "sequential":
-            theirs = turn.learners[(turn.number - 1) % len(turn.learners)]
-            each = [steps] * len(cohort.names) if isinstance(steps, int) else steps
-            steps = [n if name == theirs else 0 for name, n in zip(cohort.names, each, strict=True)]
         descend(cohort, self.objective, inputs, steps=steps, optimiser=self.optimiser, turn=turn.number)
 
     def objective(self, cohort: Cohort, inputs: Mapping[str, Tensor]) -> Tensor:

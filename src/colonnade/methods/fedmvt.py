@@ -1,13 +1,14 @@
 """FedMVT (Kang, Liu and Chen, 2020): two parties that share few rows learn from the rows they do not share as well.
 
 Rows are matched (both parties hold them), or held by the guest alone, or by the host alone. The guest is the label
-holder's own party: its rows have labels, those of the host alone have none. A party's representation is h = [u, c], a
-unique and a shared part. M are the matched rows of a batch, A(q, K, V) = softmax(q K^T / (T sqrt d)) V. A round:
+holder's own party: as a rule its rows have labels and those of the host alone have none. A party's representation is
+h = [u, c], a unique and a shared part. M are the matched rows of a batch, A(q, K, V) = softmax(q K^T / (T sqrt d)) V.
+A round:
 
     party        h_k = f(x_k)                                                          (views); up: b x d_f
     coordinator  e_k = [A(u_j, u_j[M], u_k[M]), A(c_j, c_k[held], c_k[held])]          (estimate), j the other party
                  v_k = h_k where party k holds the row, e_k where not                  (complete)
-                 a row of the host alone gets the label that the joint, the guest's and the host's classifier all
+                 a row without a label gets the one that the joint, the guest's and the host's classifier all
                  give, if the joint one is surer than t and the host's than t_h        (pseudo)
                  L   = l(joint(v_1, v_2), y) + l(first(v_1), y) + l(second(v_2), y)    over rows with a (pseudo-)label,
                                                                                        M weighs at least w of them
@@ -17,14 +18,17 @@ unique and a shared part. M are the matched rows of a batch, A(q, K, V) = softma
                  g_k = dL/dh_k                                                         (gradient); down: b x d_f
     party        theta_k = theta_k - eta_k sum_j (dh_j/dtheta_k) g_j                   (local)
 
-Simulated: `matched`. All parties of a federation hold all its rows, so at matched = 1 nothing is missing. Below 1 the
-seed draws which training rows stay matched and gives the others to the parties in turn. A party still speaks of the
-whole batch; what it says of a row that it is not to hold is dropped unread, the gradient it gets there is zero, and the
-labels of the host's own rows are never asked for. So such a view can change nothing, but for statistics of whole
-batches and columns: BatchNorm, column scaling, the clipping norm of client DP.
+Who holds what is `Federation.held`, whose label is known `Federation.labelled`. A party is asked about the whole batch,
+and what it says of a row that it does not hold is zeros, which are dropped unread; the gradient it gets there is zero,
+and unknown labels are never asked for. Its network does see rows of zeros there: BatchNorm counts them.
 
-Labels: g_k is a gradient as in Split Learning, so rows of one class point one way: FULL. Rows of the host alone show
-only what the classifiers guessed.
+Simulated: `matched`. Where all parties hold all rows, `matched` below 1 lets the seed draw which training rows stay
+matched and gives the others to the parties in turn; labels of the host's own rows are then never asked for. What a
+party says of a row that it is not to hold is dropped too, so it can change nothing, but for statistics of whole batches
+and columns: BatchNorm, column scaling, the clipping norm of client DP.
+
+Labels: g_k is a gradient as in Split Learning, so rows of one class point one way: FULL. Rows without a label show only
+what the classifiers guessed.
 """
 
 from __future__ import annotations
@@ -42,8 +46,8 @@ from colonnade.methods._steps import agreement, local_steps, published
 from colonnade.methods._views import (
     classify,
     decide,
-    draw_holders,
     estimate,
+    find_holders,
     gap,
     holds,
     loss_of,
@@ -77,9 +81,10 @@ class FedMVT(Settings):
     exposes: ClassVar[LabelExposure] = LabelExposure.FULL
     pools: ClassVar[bool] = False
     parties: ClassVar[int] = 2  # exactly; other methods take any number
+    partial: ClassVar[bool] = True  # takes rows that lack a party's columns or a label; other methods refuse them
 
     matched: float = Field(
-        1.0, gt=0, le=1, description="share of the training rows both parties hold; below 1 the rest is simulated"
+        1.0, gt=0, le=1, description="below 1: simulate that both parties hold only this share of the training rows"
     )
     guest: Literal["first", "second"] = Field("first", description="the party of the federation that owns the labels")
     threshold: float = Field(0.9, ge=0, le=1, description="pseudo-labels: how sure the joint classifier must be (t)")
@@ -103,12 +108,18 @@ class FedMVT(Settings):
         chosen = cls(threshold=joint, host_threshold=host, temperature=temperature, emphasis=0.5)
         return chosen.model_copy(update={"optimiser": rule, "server_optimiser": rule})
 
+    @property
+    def _guest(self) -> int:
+        """Its place in the federation."""
+        return 0 if self.guest == "first" else 1
+
     def open_party(self, cohort: Cohort) -> None:
         """The classifiers live at the coordinator: nothing to prepare."""
 
     def open_coordinator(self, schema: Schema, labels: Labels) -> tuple[State, Reply | None]:
-        """Three first classifiers, and who holds which row."""
-        state: State = {"holders": draw_holders(schema, self.matched)}
+        """Three first classifiers, and who holds which row, which as a `cache.` is no part of the model."""
+        holders, labelled = find_holders(schema, self.matched, self._guest)
+        state: State = {"cache.holders": holders, "cache.labelled": labelled}
         open_classifiers(state, schema, self.server_optimiser)
         return state, None
 
@@ -123,7 +134,7 @@ class FedMVT(Settings):
     def coordinate(self, state: State, turn: Turn, heard: Heard, labels: Labels) -> Reply:
         """(estimate) to (gradient)."""
         h = [party for group in heard.groups for party in group["h"]]  # two of (B, d_f), in federation order
-        holders = state["holders"][turn.rows]
+        holders = state["cache.holders"][turn.rows]
         held = holds(holders, 0), holds(holders, 1)
         targets, counted, notes = self._targets(state, h, held, turn, labels)
         with torch.enable_grad():  # coordinate() runs without
@@ -156,17 +167,16 @@ class FedMVT(Settings):
     def _targets(
         self, state: State, h: list[Tensor], held: Held, turn: Turn, labels: Labels
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """Targets (B, K), which rows have one, and notes; labels are asked for where the guest holds the row only."""
-        guest = 0 if self.guest == "first" else 1
+        """Targets (B, K), which rows have one, and notes; labels are asked for where they are known only."""
+        guest, known = self._guest, state["cache.labelled"][turn.rows]
         views, _ = self._complete(h, held)
         joint, *single = classify(get_server(state), views)
         (targets, sure), (guests, _), (hosts, too) = (
             decide(labels.task, logits) for logits in (joint, single[guest], single[1 - guest])
         )
         agreed = ((targets == guests) & (guests == hosts)).all(dim=1)
-        counted = agreed & (sure > self.threshold) & (too > self.host_threshold) & ~held[guest]  # (pseudo)
+        counted = agreed & (sure > self.threshold) & (too > self.host_threshold) & ~known  # (pseudo)
         notes = {"pseudo_labels": counted.sum()}
-        known = held[guest]
         if bool(known.any()):
             visit = Turn(turn.number, turn.rows[known], turn.speakers, turn.learners)
             targets[known] = labels.targets(visit, joint[known])

@@ -10,7 +10,7 @@ hold the labels, so a party that has the others' embeddings and theta_0 can comp
     party        Q_k steps of theta_k on l(Phi with f(x_k) in place of h_k, y; theta_0)     (local)
                  Q_k = steps until the time-out, eta_k Q_k = eta Q for all                  (pace)
 
-Deviations. (1) The publication measures speeds; here they are given (`speeds`), so that runs repeat: a party of
+Deviations. (1) The publication measures speeds; here they are those of the schedule, so that runs repeat: a party of
 speed s takes floor(s Q) steps, at least one, while one of speed 1 takes Q. (2) The server model takes Q steps: speed
 1. (3) The default optimisers are ours; (pace) then holds for their step size.
 
@@ -20,9 +20,9 @@ Privacy: *all* embeddings reach *every* party, not only the coordinator. Labels:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 from torch import Tensor
 
 from colonnade.config import Settings
@@ -60,25 +60,10 @@ class FlexVFL(Settings):
     local_steps: int = Field(
         5, ge=1, description="the time-out of a round: gradient steps that a party of speed 1 takes in it (Q)"
     )
-    speeds: tuple[float, ...] = Field(
-        (), description="speed of each party in the federation's order, or one for all; empty: 1; Q_k = speed x Q"
-    )
     optimiser: Optimiser = Field(
         AdamW(lr=1e-3, weight_decay=1e-3), description="local optimiser; its step size is for Q steps, others scale it"
     )
     server_optimiser: Optimiser = Field(AdamW(lr=1e-3, weight_decay=1e-3), description="optimiser of the server model")
-
-    @field_validator("speeds", mode="before")
-    @classmethod
-    def _one_for_all(cls, value: Any) -> Any:
-        return (value,) if isinstance(value, int | float) else value
-
-    @field_validator("speeds")
-    @classmethod
-    def _positive(cls, value: tuple[float, ...]) -> tuple[float, ...]:
-        if not all(0 < speed < 1e6 for speed in value):
-            raise ValueError("a speed is a number above 0, e.g. 0.5 for a party half as fast as the others")
-        return value
 
     @classmethod
     def paper(cls, dataset: str = "mnist") -> FlexVFL:
@@ -92,7 +77,6 @@ class FlexVFL(Settings):
 
     def open_coordinator(self, schema: Schema, labels: Labels) -> tuple[State, Reply | None]:
         """A first server model; the labels of all training rows go down once."""
-        paces(schema, self.local_steps, self.speeds)  # refuse before the first message
         state: State = {}
         open_server(state, schema, self.server_optimiser)
         return state, release_labels(schema, labels)
@@ -110,7 +94,7 @@ class FlexVFL(Settings):
         everyone = join([group["h"] for group in heard.groups])  # Phi (B, M d_f)
         sent = {f"server.{k}": w for k, w in get_server(state).items()}
         notes = train_beside(state, everyone, turn, labels, self.server_optimiser, self.local_steps)  # (server)
-        return Reply({"everyone": everyone, **sent}, notes=notes)
+        return Reply({"everyone": everyone, **sent}, notes=notes, steps=paces(turn, self.local_steps))  # (pace)
 
     def learn(self, cohort: Cohort, turn: Turn, said: Mapping[str, Tensor], reply: Received) -> None:
         """Keep the labels of turn 0; afterwards Q_k steps against the snapshot."""
@@ -118,8 +102,8 @@ class FlexVFL(Settings):
             return keep_labels(cohort, reply)
         server = {k.removeprefix("server."): w for k, w in reply.common.items() if k.startswith("server.")}
         inputs = snapshot(cohort, turn, server, reply.common["everyone"])
-        pace = paces(cohort.schema, self.local_steps, self.speeds) | dict(turn.steps)  # (pace)
-        steps = [pace[party] for party in cohort.names]
+        chosen = dict(turn.steps)
+        steps = [chosen.get(party, self.local_steps) for party in cohort.names]
         return paced(
             cohort, loss_beside_snapshot, inputs, steps, self.optimiser, self.local_steps, turn.number
         )  # (local)

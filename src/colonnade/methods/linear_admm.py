@@ -17,7 +17,11 @@ smaller batches the solve sees the turn's rows only, and `kappa` keeps it near t
 
 The networks of `model.encoder` are not used: a party's model is its columns times one matrix, kept as its head.
 Deviations. (1) lambda and the residual are folded into v, as in `vimadmm_j`. (2) `intercept` adds a constant column
-at each party. (3) The published noise N(0, sigma^2 (D'D)^-1) on W is not here: see the docs page.
+at each party.
+Noise, if wanted: W_k = W_k + N(0, sigma^2 (D_k'D_k)^-1) after every solve, D_k all training rows of the party (noise).
+Where D_k'D_k is singular there is none, since no training row shows that direction. Every upload of training is made
+from such a W_k and stands in the ledger as "model noise", unit ROW. What it is worth depends on the sensitivity that
+its publication derives, which we do not have: no epsilon is printed.
 Labels: after the z-step lambda = softmax(z) - y, and v carries lambda, so parties can decode every label.
 """
 
@@ -36,10 +40,14 @@ from colonnade.methods._steps import agreement, check_damping, local_steps
 from colonnade.methods.base import Heard, Received, Reply, State
 from colonnade.models.cohort import Cohort
 from colonnade.models.schema import Group, Schema
-from colonnade.privacy.events import LabelExposure
+from colonnade.privacy.events import LabelExposure, Unit
+from colonnade.privacy.gaussian import NoiseSource
 from colonnade.privacy.labels import Labels
+from colonnade.privacy.mechanism import Declared, Mechanism
 from colonnade.privacy.sealed import Array, Upload
 from colonnade.schedule import Turn
+
+MODEL_NOISE = "model noise"
 
 
 class LinearADMM(Settings):
@@ -57,12 +65,22 @@ class LinearADMM(Settings):
         None, gt=0, le=1, description="share of the residual each party removes; 1: undamped; unset: 1/M"
     )
     intercept: bool = Field(True, description="add a constant column at each party")
+    noise: float = Field(
+        0.0, ge=0, allow_inf_nan=False, description="the published noise on each party's model (sigma); 0: none"
+    )
+
+    def mechanism(self, source: NoiseSource, schema: Schema) -> Mechanism | None:
+        """What the ledger says of uploads: the noise is in the model that makes them."""
+        facts = (("sigma", self.noise), ("simulated", float(source.simulated)))
+        return Declared(MODEL_NOISE, Unit.ROW, facts) if self.noise else None
 
     def open_party(self, cohort: Cohort) -> None:
         """Zero weights, (P, d, K): the problem is convex."""
         s, width = cohort.schema, self.design(cohort.columns[:, :1]).shape[2]
         weight = torch.zeros(len(cohort.names), width, s.outputs, dtype=s.dtype, device=cohort.device)
         cohort.head = {"weight.0": weight}
+        if self.noise:
+            cohort.memory["spread"] = self.spread(cohort).to(s.dtype)
 
     def open_coordinator(self, schema: Schema, labels: Labels) -> tuple[State, Reply | None]:
         """A zero dual for every row."""
@@ -95,7 +113,18 @@ class LinearADMM(Settings):
         new = self.solve(x, said["o"] + d * reply.common["v"], weight, self.rho / d)
         steps = local_steps(cohort, turn, 1)
         active = torch.tensor([steps] * len(weight) if isinstance(steps, int) else steps, device=cohort.device) > 0
+        if self.noise and cohort.draw is not None:
+            drawn = cohort.draw(cohort.names, turn.number, MODEL_NOISE, weight[0].numel(), self.noise)
+            new = new + cohort.memory["spread"].double() @ drawn.reshape(weight.shape).to(new)  # (noise)
         weight[active] = new[active].to(weight.dtype)  # in place: the cohort's tensors are never replaced
+
+    def spread(self, cohort: Cohort) -> Tensor:
+        """(P, d, d): a root of (D'D)^-1 over the training rows, in float64; zero where D'D is."""
+        rows = self.design(cohort.x(cohort.schema.train)).double()
+        values, vectors = torch.linalg.eigh(torch.bmm(rows.mT, rows))  # (P, d), (P, d, d)
+        seen = values > 1e-9 * values.amax(dim=1, keepdim=True)
+        root: Tensor = vectors * values.where(seen, 1.0).rsqrt().where(seen, 0.0).unsqueeze(1)
+        return root
 
     def solve(self, x: Tensor, target: Tensor, last: Tensor, penalty: float) -> Tensor:
         """(x_step) for all parties in float64: (penalty/b x'x + 2 beta + kappa) W = penalty/b x' target + kappa W_k."""

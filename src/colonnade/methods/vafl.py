@@ -15,9 +15,10 @@ asynchronous, and differs only in its turns: some parties speak and learn (sched
 embeddings of these rows are remembered, and count as zero before the first time. So nothing here asks who spoke.
 
 Deviations. (1) `gradient`: the paper's program takes all gradients from one backward pass, before the steps; "after"
-takes g_k with the new theta_0 and a_k. (2) The publication's own noise, Gaussian after each local layer, is not here:
-noise that protects belongs to the gate. (3) Clipping and noise are constants to the chain rule. (4) The default
-optimisers are ours.
+takes g_k with the new theta_0 and a_k. (2) The publication perturbs after every local layer. Here `noise` does so
+after the last one, at the gate, where it is counted: numbers within [-1, 1], then N(0, noise^2) in each (bounded).
+Noise in layers below would change the model and no bound that we know. (3) Clipping and noise are constants to the
+chain rule. (4) The default optimisers are ours.
 
 Labels: grad_s L is W (softmax - y) / b for a linear server model, so rows of one class point one way.
 """
@@ -48,8 +49,11 @@ from colonnade.models.descend import descend
 from colonnade.models.optimise import SGD, AdamW, Optimiser, rate_of
 from colonnade.models.schema import Group, Schema
 from colonnade.models.stack import Mode
+from colonnade.privacy.bounded import BoundedGaussian
 from colonnade.privacy.events import LabelExposure
+from colonnade.privacy.gaussian import NoiseSource
 from colonnade.privacy.labels import Labels
+from colonnade.privacy.mechanism import Mechanism
 from colonnade.privacy.sealed import Array, Upload
 from colonnade.schedule import Turn
 
@@ -76,6 +80,14 @@ class VAFL(Settings):
     gradient: Literal["before", "after"] = Field(
         "before", description="the gradient sent down is of server model and weights before their step, or after"
     )
+
+    noise: float = Field(
+        0.0, ge=0, allow_inf_nan=False, description="its own noise on embeddings, which are kept in [-1, 1]; 0: neither"
+    )
+
+    def mechanism(self, source: NoiseSource, schema: Schema) -> Mechanism | None:
+        """(bounded): what the gate has to put before every upload of training."""
+        return BoundedGaussian(1.0, self.noise, schema.groups[0].width, source) if self.noise else None
 
     @classmethod
     def paper(cls, dataset: str = "mnist") -> VAFL:

@@ -79,9 +79,9 @@ class VFLPBM(Settings):
         local, server = (SGD(lr=lr, momentum=m, weight_decay=1e-3) for m in (momentum, 0.0))
         return cls(optimiser=local, server_optimiser=server)
 
-    def mechanism(self, source: NoiseSource) -> Mechanism | None:
+    def mechanism(self, source: NoiseSource, schema: Schema) -> Mechanism | None:
         """What the gate has to put before every upload of training."""
-        return PoissonBinomial(self.trials, self.theta, source) if self.noise else None
+        return PoissonBinomial(self.trials, self.theta, schema.groups[0].width, source) if self.noise else None
 
     def open_party(self, cohort: Cohort) -> None:
         """The server model lives at the coordinator: nothing to prepare."""

@@ -7,7 +7,7 @@ own process and M in simulation, so the same method code runs on one GPU and in 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -19,6 +19,7 @@ from colonnade.models.scaling import apply_scaling
 from colonnade.models.schema import Schema
 from colonnade.models.stack import Mode, Stack
 
+Draw = Callable[[Sequence[str], int, str, int, float], Tensor]  # parties, turn, what for, how many, deviation: (P, n)
 PREDICT_CHUNK = 4096  # rows per forward pass outside training: bounds memory, changes no value
 
 
@@ -34,7 +35,10 @@ class Cohort:
     head: dict[str, Tensor] = field(default_factory=dict, repr=False)  # where parties own their heads
     memory: dict[str, Tensor] = field(default_factory=dict, repr=False)  # a method's own tensors, (P, ...)
     optimiser: dict[str, State] = field(default_factory=dict, repr=False)  # per set of trained tensors
+    draw: Draw | None = field(default=None, repr=False)  # normal numbers for noise in a party's own model
     graphs: dict[object, object] = field(default_factory=dict, repr=False)  # captured steps, see models/graphs.py
+    held: Tensor | None = field(default=None, repr=False)  # (P, N) which rows they hold; None: all
+    spoken: Tensor | None = field(default=None, repr=False)  # (P, B) which of the rows spoken about, see `about`
 
     @property
     def device(self) -> torch.device:
@@ -56,11 +60,21 @@ class Cohort:
         """The parties' columns of some rows, (P, B, ...)."""
         return self.columns.index_select(1, rows.to(self.device))
 
+    def about(self, rows: Tensor) -> Cohort:
+        """The cohort as it speaks about some rows: its embeddings of those that a party does not hold are zero."""
+        if self.held is None:
+            return self
+        speaking = copy.copy(self)
+        speaking.spoken = self.held.index_select(1, rows.to(self.device))
+        return speaking
+
     def encode(self, x: Tensor, mode: Mode) -> Tensor:
         """Embeddings (P, B, d) of columns (P, B, ...)."""
         if mode is not Mode.PREDICT:
-            return self.encoder.forward(x, mode)
-        return torch.cat([self.encoder.forward(part, mode) for part in x.split(PREDICT_CHUNK, dim=1)], dim=1)
+            out = self.encoder.forward(x, mode)
+        else:
+            out = torch.cat([self.encoder.forward(part, mode) for part in x.split(PREDICT_CHUNK, dim=1)], dim=1)
+        return out if self.spoken is None else out.masked_fill(~self.spoken.unsqueeze(2), 0)
 
     def trained(self, parts: Sequence[str]) -> list[Tensor]:
         """The parameters of the named parts ("encoder", "head") that learn, in a fixed order."""
@@ -114,6 +128,7 @@ class Cohort:
         chosen, part = list(index), copy.copy(self)
         part.names = tuple(self.names[i] for i in chosen)
         part.columns = self.columns[chosen]
+        part.held = None if self.held is None else self.held[chosen]
         part.encoder = self.encoder.pick(chosen)
         part.head = {k: v.detach()[chosen].clone().requires_grad_() for k, v in self.head.items()}
         part.scaling = {k: v[chosen].clone() for k, v in self.scaling.items()}

@@ -34,6 +34,8 @@ class Schema:
     seed: int
     dtype: torch.dtype
     device: torch.device
+    held: Tensor | None = field(default=None, repr=False)  # (N, M) which party holds which row; None: all hold all
+    labelled: Tensor | None = field(default=None, repr=False)  # (N,) whose label is known; None: of all rows
 
     def position(self, party: str) -> tuple[int, int]:
         """(group, place in the group) of a party."""

@@ -44,7 +44,7 @@ def mean_shift(releases: Iterable[Release], neighbours: Neighbours = "absent") -
                 f"a release of {release.owner!r} in exchange {release.number} passed the mechanism "
                 f"{release.mechanism!r}, which no accountant here knows; nothing is said about its epsilon"
             )
-        total += dict(release.parameters)["sigma"] ** -2
+        total += release.precision
     return SENSITIVITY[neighbours] * math.sqrt(total)
 
 

@@ -9,7 +9,10 @@ from typing import Any
 from colonnade.wire.messages import Purpose
 
 GAUSSIAN, SUM, SUM_WITH_NOISE = "gaussian", "sum", "gaussian sum"  # mechanisms, as the ledger names them
-NOISED = frozenset({GAUSSIAN, SUM_WITH_NOISE})  # accounted for by their parameter sigma
+BOUNDED = "bounded gaussian"  # every number bounded, then noise: no norm is clipped
+COUNTS, SUM_OF_COUNTS = "poisson binomial", "poisson binomial sum"
+NOISED = frozenset({GAUSSIAN, SUM_WITH_NOISE, BOUNDED})  # Gaussian: accounted for by `precision`
+COUNTED = frozenset({COUNTS, SUM_OF_COUNTS})  # accounted for in pbm.py
 BARE = frozenset({"none", SUM})  # nothing bounds what the reader learns
 
 
@@ -42,6 +45,14 @@ class Release:
     rows: int  # how many rows it speaks about
     digest: str  # SHA-256 of the payload
     parameters: tuple[tuple[str, float], ...] = ()  # of the mechanism
+
+    @property
+    def precision(self) -> float:
+        """1/sigma^2 of a Gaussian release; sigma is the noise in units of the largest norm that the upload may have."""
+        facts = dict(self.parameters)
+        if self.mechanism == BOUNDED:  # the norm of an upload whose numbers are all at the bound
+            return self.rows * facts["width"] * (facts["bound"] / facts["deviation"]) ** 2
+        return facts["sigma"] ** -2
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, for a JSON line."""

@@ -127,6 +127,13 @@ def _drawn(source: NoiseSource, parties: Sequence[str], number: int, what: str, 
     return torch.from_numpy(made).mul_(deviation)
 
 
+def check_width(upload: Mapping[str, Tensor], width: int) -> None:
+    """Refuse more numbers per row than the ledger will say: they would go uncounted."""
+    found = sum(value[0, 0].numel() for value in upload.values())
+    if found != width:
+        raise GateError(f"an upload has {found} numbers per row; it was declared with {width}; nothing was released")
+
+
 def clip_factors(flat: Tensor, clip: float) -> Tensor:
     """(P, 1): what each party's upload (P, cells) is multiplied with to have norm `clip` at most."""
     rows = flat.numpy()  # one by one, so that a party's factor does not depend on how many speak with it

@@ -24,8 +24,7 @@ class Ledger:
         self._releases.append(release)
         self._digests.add(release.digest)
         if release.mechanism in NOISED:
-            cost = dict(release.parameters)["sigma"] ** -2
-            self._precision[release.owner] = self._precision.get(release.owner, 0.0) + cost
+            self._precision[release.owner] = self._precision.get(release.owner, 0.0) + release.precision
 
     def __iter__(self) -> Iterator[Release]:
         return iter(self._releases)

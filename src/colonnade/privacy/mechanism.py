@@ -12,6 +12,7 @@ from torch import Tensor
 from colonnade.errors import BudgetSpent, GateError
 from colonnade.privacy.accounting import SENSITIVITY, Neighbours, affordable, largest_shift
 from colonnade.privacy.events import NOISED, Unit
+from colonnade.privacy.gaussian import NoiseSource, SystemNoise
 from colonnade.privacy.ledger import Ledger
 from colonnade.wire.messages import Purpose
 
@@ -83,6 +84,21 @@ class Unchanged:
 
 
 @dataclass(frozen=True)
+class Declared:
+    """Noise that is in the values already, because a method has it in its model: the ledger says what it was."""
+
+    name: str
+    unit: Unit
+    parameters: tuple[tuple[str, float], ...]
+
+    def __call__(
+        self, upload: Mapping[str, Tensor], parties: Sequence[str], number: int, what: str
+    ) -> Mapping[str, Tensor]:
+        """The values themselves."""
+        return upload
+
+
+@dataclass(frozen=True)
 class Budget:
     """What the Gaussian releases of one party may cost in all."""
 
@@ -97,10 +113,10 @@ class Budget:
 
     def would_exceed(self, ledger: Ledger, party: str, mechanism: Mechanism) -> bool:
         """Whether one more release of a party through a mechanism costs more than there is left."""
-        if mechanism.name not in NOISED:
+        sigma = dict(mechanism.parameters).get("sigma")
+        if mechanism.name not in NOISED or sigma is None:
             return mechanism.name != "empty"  # whatever is not noised has no bound at all
-        cost = dict(mechanism.parameters)["sigma"] ** -2
-        return ledger.precision(party) + cost > self.precision * (1 + 1e-8)
+        return ledger.precision(party) + sigma**-2 > self.precision * (1 + 1e-8)
 
     def releases(self, sigma: float) -> int:
         """How many releases with this noise it buys."""
@@ -119,6 +135,7 @@ class Protection:
     evaluation: Mechanism | None = field(default_factory=Unchanged)
     prediction: Mechanism | None = field(default_factory=Unchanged)
     budget: Budget | None = None  # of training, per party
+    source: NoiseSource = field(default_factory=SystemNoise)  # also of noise that a method draws into its own model
 
     @classmethod
     def everywhere(cls, mechanism: Mechanism | None) -> Protection:

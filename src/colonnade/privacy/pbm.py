@@ -12,14 +12,18 @@ probability p and the others q, and the divergence is quasi-convex; over j it is
 the tests try every j of small cases, a proof is not known to us. 8 alpha n theta^2 / M is often quoted; it is *not* a
 bound. If one row changes at all M parties (unit ROW), the sum helps nobody: M times the local value.
 
-Cells add up: d_f change with one row of a party, b d_f with the whole party; so do releases.
+Cells add up: d_f change with one row of a party, b d_f with the whole party; so do releases. After a row's first use
+the party's network carries it on, so from then on all cells may change with it: a run's figure counts all of them.
+Parties that tell others their own counts (colluders) hide nobody, so a sum is over the other ones.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Literal
 
 import numpy as np
@@ -29,8 +33,8 @@ from torch import Tensor
 
 from colonnade.errors import ConfigError, GateError
 from colonnade.privacy.accounting import check_delta
-from colonnade.privacy.events import Unit
-from colonnade.privacy.gaussian import NoiseSource, SystemNoise
+from colonnade.privacy.events import COUNTS, SUM_OF_COUNTS, Release, Unit
+from colonnade.privacy.gaussian import NoiseSource, SystemNoise, check_width
 
 Floats = NDArray[np.float64]
 View = Literal["local", "sum", "row"]  # who sees what: each party's counts; their sum; one row changes everywhere
@@ -77,12 +81,51 @@ def pbm_epsilon(
     count = cells * releases
     if count == 0:
         return 0.0
-    return min(
-        count * cell_rdp(alpha, trials, theta, parties, view)
-        + math.log1p(-1 / alpha)
-        - (math.log(delta) + math.log(alpha)) / (alpha - 1)
-        for alpha in ORDERS
-    )
+    return min(_converted(count * cell_rdp(alpha, trials, theta, parties, view), alpha, delta) for alpha in ORDERS)
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Counts that a party released, as an accountant sees them."""
+
+    trials: int
+    theta: float
+    among: int  # honest parties whose counts only show as a sum; 1: the party's own counts are seen
+    cells: int  # over all releases
+
+    @classmethod
+    def of(cls, releases: Iterable[Release]) -> tuple[Counted, ...]:
+        """The releases of one party, alike ones together."""
+        cells: Counter[tuple[int, float, int]] = Counter()
+        for release in releases:
+            facts = dict(release.parameters)
+            among = facts["parties"] - facts["colluders"] if release.mechanism == SUM_OF_COUNTS else 1
+            cells[int(facts["trials"]), facts["theta"], int(among)] += release.rows * int(facts["width"])
+        return tuple(cls(*key, count) for key, count in sorted(cells.items()))
+
+    def everywhere(self, parties: int) -> Counted:
+        """What a row costs that changes at all parties: the sum hides nothing of it."""
+        return Counted(self.trials, self.theta, 1, self.cells * parties)
+
+
+def counted_epsilon(parts: Iterable[Counted], delta: float) -> float:
+    """The epsilon of counts of several kinds; unit PARTY, neighbours: replaced, which absent ones are within."""
+    check_delta(delta)
+    known = [part for part in parts if part.cells]
+    if not known:
+        return 0.0
+    costs = (sum(p.cells * _cost(alpha, p.trials, p.theta, p.among) for p in known) for alpha in ORDERS)
+    return min(_converted(cost, alpha, delta) for cost, alpha in zip(costs, ORDERS, strict=True))
+
+
+@cache
+def _cost(alpha: float, trials: int, theta: float, among: int) -> float:
+    return sum_rdp(alpha, trials, theta, among) if among > 1 else local_rdp(alpha, trials, theta)
+
+
+def _converted(cost: float, alpha: float, delta: float) -> float:
+    """From a Renyi divergence of order alpha to an epsilon; never below 0."""
+    return max(0.0, cost + math.log1p(-1 / alpha) - (math.log(delta) + math.log(alpha)) / (alpha - 1))
 
 
 def estimate(total: Tensor, parties: Tensor | int, trials: int, theta: float) -> Tensor:
@@ -104,8 +147,9 @@ class PoissonBinomial:
 
     trials: int
     theta: float
+    width: int  # counts that a party sends per row
     source: NoiseSource = field(default_factory=SystemNoise)
-    name: str = "poisson binomial"
+    name: str = COUNTS
     unit: Unit = Unit.PARTY
 
     def __post_init__(self) -> None:
@@ -117,7 +161,8 @@ class PoissonBinomial:
     @property
     def parameters(self) -> tuple[tuple[str, float], ...]:
         """What an accountant needs to know; `simulated`: whoever knows the seed can draw the counts again."""
-        return (("trials", self.trials), ("theta", self.theta), ("simulated", float(self.source.simulated)))
+        drawn = ("simulated", float(self.source.simulated))
+        return (("trials", self.trials), ("theta", self.theta), ("width", self.width), drawn)
 
     def __call__(
         self, upload: Mapping[str, Tensor], parties: Sequence[str], number: int, what: str
@@ -125,6 +170,7 @@ class PoissonBinomial:
         """Counts of the (P, B, d) expected counts, one independent draw per party."""
         if other := [name for name, value in upload.items() if not value.is_floating_point()]:
             raise GateError(f"the Poisson binomial mechanism draws counts itself; {other} are whole already")
+        check_width(upload, self.width)
         drawn = []
         for place, party in enumerate(parties):
             generator = self.source.generator(party, number, what)

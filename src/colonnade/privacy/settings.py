@@ -124,7 +124,7 @@ class PrivacySettings(Settings):
         if adders is not None:
             training, plain = adders.mechanisms(training)
         budget = None if self.epsilon is None else Budget(self.epsilon, self.delta, self.neighbours)
-        return Protection(training, plain if self.evaluates() else None, plain, budget)
+        return Protection(training, plain if self.evaluates() else None, plain, budget, source)
 
     def spends(self, releases: int) -> float:
         """The exact epsilon of a party that releases so often in training."""
@@ -144,7 +144,7 @@ class PrivacySettings(Settings):
         if silence:
             raise ConfigError(
                 "privacy.secure_sum opens only with all parties, and remembered uploads would be sent with their old "
-                "noise again; use participation = 1 and absence.then = 'wait' or 'stop'"
+                "noise again; use order = 'together', participation = 1 and absence.then = 'wait' or 'stop'"
             )
         if parties - self.secure_sum.colluders < 2:
             raise ConfigError(

@@ -17,6 +17,7 @@ from colonnade.privacy.accounting import SENSITIVITY, exact_epsilon, rdp_epsilon
 from colonnade.privacy.events import LabelExposure, Release
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.mechanism import Budget
+from colonnade.privacy.pbm import counted_epsilon
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.privacy.tally import Tally, tally
 
@@ -32,6 +33,9 @@ LABELS = {
 NO_EPSILON = "no epsilon: uploads left as they are"
 ONLY_SUM = "no epsilon: only the sum of the uploads can be read, but that as it is"
 SECURE_SUM = "Secure sum: the coordinator reads the sum of the uploads, not one party's."
+OWN_NORM = " Here C is the norm of an upload with every number at its bound."
+PROMISES_NOTHING = " Figures of this size promise nothing."
+MEANINGLESS = 100.0  # e^100: no attack is ruled out
 POOLED = "All columns and labels lie in one place: this is a reference, and there is nobody to protect from anybody."
 
 
@@ -41,9 +45,15 @@ class Spent:
 
     party: str
     releases: int
-    exact: float  # infinite: there is no epsilon
+    exact: float  # infinite: there is no such figure
     rdp: float
     bare: tuple[tuple[str, int], ...] = ()  # purpose, releases of the party that left without noise
+    row: float = math.inf  # RDP, of one row that changes at all parties (unit ROW), where that is accounted for
+
+    @property
+    def epsilon(self) -> float:
+        """The better of the two figures; infinite: there is none."""
+        return min(self.exact, self.rdp)
 
 
 @dataclass(frozen=True)
@@ -74,7 +84,7 @@ class Statement:
     @classmethod
     def from_tally(cls, tallies: Sequence[Tally], settings: PrivacySettings, about: Circumstances) -> Statement:
         """The same from what a record keeps of the ledger."""
-        spent = tuple(_spent(t, settings.delta) for t in tallies if t.releases or t.bare)
+        spent = tuple(_spent(t, settings.delta, len(tallies)) for t in tallies if t.releases or t.bare)
         unknown = tuple(sorted({name for t in tallies for name in t.unknown}))
         seeded = settings.labels.mechanism != "none" and not about.deployed
         return cls(spent, settings, about, seeded or any(t.simulated for t in tallies), unknown)
@@ -83,7 +93,7 @@ class Statement:
     def worst(self) -> Spent | None:
         """The party that training cost most: the federation's figure. None: nobody released anything in training."""
         spoken = [spent for spent in self.spent if spent.releases]
-        return max(spoken, key=lambda spent: (spent.exact, spent.releases), default=None)
+        return max(spoken, key=lambda spent: (spent.epsilon, spent.releases), default=None)
 
     @property
     def elsewhere(self) -> bool:
@@ -92,10 +102,25 @@ class Statement:
 
     @property
     def epsilon(self) -> float:
-        """The federation's exact figure; infinite where there is none."""
+        """The federation's figure, exact where it can be; infinite where there is none."""
         if self.about.pooled or self.elsewhere:
             return math.inf
-        return self.worst.exact if self.worst else 0.0
+        return self.worst.epsilon if self.worst else 0.0
+
+    @property
+    def noised(self) -> bool:
+        """Whether uploads of training were noised, by the settings or by the method's own definition."""
+        return self.settings.protects or (self.worst is not None and math.isfinite(self.epsilon))
+
+    @property
+    def neighbours(self) -> str:
+        """What the figure tells the party's presence from."""
+        return "replaced" if self.counted else self.settings.neighbours
+
+    @property
+    def counted(self) -> bool:
+        """Whether the figure is that of released counts, which have no exact one."""
+        return self.worst is not None and math.isfinite(self.worst.row)
 
     def verdict(self) -> str:
         """The promise in one sentence: columns and labels together, since neither is private without the other."""
@@ -134,7 +159,7 @@ class Statement:
             return "Each party's columns: nothing computed from them was sent in training."
         if self.unknown or (self.settings.protects and math.isinf(self.epsilon) and not self.elsewhere):
             return "Nobody's columns, as far as anybody here can tell: some uploads of training have no bound."
-        if not self.settings.protects:
+        if not self.noised:
             return f"Nobody's columns ({self._no_epsilon()})."
         return "Each party as a whole (unit PARTY), with all the rows and columns it holds; not single rows or people."
 
@@ -148,6 +173,8 @@ class Statement:
         if self.unknown:
             names = ", ".join(map(repr, self.unknown))
             return f"Columns: no epsilon: uploads passed the mechanism {names}, which no accountant here knows."
+        if self.counted:
+            return self._counts(worst)
         if math.isinf(worst.exact):
             bare = dict(worst.bare).get("TRAIN")
             return (
@@ -159,6 +186,19 @@ class Statement:
             f"Columns: epsilon {worst.exact:.3f} (exact accountant; {worst.rdp:.3f} by the paper's RDP bound), delta "
             f"{self.settings.delta:g}, unit PARTY, against {WORLDS[self.settings.neighbours]}; for training only, the "
             f"largest of {len(self.spent)} parties, {worst.party} with {worst.releases} releases."
+        ) + (OWN_NORM * (not self.settings.protects))
+
+    def _counts(self, worst: Spent) -> str:
+        if self.settings.secure_sum.use:
+            seen = f"only sums are seen, and {self.settings.secure_sum.colluders} parties may tell their counts"
+        else:
+            seen = "every party's counts are seen"
+        return (
+            f"Columns: epsilon {_large(worst.rdp)} (RDP accountant of the Poisson binomial mechanism, {seen}), delta "
+            f"{self.settings.delta:g}, unit PARTY, against its counts being those of any other columns (neighbours: "
+            f"replaced, which bounds absent too); for training only, the largest of {len(self.spent)} parties, "
+            f"{worst.party} with {worst.releases} releases. A row that changes at all parties (unit ROW): epsilon "
+            f"{_large(worst.row)}, same accountant and delta." + (PROMISES_NOTHING * (worst.rdp > MEANINGLESS))
         )
 
     def _no_epsilon(self) -> str:
@@ -187,15 +227,17 @@ class Statement:
         if not self.settings.secure_sum.use:
             return []
         hidden, most = SECURE_SUM, self.settings.secure_sum.colluders
-        if not self.settings.protects:
+        if not self.noised:
             return [f"{hidden} There is no noise in the sum."]
+        if self.counted:
+            return [f"{hidden} The figure holds while at most {most} of them (colluders) tell others their counts."]
         return [
             f"{hidden} The parties share the noise; the figure holds while at most {most} "
             "of them (colluders) tell others what they know of it."
         ]
 
     def _noise(self) -> str:
-        if not self.settings.protects and self.settings.labels.mechanism == "none" and not self.simulated:
+        if not self.noised and self.settings.labels.mechanism == "none" and not self.simulated:
             return "Noise: none was drawn."
         if self.simulated:
             return "Noise: drawn from the run's seed, so that the simulation can be repeated."
@@ -238,11 +280,12 @@ class Statement:
         rdp = (worst.rdp if worst else 0.0) if math.isfinite(self.epsilon) else math.inf
         return {
             "unit": "PARTY",
-            "neighbours": self.settings.neighbours,
+            "neighbours": self.neighbours,
             "delta": self.settings.delta,
-            "accountant": "exact",
+            "accountant": "RDP" if self.counted else "exact",
             "epsilon": _number(self.epsilon),
             "epsilon_rdp": _number(rdp),
+            "epsilon_row": _number(worst.row if worst else math.inf),
             "parties": {s.party: _figures(s) for s in self.spent if s.releases},
             "label_exposure": self.about.exposure.value,
             "label_epsilon": self.settings.labels.epsilon,
@@ -310,8 +353,15 @@ def _number(epsilon: float) -> float | None:
 
 
 def _figures(spent: Spent) -> dict[str, Any]:
-    return {"releases": spent.releases, "epsilon": _number(spent.exact), "epsilon_rdp": _number(spent.rdp)}
+    return {"releases": spent.releases, "epsilon": _number(spent.epsilon), "epsilon_rdp": _number(spent.rdp)}
 
 
-def _spent(t: Tally, delta: float) -> Spent:
+def _large(epsilon: float) -> str:
+    return f"{epsilon:.3f}" if epsilon < 1e4 else f"{epsilon:.2e}"
+
+
+def _spent(t: Tally, delta: float, parties: int) -> Spent:
+    if t.counts:
+        row = counted_epsilon([count.everywhere(parties) for count in t.counts], delta)
+        return Spent(t.party, t.releases, math.inf, counted_epsilon(t.counts, delta), t.bare, row)
     return Spent(t.party, t.releases, exact_epsilon(t.shift, delta), rdp_epsilon(t.shift, delta), t.bare)

@@ -10,7 +10,8 @@ from typing import Any
 
 from colonnade.errors import AccountingError
 from colonnade.privacy.accounting import Neighbours, mean_shift
-from colonnade.privacy.events import BARE, NOISED, Release
+from colonnade.privacy.events import BARE, COUNTED, NOISED, Release
+from colonnade.privacy.pbm import Counted
 from colonnade.wire.messages import COORDINATOR, Purpose
 
 
@@ -24,18 +25,21 @@ class Tally:
     bare: tuple[tuple[str, int], ...]  # purpose, releases that left without noise
     unknown: tuple[str, ...]  # mechanisms of training that no accountant here knows; then `shift` is infinite
     simulated: bool  # whoever knows the seed can draw the noise of some again
+    counts: tuple[Counted, ...] = ()  # where training released counts only; then `shift` is infinite
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; JSON has no infinity, so there it is none at all."""
         shift = self.shift if math.isfinite(self.shift) else None
-        return {**vars(self), "shift": shift, "bare": dict(self.bare), "unknown": list(self.unknown)}
+        counts = [vars(count) for count in self.counts]
+        return {**vars(self), "shift": shift, "bare": dict(self.bare), "unknown": list(self.unknown), "counts": counts}
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Tally:
         """The inverse of `to_json`."""
         shift = math.inf if values["shift"] is None else float(values["shift"])
         bare = tuple((str(purpose), int(number)) for purpose, number in values["bare"].items())
-        return cls(**{**values, "shift": shift, "bare": bare, "unknown": tuple(values["unknown"])})
+        counts = tuple(Counted(**count) for count in values.get("counts", ()))
+        return cls(**{**values, "shift": shift, "bare": bare, "unknown": tuple(values["unknown"]), "counts": counts})
 
 
 def tally(ledger: Iterable[Release], neighbours: Neighbours) -> tuple[Tally, ...]:
@@ -51,9 +55,10 @@ def _of(party: str, releases: Sequence[Release], neighbours: Neighbours) -> Tall
     train = [r for r in releases if r.purpose is Purpose.TRAIN]
     bare = Counter(r.purpose.value for r in releases if r.mechanism in BARE)
     simulated = any(dict(r.parameters).get("simulated") for r in train)
-    shift, unknown = math.inf, frozenset[str]()
+    shift, unknown, kinds = math.inf, frozenset[str](), frozenset(r.mechanism for r in train)
+    counts = Counted.of(train) if kinds and kinds <= COUNTED else ()
     try:
-        shift = mean_shift(train, neighbours)
+        shift = math.inf if counts else mean_shift(train, neighbours)
     except AccountingError:
-        unknown = frozenset(r.mechanism for r in train) - BARE - NOISED
-    return Tally(party, len(train), shift, tuple(sorted(bare.items())), tuple(sorted(unknown)), simulated)
+        unknown = kinds - BARE - NOISED
+    return Tally(party, len(train), shift, tuple(sorted(bare.items())), tuple(sorted(unknown)), simulated, counts)

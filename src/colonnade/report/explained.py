@@ -14,7 +14,7 @@ import numpy as np
 from colonnade.report import words
 from colonnade.report.curves import Picture
 from colonnade.report.figures import bars, scatter, views
-from colonnade.report.record import Record
+from colonnade.report.record import Group, Record
 from colonnade.report.tables import Table
 
 MEASURES = {  # key -> heading of a column, caption of its bars, key of the whiskers
@@ -37,10 +37,12 @@ class Explained:
 
 
 def explained(record: Record, prefix: str = "") -> Explained | None:
-    """What the record says about its parties; None if nobody explained the run.
+    """What the record says about its parties, or why that cannot be read; None if nobody explained the run.
 
     With a prefix for the names of the pictures, which then stand among those of other runs, only bars are drawn.
     """
+    if record.get("unexplained"):
+        return Explained((f"Not shown: {record['unexplained']}.",), (), ())
     found = record.get("explanation")
     if not found:
         return None
@@ -52,13 +54,30 @@ def explained(record: Record, prefix: str = "") -> Explained | None:
         _classes_table(found, record),
     )
     drawn = [*(_bars(key, found, record) for key in MEASURES), _denoised(found)]
-    drawn += [] if prefix else [_scattered(found), _columns(found)]
+    drawn += [] if prefix else [_columns(found), *_scattered(found)]
     pictures = [picture for picture in drawn if picture is not None]
     return Explained(
         tuple(_sentences(found, record)),
         tuple(table for table in tables if table is not None),
         tuple(replace(p, drawing=replace(p.drawing, name=prefix + p.drawing.name)) for p in pictures),
     )
+
+
+def side_by_side(groups: Sequence[Group]) -> Table | None:
+    """What each party adds to the score, by method; None if fewer than two runs of the same parties say so."""
+    shown = [(group, found) for group in groups if (found := group.first.get("explanation")) and found.get("shapley")]
+    shown = [(group, found) for group, found in shown if found["parties"] == shown[0][1]["parties"]]
+    if len(shown) < 2:
+        return None
+    order = [[sorted(found["shapley"], reverse=True).index(v) + 1 for v in found["shapley"]] for _, found in shown]
+    rows = tuple(
+        (party, *(f"{_points(found['shapley'][k], g.first)} ({order[n][k]})" for n, (g, found) in enumerate(shown)))
+        for k, party in enumerate(shown[0][1]["parties"])
+    )
+    unit = "percentage points" if words.is_share(shown[0][0].first) else words.score_name(shown[0][0].first)
+    rest = ", first seed" if any(len(group.records) > 1 for group, _ in shown) else ""
+    caption = f"Shapley values: what each party adds to the score, in {unit} (in brackets: its place){rest}"
+    return Table(caption, ("party", *(group.label for group, _ in shown)), rows)
 
 
 def _sentences(found: Mapping[str, Any], record: Record) -> list[str]:
@@ -72,7 +91,7 @@ def _sentences(found: Mapping[str, Any], record: Record) -> list[str]:
         f"Measured {on}; the whole model has {_article(record)} of {words.score(record, found.get('score'))} there.",
     ]
     told += [f"{SHORT.get(key, key).capitalize()}: not available, {why}." for key, why in _pairs(found, "unavailable")]
-    told += [*_advice(found), *found.get("notes", ())]
+    told += [*_advice(found), *(f"{note[:1].upper()}{note[1:].rstrip('.')}." for note in found.get("notes", ()))]
     released = found.get("releases", 0)
     return [*told, f"{words.count(released, 'message')} left the parties for this; the ledger lists them (EXPLAIN)."]
 
@@ -205,14 +224,16 @@ def _denoised(found: Mapping[str, Any]) -> Picture | None:
     return Picture(drawing, f"{caption}.", f"{caption}: {told}.")
 
 
-def _scattered(found: Mapping[str, Any]) -> Picture | None:
-    shown = found.get("tsne")
-    if not shown:
-        return None
-    caption = "t-SNE of what a party says about its rows: a point is a row, its colour the class"
-    told = words.listing([f"{one['which']}, {one['party']}" for one in shown])
-    panels = [(f"{one['which']}: {one['party']}", one["points"], one["labels"]) for one in shown]
-    return Picture(scatter("explain-tsne", panels), f"{caption}.", f"{caption}. Shown: {told}.")
+def _scattered(found: Mapping[str, Any]) -> list[Picture]:
+    """One picture for each party, so that on a phone they stand below each other."""
+    pictures = []
+    for number, one in enumerate(found.get("tsne") or (), start=1):
+        whose = f"{one['party']}, the {one['which']} party"
+        caption = f"t-SNE of what is said by {whose}: a point is a row, shape and colour are its class."
+        drawing = scatter(f"explain-tsne-{number}", [("", one["points"], one["labels"])], one["names"])
+        told = f"{words.count(len(one['points']), 'row')}; classes: {words.listing(one['names'])}."
+        pictures.append(Picture(drawing, caption, f"{caption} {told}"))
+    return pictures
 
 
 def _columns(found: Mapping[str, Any]) -> Picture | None:

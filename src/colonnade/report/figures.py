@@ -24,9 +24,11 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
 SIZE = (4.1, 2.65)  # inches; the page scales it, and on a phone the letters are still to be read
 DPI = 200  # of PNG files
+FLAT = 4  # times as wide as high: such a strip is stretched, or nothing is seen of it
 LONG = 20  # letters of a name beside a bar
 DASHES = ((0, None), (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))  # curves differ without colour too
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+SHAPES = (*MARKERS, "<", ">", "p")  # of scattered points; with 8 colours, 88 kinds can be told apart, 11 without colour
 
 
 @dataclass(frozen=True)
@@ -264,10 +266,17 @@ def _draw(axes: Axes, line: Line, palette: Palette) -> None:
                   markeredgecolor=colour, markeredgewidth=1.4)  # fmt: skip
 
 
-def _legend(figure: Figure, columns: int) -> None:
+def _legend(figure: Figure, columns: int, *, by_rows: bool = False) -> None:
     handles, labels = figure.axes[0].get_legend_handles_labels()
+    columns = max(1, min(columns, len(labels)))
+    order = list(range(len(labels)))
+    if by_rows:  # matplotlib fills columns; many names are read in lines
+        order = [place for column in range(columns) for place in order[column::columns]]
     if labels:
-        figure.legend(handles, labels, loc="outside upper center", ncols=min(columns, len(labels)), frameon=False)
+        figure.legend(
+            [handles[place] for place in order], [labels[place] for place in order], loc="outside upper center",
+            ncols=columns, frameon=False, markerscale=1.4 if by_rows else 1.0, handletextpad=0.3 if by_rows else 0.8,
+        )  # fmt: skip
 
 
 def _label(axes: Axes, axis: Axis) -> None:
@@ -322,7 +331,7 @@ class BarRow:
 
 def party_rows(name: str, parties: Sequence[str], rows: Sequence[BarRow], shown: Sequence[Any] = ()) -> Drawing:
     """Bars of several measures above each other, one column per party; on top what the parties see, if given."""
-    heights = [0.8] * bool(shown) + [1.6] * len(rows)
+    heights = [0.6] * bool(shown) + [1.6] * len(rows)
     width = max(SIZE[0], 0.45 * len(parties) + 1)
 
     def paint(figure: Figure, palette: Palette) -> None:
@@ -339,7 +348,9 @@ def party_rows(name: str, parties: Sequence[str], rows: Sequence[BarRow], shown:
             for axes, image in zip(parts[0].subplots(1, len(parties), squeeze=False)[0], shown, strict=True):
                 axes.set_axis_off()
                 if image is not None:
-                    axes.imshow(image, cmap="gray", vmin=min(grey, default=None), vmax=max(grey, default=None))
+                    flat = len(image[0]) > FLAT * len(image)
+                    scale = {"vmin": min(grey, default=None), "vmax": max(grey, default=None)}
+                    axes.imshow(image, cmap="gray", aspect="auto" if flat else "equal", interpolation="none", **scale)
         for part, row in zip(parts[bool(shown) :], rows, strict=True):
             _bar_row(part.subplots(), parties, row, palette)
 
@@ -357,15 +368,25 @@ def _bar_row(axes: Axes, parties: Sequence[str], row: BarRow, palette: Palette) 
     _label(axes, Axis("", ""))
 
 
-def scatter(name: str, shown: Sequence[tuple[str, Sequence[Sequence[float]], Sequence[float]]]) -> Drawing:
-    """Points in the plane, one panel per (title, points, labels), coloured by label."""
+def scatter(
+    name: str, shown: Sequence[tuple[str, Sequence[Sequence[float]], Sequence[int]]], names: Sequence[str]
+) -> Drawing:
+    """Points in the plane, one panel per (title, points, places among the names); a shape and a colour per name."""
+    longest = min(LONG, max(map(len, names), default=0))
+    width = SIZE[0] * max(1, len(shown))
+    columns = max(1, min(5 * len(shown), int(width / (0.6 + 0.075 * longest))))  # inches: a shape, gaps, letters
+    lines = -(-len(names) // columns)
 
     def paint(figure: Figure, palette: Palette) -> None:
         for axes, (title, points, labels) in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, strict=True):
-            x, y = zip(*points, strict=True)
-            axes.scatter(x, y, c=list(labels), s=4, cmap="tab10", linewidths=0)
+            for kind, named in enumerate(names):
+                mine = [point for point, label in zip(points, labels, strict=True) if label == kind]
+                x, y = zip(*mine, strict=True) if mine else ((), ())
+                axes.scatter(x, y, s=18, color=palette.of(kind), marker=SHAPES[kind % len(SHAPES)], linewidths=0,
+                             alpha=0.85, label=named[:LONG])  # fmt: skip
             axes.set_title(title, fontsize=9)
             axes.set_xticks([])
             axes.set_yticks([])
+        _legend(figure, columns, by_rows=True)
 
-    return Drawing(name, paint, (3.2 * max(1, len(shown)), 3.2))
+    return Drawing(name, paint, (width, 3.4 + 0.2 * lines))

@@ -14,7 +14,7 @@ from colonnade.errors import ConfigError, DataError
 from colonnade.report import repeat, tables, words
 from colonnade.report.content import Content
 from colonnade.report.privacy import privacy_page, statement_of
-from colonnade.report.record import Group, Record, Terms, residual_curve, score_curve
+from colonnade.report.record import Group, Record, Terms, released, residual_curve, score_curve
 
 SCHEMA, VERSION = "colonnade-report", 1
 
@@ -50,7 +50,7 @@ def data(content: Content, pictures: str) -> dict[str, Any]:
 def _comparison(content: Content) -> dict[str, Any]:
     facts, terms = content.facts, content.terms
     return {
-        "tables": [_table(facts["comparison"]), _table(facts["costs"])],
+        "tables": [_table(facts[key]) for key in ("comparison", "costs", "contributions") if facts[key] is not None],
         "methods": [_method(group, terms) for group in content.groups],
         "privacy": [{"methods": labels, "verdict": text} for labels, text in facts["notes"]],
         "clock": terms.clock.model_dump(),
@@ -93,6 +93,7 @@ def _run(record: Record, group: Group, terms: Terms) -> dict[str, Any]:
         "classes": _classes(record),
         "parties": _parties(record),
         "explanation": record.get("explanation"),
+        "unexplained": record.get("unexplained"),
         "traffic": {key: traffic[key] for key in ("up", "down", "multicast", "evaluation")},
         "privacy": _privacy(record),
         "settings": {k: record.get(k, {}) for k in ("method", "model", "training", "privacy")},
@@ -112,12 +113,10 @@ def _classes(record: Record) -> dict[str, Any] | None:
 
 
 def _parties(record: Record) -> list[dict[str, Any]]:
-    released: dict[str, dict[str, int]] = {}
-    for owner, purpose, number in record["releases"]:
-        released.setdefault(owner, {})[purpose] = number
+    counts = released(record)
     per_party = record["traffic"]["per_party"]
     return [
-        {**party, **per_party[party["name"]], "releases": released.get(party["name"], {})}
+        {**party, **per_party[party["name"]], "releases": counts.get(party["name"], {})}
         for party in record["about"]["parties"]
     ]
 

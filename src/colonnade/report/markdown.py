@@ -25,6 +25,8 @@ def as_markdown(content: Content, pictures: str) -> str:
     if content.alone:
         blocks += _run(content.facts["run"], 2, pictures)
     else:
+        if content.facts["contributions"] is not None:
+            blocks += ["## What each party contributed", *_table(content.facts["contributions"])]
         blocks.append("## Methods one by one")
         for group in content.facts["groups"]:
             blocks.append(f"### {plain(group['label'])}")

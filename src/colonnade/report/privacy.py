@@ -17,7 +17,7 @@ from colonnade.privacy.settings import PrivacySettings
 from colonnade.privacy.statement import Circumstances, Spent, Statement
 from colonnade.privacy.tally import Tally
 from colonnade.report import words
-from colonnade.report.record import Group, Record
+from colonnade.report.record import Group, Record, released
 from colonnade.report.tables import Table
 
 DEPLOYED = "nats"  # the engine of separate organisations, whose ledgers are at the parties
@@ -73,9 +73,7 @@ def _tallies(record: Record) -> list[Tally] | None:
         return [Tally.from_json(values) for values in record["tally"]]
     if not set(record.get("mechanisms", ("unknown",))) <= SIMPLE:
         return None
-    counts: dict[str, dict[str, int]] = {}
-    for owner, purpose, number in record["releases"]:
-        counts.setdefault(owner, {})[purpose] = number
+    counts = released(record)
     held = [p["name"] for p in record["about"]["parties"] if p["name"] in counts]
     return [_bare(name, counts[name]) for name in sorted(held)]
 
@@ -92,8 +90,8 @@ def parties_table(statement: Statement) -> Table | None:
         return None
     s = statement.settings
     caption = (
-        f"What training cost each party (unit PARTY, neighbours: {s.neighbours}, delta {s.delta:g}, exact accountant "
-        "and the paper's RDP bound; labels, evaluation and predictions are not covered)"
+        f"What training cost each party (unit PARTY, neighbours: {statement.neighbours}, delta {s.delta:g}, exact "
+        "accountant and the paper's RDP bound; labels, evaluation and predictions are not covered)"
     )
     columns = ("party", "releases in training", "exact epsilon", "RDP epsilon", "releases without noise")
     rows = tuple(_row(spent) for spent in statement.spent)
@@ -102,11 +100,12 @@ def parties_table(statement: Statement) -> Table | None:
 
 def _row(spent: Spent) -> tuple[str, ...]:
     bare = ", ".join(f"{number:,} {purpose.lower()}" for purpose, number in spent.bare)
-    return (spent.party, f"{spent.releases:,}", _figure(spent.exact), _figure(spent.rdp), bare or "none")
+    exact = "not known" if math.isinf(spent.exact) and math.isfinite(spent.rdp) else _figure(spent.exact)  # counts
+    return (spent.party, f"{spent.releases:,}", exact, _figure(spent.rdp), bare or "none")
 
 
 def _figure(epsilon: float) -> str:
-    return "no bound" if math.isinf(epsilon) else f"{epsilon:.3f}"
+    return "no bound" if math.isinf(epsilon) else f"{epsilon:,.3f}"
 
 
 def notes(groups: Sequence[Group]) -> list[tuple[str, str]]:

@@ -16,14 +16,21 @@ from typing import Any
 
 from colonnade.config import build
 from colonnade.errors import ConfigError, RunError
-from colonnade.evaluate.clock import ClockSettings, Work, round_ends
+from colonnade.evaluate.clock import ClockSettings, run_ends
 from colonnade.privacy.events import Release
+from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.tally import tally
 from colonnade.run import LEDGER, RECORD, read_record
 
 Record = dict[str, Any]
 MB = 1e6
-EXPLANATION, EXPLANATION_FORMAT = "explain.json", 1  # what `colonnade explain` writes beside a run (docs/explain.md)
+EXPLANATION, EXPLANATION_FORMAT = "explain.json", 2  # what `colonnade explain` writes beside a run (docs/explain.md)
+EXPLAINED = {  # its keys; a file of another version has others
+    "format", "run", "method", "federation", "rows", "count", "score_name", "score", "parties", "ranked", "ranked_by",
+    "rank_by", "norm", "norm_of", "noise", "noise_spread", "noise_std", "noise_draws", "mask", "silence", "additive",
+    "shapley", "shapley_error", "shapley_orders", "class_names", "class_drop", "class_evidence", "agreement",
+    "unavailable", "notes", "releases", "pictures", "tsne", "summary", "denoise", "fallen",
+}  # fmt: skip
 
 # Everything the report reads, so that a damaged record is refused before a page is begun.
 NEEDED: dict[str, tuple[str, ...]] = {
@@ -48,48 +55,64 @@ def read_records(folders: Iterable[Path]) -> list[Record]:
 
 
 def with_files(record: Record, folder: Path) -> Record:
-    """The record with what lies beside it: the ledger's tally, and the explanation if there is one.
+    """The record with what lies beside it: what the ledger lists, and the explanation if there is one.
 
     Raises:
-        RunError: one of the files is damaged.
+        RunError: the ledger is damaged.
     """
-    return with_explanation(with_tally(record, folder), folder)
+    return with_explanation(with_ledger(record, folder), folder)
 
 
-def with_tally(record: Record, folder: Path) -> Record:
+def with_ledger(record: Record, folder: Path) -> Record:
     """The record with what its ledger says of every party; as it is, where there is no ledger.
+
+    The ledger goes on after the record was written: predictions and explanations are releases too. Whatever a page
+    says of releases comes from here, so that no two places of it can differ.
 
     Raises:
         RunError: the ledger is damaged.
     """
     path = folder / LEDGER
-    if not path.exists():  # the ledger goes on after the record was written: predictions are releases too
+    if not path.exists():
         return record
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
-        releases = [Release.from_json(json.loads(line)) for line in lines]
+        ledger = Ledger(Release.from_json(json.loads(line)) for line in lines)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunError(f"{path} is damaged ({error}); restore it from a copy") from None
     neighbours = record.get("privacy", {}).get("neighbours", "absent")
-    return {**record, "tally": [party.to_json() for party in tally(releases, neighbours)]}
+    return {
+        **record,
+        "tally": [party.to_json() for party in tally(ledger, neighbours)],
+        "releases": [[owner, purpose.value, number] for (owner, purpose), number in ledger.counts().items()],
+        "mechanisms": sorted({release.mechanism for release in ledger}),
+    }
+
+
+def released(record: Record) -> dict[str, dict[str, int]]:
+    """How often each owner released something, by purpose."""
+    found: dict[str, dict[str, int]] = {}
+    for owner, purpose, number in record["releases"]:
+        found.setdefault(owner, {})[purpose] = number
+    return found
 
 
 def with_explanation(record: Record, folder: Path) -> Record:
     """The record with what `colonnade explain` wrote; as it is, where there is nothing, or that of another run.
 
-    Raises:
-        RunError: the file is damaged.
+    A file that cannot be used does not cost the report: the record then holds the sentence that says why.
     """
     path = folder / EXPLANATION
     if not path.exists():
         return record
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        if found["format"] != EXPLANATION_FORMAT or sorted(found["ranked"]) != sorted(found["parties"]):
-            raise ValueError("another format")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{path} is damaged ({error}); run `colonnade explain {folder}` again") from None
-    return {**record, "explanation": found} if found.get("run") == record["id"] else record
+    except (OSError, ValueError) as error:
+        return {**record, "unexplained": f"{path} is damaged ({error}); run `colonnade explain {folder}` again"}
+    if not isinstance(found, dict) or found.get("format") != EXPLANATION_FORMAT or set(found) != EXPLAINED:
+        why = f"{path} was written by another version of Colonnade; run `colonnade explain {folder}` again"
+        return {**record, "unexplained": why}
+    return {**record, "explanation": found} if found["run"] == record["id"] else record
 
 
 def run_folders(folder: Path) -> list[Path]:
@@ -146,17 +169,7 @@ def score_curve(record: Record, clock: ClockSettings | None = None) -> Curve:
 
 def simulated_ends(record: Record, clock: ClockSettings) -> list[float]:
     """Entry n: the simulated second at which the model after n rounds is ready."""
-    schedule, settings = record["training"].get("schedule", {}), record["method"]["settings"]
-    work = Work(
-        tuple(party["name"] for party in record["about"]["parties"]),
-        schedule.get("order", "together"),
-        settings.get("local_steps", 1),
-        schedule.get("steps", {}),
-        schedule.get("speeds", {}),
-        schedule.get("silent_learn", True),
-    )
-    exchanges = record["traffic"]["rounds"]
-    return round_ends(clock, work, [x["up"] for x in exchanges], [x["down"] for x in exchanges])
+    return run_ends(clock, record)
 
 
 @dataclass(frozen=True)

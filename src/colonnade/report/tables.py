@@ -15,7 +15,7 @@ from colonnade.methods import make_method
 from colonnade.models.encoders import ModelSettings
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.report import words
-from colonnade.report.record import MB, Group, Reached, Record, Terms, reach, simulated_ends
+from colonnade.report.record import MB, Group, Reached, Record, Terms, reach, released, simulated_ends
 from colonnade.run import Training
 
 MOST_CLASSES = 20  # a larger confusion matrix is no longer read cell by cell
@@ -174,14 +174,12 @@ def _walk(settings: BaseModel, default: Any, prefix: str = "") -> Iterator[tuple
 
 def parties_table(record: Record) -> Table:
     """What each party holds, sent, received and released."""
-    released: dict[str, dict[str, int]] = {}
-    for owner, purpose, number in record["releases"]:
-        released.setdefault(owner, {})[purpose] = number
+    counts = released(record)
     rows = []
     for party in record["about"]["parties"]:
         name = party["name"]
-        traffic, mine = record["traffic"]["per_party"][name], released.get(name, {})
-        told = [f"{n:,} {purpose.lower()}" for purpose, n in mine.items()]
+        traffic, mine = record["traffic"]["per_party"][name], counts.get(name, {})
+        told = [f"{n:,} {purpose.lower()}" for purpose, n in sorted(mine.items())]
         held = words.shape(party["shape"])
         rows.append((name, held, words.size(traffic["up"]), words.size(traffic["down"]), ", ".join(told) or "none"))
     columns = ("party", "columns held", "training bytes up", "training bytes down", "releases")

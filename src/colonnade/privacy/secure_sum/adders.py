@@ -33,7 +33,8 @@ class Adders:
         if isinstance(training, Unchanged):
             return plain, plain
         if not isinstance(training, Gaussian):  # counts of a method's own: whole numbers fit any grid
-            return Summand(plain.grid, maskers, inner=training, name=f"{training.name} {SUM}"), plain
+            name, known = f"{training.name} {SUM}", self.privacy.secure_sum.colluders
+            return Summand(plain.grid, maskers, name, training.unit, training, known), plain
         noisy = NoisySummand(
             self._grids(training.sigma)[0],
             maskers,

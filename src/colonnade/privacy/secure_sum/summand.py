@@ -37,11 +37,14 @@ class Summand:
     name: str = SUM
     unit: Unit = Unit.PARTY
     inner: Mechanism | None = None  # what protects the values before they are added
+    known: int = 0  # parties that may tell others what they added; of no consequence without noise
 
     @property
     def parameters(self) -> tuple[tuple[str, float], ...]:
         """How many are added, and what was done to them before."""
-        return (*(self.inner.parameters if self.inner else ()), ("parties", float(self.grid.parties)))
+        if self.inner is None:
+            return (("parties", float(self.grid.parties)),)
+        return (*self.inner.parameters, ("parties", float(self.grid.parties)), ("colluders", float(self.known)))
 
     @property
     def roster(self) -> str:

@@ -1,0 +1,49 @@
+"""Bounded numbers with Gaussian noise (VAFL): no norm is clipped, every number is kept within a bound instead.
+
+    upload' = clamp(upload, -B, B) + N(0, s^2) in every cell
+
+An upload of b rows and d numbers per row has norm B sqrt(b d) at most, so one release is a Gaussian mechanism of
+multiplier s / (B sqrt(b d)): much noise, or a large epsilon. The ledger knows B, s, d and the rows of each release.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from colonnade.privacy.events import BOUNDED, Unit
+from colonnade.privacy.gaussian import NoiseSource, SystemNoise, check_width
+
+
+@dataclass(frozen=True)
+class BoundedGaussian:
+    """The mechanism; `deviation` is the noise of a number itself, not in units of anything."""
+
+    bound: float
+    deviation: float
+    width: int  # numbers that a party sends per row
+    source: NoiseSource = field(default_factory=SystemNoise)
+    name: str = BOUNDED
+    unit: Unit = Unit.PARTY
+
+    @property
+    def parameters(self) -> tuple[tuple[str, float], ...]:
+        """What an accountant needs besides the rows of a release."""
+        drawn = ("simulated", float(self.source.simulated))
+        return (("bound", self.bound), ("deviation", self.deviation), ("width", float(self.width)), drawn)
+
+    def __call__(
+        self, upload: Mapping[str, Tensor], parties: Sequence[str], number: int, what: str
+    ) -> dict[str, Tensor]:
+        """The (P, B, d) arrays bounded and noised in float64, every party with a draw of its own."""
+        check_width(upload, self.width)
+        widths = [value[0].numel() for value in upload.values()]
+        noise = self.source.normals(parties, number, what, sum(widths), self.deviation)
+        out = {}
+        for (name, value), drawn in zip(upload.items(), torch.split(noise, widths, dim=1), strict=True):
+            bounded = value.detach().cpu().double().clamp(-self.bound, self.bound)
+            out[name] = (bounded + drawn.reshape(value.shape)).to(value)
+        return out
