@@ -179,7 +179,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a method that hears each": (lambda: trained(SUMMED, name="vimadmm"), "e.g. vimadmm_j"),
     "silent parties": (
         lambda: fit(digits(), make_method("vimadmm_j", {}), privacy=SUMMED, schedule={"participation": 0.5}),
-        "use participation = 1",
+        "use order = 'together', participation = 1",
     ),
     "too few honest parties": (
         lambda: fit(small((5, 5)), make_method("vimadmm_j", {}), privacy=SUMMED, rounds=1),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -77,6 +77,7 @@ def test_a_common_shift_of_the_logits_shifts_the_answer(
 
 
 @given(problems(), rhos)
+@example((np.array([[3.25, 3.25]]), np.zeros((1, 2)), np.array([[1e-3, 0.999]])), 0.05)  # plain Newton jumps to and fro
 def test_the_logistic_root_is_a_root(problem: tuple[np.ndarray, ...], rho: float) -> None:
     total, dual, targets = problem
     z = torch.from_numpy(solve(prox_logistic, problem, rho))

@@ -87,13 +87,14 @@ def prox_logistic(total: Tensor, dual: Tensor, targets: Tensor, rho: float) -> T
     """Binary logistic loss of every output on its own (binary and multi-label tasks).
 
     The derivative sigmoid(z) - y - dual + rho (z - total) rises with z and changes sign inside
-    [a - 1/rho, a], a = total + (dual + y)/rho: Newton, with a bisection whenever it leaves
-    the bracket.
+    [a - 1/rho, a], a = total + (dual + y)/rho: Newton, with a bisection whenever it leaves the bracket, or
+    did not halve the derivative: for small rho it jumps to and fro between the flat ends of the sigmoid.
     """
     q, lam, y = total.double(), dual.double(), targets.double()
     high = q + (lam + y) / rho
     low = high - 1 / rho
     z = torch.minimum(torch.maximum(q, low), high)
+    before = torch.full_like(z, torch.inf)
     for _ in range(MAX_NEWTON):
         p = torch.sigmoid(z)
         g = p - y - lam + rho * (z - q)
@@ -101,8 +102,8 @@ def prox_logistic(total: Tensor, dual: Tensor, targets: Tensor, rho: float) -> T
             break
         low, high = torch.where(g < 0, z, low), torch.where(g > 0, z, high)
         newton = z - g / (p * (1 - p) + rho)
-        inside = (newton > low) & (newton < high)
-        z = torch.where(inside, newton, (low + high) / 2)
+        good = (newton > low) & (newton < high) & (g.abs() <= before / 2)
+        z, before = torch.where(good, newton, (low + high) / 2), g.abs()
     return z.to(total.dtype)
 
 
