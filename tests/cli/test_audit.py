@@ -82,6 +82,46 @@ def test_the_bound_stands_beside_the_ledgers_figure(cli: Call, noised: Path) -> 
     assert attacks["membership of a party, gaussian"] < attacks["membership of a party, without noise"] == 1.0
 
 
+@pytest.mark.parametrize(
+    ("method", "mechanism", "accountant"),
+    [
+        ('name = "vafl"\nnoise = 30.0', "bounded gaussian", "exact"),
+        ('name = "vfl_pbm"\ntheta = 0.05', "poisson binomial", "RDP"),
+        ('name = "linear_admm"\nnoise = 0.1', "model noise", None),
+    ],
+    ids=["vafl", "vfl_pbm", "linear_admm"],
+)
+def test_noise_of_a_method_s_own_is_not_tried_and_said_so(
+    method: str, mechanism: str, accountant: str | None, cli: Call, tmp_path: Path
+) -> None:
+    (tmp_path / "own.toml").write_text(
+        SMALL.replace('name = "vimadmm"', method).replace("local_steps", "# local_steps")
+    )
+    assert cli("train", tmp_path / "own.toml", "--out", tmp_path / "run").code == 0
+    done = cli("audit", tmp_path / "run", "--rounds", 3, "--out", "audit.json")
+    assert done.code == 0, done.out + done.err
+    text, found = " ".join(done.out.split()), json.loads(Path("audit.json").read_text())
+    assert f"({mechanism})" in text and "its figure was not tried" in text
+    assert (found["claim"]["epsilon"] is not None) == (accountant is not None)
+    if accountant:
+        assert f"{accountant} accountant; of 6 training releases" in text and found["claim"]["accountant"] == accountant
+
+
+def test_another_claim_of_such_noise_is_caught(cli: Call, tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text(
+        SMALL.replace('name = "vimadmm"\nlocal_steps = 2', 'name = "vafl"\nnoise = 30.0')
+    )
+    assert cli("train", tmp_path / "own.toml", "--out", tmp_path / "run").code == 0
+
+    def more(lines: Lines) -> Lines:
+        for line in lines:
+            line["parameters"] = [[k, 90.0 if k == "deviation" else v] for k, v in line["parameters"]]
+        return lines
+
+    done = cli("audit", doctored(tmp_path / "run", tmp_path, more), "--rounds", 2)
+    assert done.code == 1 and "claim another mechanism" in " ".join((done.out + done.err).split())
+
+
 def test_half_the_noise_is_seen(cli: Call, noised: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The run's ledger says one thing; the code that is installed does another."""
     honest = PrivacySettings.protection

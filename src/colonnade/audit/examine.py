@@ -27,9 +27,11 @@ from colonnade.engines.coordinator import CoordinatorSide
 from colonnade.errors import AccountingError, RunError
 from colonnade.federation import Federation
 from colonnade.fit import Trainer, Watcher
+from colonnade.methods.base import BringsNoise
 from colonnade.privacy.accounting import Neighbours, exact_epsilon, mean_shift
-from colonnade.privacy.events import Release
+from colonnade.privacy.events import BARE, GAUSSIAN, Release
 from colonnade.privacy.mechanism import Mechanism
+from colonnade.privacy.statement import Circumstances, Statement
 from colonnade.run import Run
 from colonnade.wire.messages import COORDINATOR, Purpose
 
@@ -49,12 +51,14 @@ class Claim:
     bound: Bound | None = None  # None: there was nothing to play for
     played: float = 0.0  # what the ledger says of as many releases as one game plays
     needed: int = 0  # games that would show half the noise
+    accountant: str = "exact"
+    untried: str = ""  # the mechanism, where it is noise of the method's own: the game is for clipped Gaussian noise
 
     @property
     def contradicted(self) -> bool:
         """Whether the bound is above the ledger's figure; without any noise it is above every figure."""
         if self.bound is None:
-            return self.party is not None and math.isfinite(self.epsilon)
+            return self.party is not None and math.isfinite(self.epsilon) and not self.untried
         return self.bound.above(self.played)
 
     @property
@@ -70,6 +74,8 @@ class Claim:
         return f"{found}; half the noise would have shown"
 
     def _nothing_to_play(self) -> str:
+        if self.untried:
+            return f"NOT TRIED: the method's own noise ({self.untried}) has no game; attacks on it are below"
         if self.party is None:
             return "no party sent anything in training that could be accounted for: there is no game to play"
         if self.contradicted:
@@ -106,7 +112,7 @@ class Examination:
         """Plain values; no epsilon without what belongs to it."""
         c, bound = self.claim, self.claim.bound
         game = None if bound is None else {**vars(bound), "ledger_epsilon": c.played, "above": c.contradicted}
-        facts = {"unit": "PARTY", "neighbours": c.neighbours, "delta": c.delta, "accountant": "exact"}
+        facts = {"unit": "PARTY", "neighbours": c.neighbours, "delta": c.delta, "accountant": c.accountant}
         counts = [[owner, purpose.value, count] for (owner, purpose), count in self.books.counts.items()]
         return {
             "retrained": vars(self.retrained),
@@ -246,6 +252,8 @@ def _claim(run: Run, mechanism: Mechanism, wishes: Wishes, watching: Watching) -
         shifts = {party: mean_shift(mine, promise.neighbours) for party, mine in by_party.items()}
     except (AccountingError, KeyError, ZeroDivisionError):
         shifts = {}  # the check of the ledger says what is wrong with it
+    if isinstance(run.method, BringsNoise) and mechanism.name not in BARE | {GAUSSIAN}:
+        return _untried(run, mechanism.name)
     if not shifts:
         return Claim(None, 0, 0.0, promise.delta, promise.neighbours)
     party = max(shifts, key=lambda name: shifts[name])
@@ -258,6 +266,16 @@ def _claim(run: Run, mechanism: Mechanism, wishes: Wishes, watching: Watching) -
         trial = replace(trial, runs=wishes.games)
     told = exact_epsilon(mean_shift(by_party[party][: trial.releases], promise.neighbours), promise.delta)
     return replace(claim, bound=_play(trial, wishes.seed, watching), played=told, needed=runs_for(trial.mu))
+
+
+def _untried(run: Run, mechanism: str) -> Claim:
+    """The figure of noise that a method brings itself, as the privacy page has it."""
+    told = Statement.of(run.ledger, run.privacy, Circumstances(run.label_exposure, spoke=True))
+    party, releases = (told.worst.party, told.worst.releases) if told.worst else (None, 0)
+    accountant = "RDP" if told.counted else "exact"
+    return Claim(
+        party, releases, told.epsilon, run.privacy.delta, told.neighbours, untried=mechanism, accountant=accountant
+    )
 
 
 def _play(trial: Trial, seed: int, watching: Watching) -> Bound:

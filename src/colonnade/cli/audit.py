@@ -135,6 +135,9 @@ def _claim_row(claim: Claim) -> tuple[str, ...]:
 def _about_the_game(claim: Claim) -> Iterator[str]:
     """What belongs to an epsilon."""
     if claim.bound is None:
+        if claim.untried and math.isfinite(claim.epsilon):
+            facts = f"unit PARTY, neighbours: {claim.neighbours}, delta {claim.delta:g}, {claim.accountant} accountant"
+            yield f"Epsilon: {facts}; of {claim.releases} training releases of {claim.party!r}, and of nothing else."
         return
     b = claim.bound
     yield (
@@ -164,7 +167,8 @@ def _loudness(advantage: float) -> str:
 
 def _verdict(found: Examination) -> str:
     wrong = [*([found.claim.sentence] if found.claim.contradicted else []), *found.books.problems]
-    return "; ".join(wrong) or "the ledger stands; the attacks show what it does not cover"
+    tried = "the ledger is complete, but its figure was not tried" if found.claim.untried else "the ledger stands"
+    return "; ".join(wrong) or f"{tried}; the attacks show what it does not cover"
 
 
 def _plain(value: Any) -> Any:

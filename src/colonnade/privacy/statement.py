@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any
 
 from colonnade.errors import DataError
-from colonnade.privacy.accounting import SENSITIVITY, exact_epsilon, rdp_epsilon
+from colonnade.privacy.accounting import SENSITIVITY, Neighbours, exact_epsilon, rdp_epsilon
 from colonnade.privacy.events import LabelExposure, Release
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.mechanism import Budget
@@ -113,7 +113,7 @@ class Statement:
         return self.settings.protects or (self.worst is not None and math.isfinite(self.epsilon))
 
     @property
-    def neighbours(self) -> str:
+    def neighbours(self) -> Neighbours:
         """What the figure tells the party's presence from."""
         return "replaced" if self.counted else self.settings.neighbours
 
