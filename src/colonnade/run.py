@@ -200,9 +200,9 @@ class Run:
         lines = "".join(json.dumps(release.to_json()) + "\n" for release in self.ledger)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            _replace(folder / MODEL, save(flat))
-            _replace(folder / LEDGER, lines.encode())
-            _replace(folder / RECORD, json.dumps(self.record(), indent=1).encode())
+            replace_file(folder / MODEL, save(flat))
+            replace_file(folder / LEDGER, lines.encode())
+            replace_file(folder / RECORD, json.dumps(self.record(), indent=1).encode())
         except OSError as error:
             raise Unwritable(f"the run cannot be saved in {folder} ({error.strerror}); see to the disk") from None
         self.path = folder
@@ -297,7 +297,7 @@ def read_record(folder: Path) -> dict[str, Any]:
     return record
 
 
-def _replace(path: Path, content: bytes) -> None:
+def replace_file(path: Path, content: bytes) -> None:
     """Write beside, flush to disk, rename: a reader sees the old file or the new one."""
     beside = path.with_name(path.name + ".part")
     with beside.open("wb") as file:

@@ -74,7 +74,7 @@ def die_at_statement(last: int) -> None:
 
 
 def die_at_file(last: int) -> None:
-    write, left = colonnade.run._replace, [last]
+    write, left = colonnade.run.replace_file, [last]
 
     def half(path: Path, content: bytes) -> None:
         left[0] -= 1
@@ -83,7 +83,7 @@ def die_at_file(last: int) -> None:
             die()
         write(path, content)
 
-    colonnade.run._replace = half
+    colonnade.run.replace_file = half
 
 
 def main(folder: str, name: str, how: str, death: str, started: Connection) -> None:

@@ -115,3 +115,12 @@ def test_one_seed_needs_no_deviation(record: dict[str, Any]) -> None:
     table = tables.comparison_table(grouped([record]))
     assert "seeds" not in table.columns
     assert "±" not in table.caption + "".join(table.rows[0])
+
+
+def test_rows_that_lack_something_are_counted_in_the_summary(record: dict[str, Any]) -> None:
+    assert not any("held by all parties" in sentence for sentence in words.summary(record))
+    record["about"]["partial"] = {"complete": 12, "labelled": 1234, "held": {"bank": 1234, "telco": 900}}
+    said = " ".join(words.summary(record))
+    assert (
+        "12 are held by all parties and have a label; 1,234 have a label; parties hold: bank 1,234, telco 900." in said
+    )

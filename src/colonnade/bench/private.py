@@ -25,7 +25,8 @@ from colonnade.bench.catalogue import Bench
 from colonnade.bench.settings import Options, Say
 from colonnade.config import Settings, build
 from colonnade.errors import ConfigError
-from colonnade.privacy.accounting import exact_epsilon, mean_shift
+from colonnade.privacy.accounting import exact_epsilon
+from colonnade.privacy.tally import tally
 from colonnade.run import Run
 from colonnade.wire.messages import Purpose
 
@@ -74,11 +75,7 @@ def summarise(case: Case, runs: Sequence[Run]) -> dict[str, float | None]:
 def spent(run: Run) -> float:
     """What training cost the party that it cost most."""
     settings = run.privacy
-    by_party: dict[str, list[Any]] = {party: [] for party in run.models}
-    for release in run.ledger:
-        if release.owner in by_party and release.purpose is Purpose.TRAIN:
-            by_party[release.owner].append(release)
-    shift = max(mean_shift(releases, settings.neighbours) for releases in by_party.values())
+    shift = max((one.shift for one in tally(run.ledger, settings.neighbours)), default=0.0)
     return exact_epsilon(shift, settings.delta)
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from torch import Tensor
 
 from colonnade.errors import Unwritable
 from colonnade.privacy.ledger import Ledger
+from colonnade.run import replace_file
 
 ABOUT, MODEL, LEDGER = "party.json", "model.safetensors", "ledger.jsonl"
 
@@ -31,9 +31,9 @@ def export(folder: Path, about: Mapping[str, Any], model: Mapping[str, Tensor], 
     counts = [[owner, purpose.value, number] for (owner, purpose), number in ledger.counts().items()]
     facts = {**about, "fingerprint": fingerprint(flat), "releases": counts}
     try:
-        _replace(folder / MODEL, save(flat))
-        _replace(folder / LEDGER, "".join(json.dumps(release.to_json()) + "\n" for release in ledger).encode())
-        _replace(folder / ABOUT, (json.dumps(facts, indent=1) + "\n").encode())
+        replace_file(folder / MODEL, save(flat))
+        replace_file(folder / LEDGER, "".join(json.dumps(release.to_json()) + "\n" for release in ledger).encode())
+        replace_file(folder / ABOUT, (json.dumps(facts, indent=1) + "\n").encode())
     except OSError as error:
         raise Unwritable(
             f"the files of the party cannot be written to {folder} ({error.strerror}); "
@@ -48,13 +48,3 @@ def fingerprint(model: Mapping[str, Tensor]) -> str:
         digest.update(name.encode())
         digest.update(value.detach().cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write beside, flush to disk, rename: a reader sees the old file or the new one."""
-    beside = path.with_name(path.name + ".part")
-    with beside.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)

@@ -102,7 +102,7 @@ def pools(record: Record) -> bool:
 def summary(record: Record) -> list[str]:
     """What was trained, by whom, how good it is, why it stopped, and what it cost."""
     ended = [_why_it_ended(record), *noisy_labels(record)]
-    return [_who(record), _how_good(record), *ended, _what_it_cost(record)]
+    return [_who(record), *_partial(record), _how_good(record), *ended, _what_it_cost(record)]
 
 
 def _who(record: Record) -> str:
@@ -110,6 +110,18 @@ def _who(record: Record) -> str:
     owners = "all columns in one place" if pools(record) else count(len(about["parties"]), "party", "parties")
     split = f"{rows['train']:,} training, {rows['validation']:,} validation and {rows['test']:,} test rows"
     return f"{record['method']['name']} trained one model over {owners} of {about['federation']} ({split})."
+
+
+def _partial(record: Record) -> list[str]:
+    """Which training rows lacked something, if any did."""
+    found = record["about"].get("partial")
+    if not found:
+        return []
+    held = ", ".join(f"{party} {number:,}" for party, number in found["held"].items())
+    return [
+        f"Of the training rows {found['complete']:,} are held by all parties and have a label; {found['labelled']:,} "
+        f"have a label; parties hold: {held}."
+    ]
 
 
 def _how_good(record: Record) -> str:
