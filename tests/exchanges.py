@@ -14,7 +14,7 @@ from colonnade.config import build
 from colonnade.engines.base import Answers, Encoders
 from colonnade.federation import Federation
 from colonnade.fit import Trainer
-from colonnade.methods.base import Heard, Method, State
+from colonnade.methods.base import Heard, Method, State, brings
 from colonnade.models.encoders import ModelSettings
 from colonnade.privacy.gate import Down
 from colonnade.privacy.mechanism import Mechanism
@@ -37,7 +37,12 @@ def open_trainer(
     privacy: Mapping[str, Any] | None = None,
     **training: Any,
 ) -> Trainer:
-    """A trainer whose run id is always the same, so that equal runs send equal bytes."""
+    """A trainer whose run id is always the same, so that equal runs send equal bytes.
+
+    A mechanism takes the place of noise that a method brings itself: both at once are refused.
+    """
+    if mechanism is not None and brings(method):
+        method = method.model_copy(update={"noise": False})
     settings = build(Training, {"dtype": "float64", **training}, "training")
     about = {"id": "test", "ways": ways, "config": None}
     promised = build(PrivacySettings, privacy or {}, "privacy")

@@ -22,7 +22,7 @@ from colonnade.errors import ConfigError, Diverged, RunError
 from colonnade.evaluate.metrics import class_report, score
 from colonnade.federation import Federation, Task
 from colonnade.methods import make_method
-from colonnade.methods.base import BringsNoise, Method, check_rows, outputs
+from colonnade.methods.base import BringsNoise, Method, brings, check_rows, outputs
 from colonnade.models.encoders import ModelSettings
 from colonnade.models.schema import Schema
 from colonnade.privacy.gate import CoordinatorGate
@@ -143,6 +143,7 @@ class Trainer:
     diverged: bool = False
     config: dict[str, Any] | None = None
     written: dict[str, int] = field(default_factory=lambda: {"history": 0, "traffic": 0, "ledger": 0})
+    looks: bool = True  # something may leave for a look at the test rows, if the settings allow it
 
     @classmethod
     def open(  # the one place where all parts meet
@@ -164,7 +165,7 @@ class Trainer:
         workshop = open_workshop(federation, model, encoders, training.seed, dtype, device)
         schema, ledger = workshop.schema, Ledger()
         run = about["id"] if about else uuid.uuid4().hex[:12]
-        privacy = _one_of(privacy or PrivacySettings(), mechanism)
+        privacy = _one_of(privacy or PrivacySettings(), mechanism, method)
         coordinator = open_coordinator(federation, schema, method, training, ledger, run, Terms(privacy))
         silent = coordinator.schedule.someone_may_be_silent
         protection = Protection.everywhere(mechanism) if mechanism is not None else _protect(coordinator, run, privacy)
@@ -227,7 +228,7 @@ class Trainer:
         self.diverged = self.diverged or reason.startswith("diverged")
         tested: dict[str, Any] = {"test_score": None}
         scored = c.watch.best_round >= 0
-        looks = self.privacy.evaluates() and len(self.federation.split.test)
+        looks = self.privacy.evaluates() and self.looks and len(self.federation.split.test)
         if looks and (scored or not self.diverged):
             tested = self._test(state)
         result = {
@@ -275,6 +276,7 @@ class Terms:
     privacy: PrivacySettings = field(default_factory=PrivacySettings)
     goes_on: bool = False  # without a party that does not answer
     label_key: int | None = field(default=None, repr=False)  # of the label noise; None: the seed's, for simulations
+    looks: bool = True  # something may leave for evaluation, if the settings allow it
 
 
 def open_coordinator(
@@ -298,7 +300,7 @@ def open_coordinator(
         labels = KnownLabels(labels, known.to(schema.device))
     privacy.check_sum(len(schema.parties), method.hears, schedule.someone_may_be_silent or terms.goes_on)
     rounds, spent = _affordable(schedule, training.rounds, privacy)
-    looks = training.evaluate_every if privacy.evaluates() else 0
+    looks = training.evaluate_every if privacy.evaluates() and terms.looks else 0
     return CoordinatorSide(
         method=method,
         schema=schema,
@@ -336,7 +338,9 @@ def _affordable(schedule: Schedule, rounds: int, privacy: PrivacySettings) -> tu
     return (rounds, "") if last == rounds else (last, f"budget: round {last + 1} would pass {budget}")
 
 
-def _one_of(privacy: PrivacySettings, mechanism: Mechanism | None) -> PrivacySettings:
+def _one_of(privacy: PrivacySettings, mechanism: Mechanism | None, method: Method) -> PrivacySettings:
+    if mechanism is not None and (own := brings(method)):
+        raise ConfigError(f"{method.name} brings noise of its own ({own}); leave the mechanism out, or switch it off")
     if mechanism is not None and (privacy.protects or privacy.secure_sum.use):
         raise ConfigError("give either privacy settings with a mechanism, or a mechanism of your own, not both")
     return privacy

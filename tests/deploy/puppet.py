@@ -27,7 +27,8 @@ from colonnade.run import Run
 from colonnade.wire.codec import LIMIT
 from colonnade.wire.messages import COORDINATOR
 from tests.deploy.lies import LEFT_OUT, Truth, as_message, publish
-from tests.deploy.trials import RUN, Stage
+from tests.deploy.trials import DATA, RUN, Stage
+from tests.federations import small
 from tests.identity.issuing import issue, loaded
 
 LISTENER = "party_1"
@@ -221,6 +222,30 @@ PROPOSALS: dict[str, tuple[Words, str]] = {
         lambda p: p.proposal(mechanism="none").notice().payload,
         "the proposal wants mechanism 'none' between columns and wire; this party is set to 'seeded noise",
     ),
+    "noise of the method's own instead of the party's": (
+        lambda p: (
+            p.proposal(
+                method={"name": "vafl", "settings": {"noise": 1e-9}}, mechanism="bounded gaussian", purposes=["TRAIN"]
+            )
+            .notice()
+            .payload
+        ),
+        "which the proposal's own protection would replace",
+    ),
+    "noise of the method's own under another name": (
+        lambda p: p.proposal(method={"name": "vafl", "settings": {"noise": 1e-9}}).notice().payload,
+        "this party is set to 'bounded gaussian'",
+    ),
+    "a secure sum instead of the party's noise": (
+        lambda p: (
+            p.proposal(
+                method={"name": "vimadmm_j", "settings": {}}, privacy={"secure_sum": {"use": True, "colluders": 1}}
+            )
+            .notice()
+            .payload
+        ),
+        "which the proposal's own protection would replace",
+    ),
     "more rounds than the policy allows": (
         lambda p: p.proposal(training={**p.proposal().body["training"], "rounds": 11}).notice().payload,
         "most_rounds: 11 rounds were asked for, the policy allows 10;",
@@ -328,6 +353,7 @@ def _but(**changes: Any) -> Order:
 
 
 ROWS = torch.arange(4, dtype=torch.int32)
+FEDERATION = small(**DATA)
 ORDERS: dict[str, tuple[Order, str]] = {
     "garbage": (lambda p, t: b"garbage" * 50, "truncated or not a message at all"),
     "garbage in an envelope": (lambda p, t: p.seal(b"garbage" * 50), "truncated or not a message at all"),
@@ -357,6 +383,23 @@ ORDERS: dict[str, tuple[Order, str]] = {
     "a row before the first": (_ask("TRAIN", ROWS - 1), "order 3 asks about row"),
     "rows as a table": (_ask("TRAIN", ROWS.reshape(2, 2)), "rows that are no list"),
     "rows as one number": (_ask("TRAIN", ROWS[0]), "rows that are no list"),
+    "training on rows that were not agreed on": (
+        _ask("TRAIN", FEDERATION.split.validation[:3].int()),
+        "order 3 trains on rows that the run did not agree to train on",
+    ),
+    "evaluating rows that train": (
+        _ask("EVALUATE", FEDERATION.split.train[:3].int()),
+        "order 3 wants to evaluate rows that train",
+    ),
+    "two training uploads in one round": (
+        lambda p, t: p.seal(
+            as_message(
+                {**t.header, "own": False, "learners": [], "asks": [{"purpose": "TRAIN", "speakers": "*"}] * 2},
+                {f"rows.{i}": FEDERATION.split.train[:3].int() for i in (0, 1)},
+            )
+        ),
+        "order 3 asks for 2 training uploads; the run agreed on one in each of",
+    ),
     "a purpose that was not agreed on": (_ask("EXPLAIN", ROWS), "the run did not agree on purpose EXPLAIN"),
     "more predictions than the policy allows": (
         _ask("PREDICT", torch.arange(6, dtype=torch.int32)),

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
+from colonnade.deploy.membership import Columns, Membership
 from colonnade.deploy.policy import Policy, check_prediction, check_run, read_policy
 from colonnade.errors import ConfigError, Refused
-from colonnade.wire.messages import Purpose
+from colonnade.wire.messages import Ask, Order, Purpose
 
 RUN: dict[str, Any] = {
     "method": {"name": "vimadmm", "settings": {"rho": 1.0}},
@@ -148,3 +151,18 @@ def test_a_wrong_file_is_refused(text: str, needle: str, tmp_path: Path) -> None
         read_policy(tmp_path / "policy.toml")
     with pytest.raises(ConfigError, match="does not exist"):
         read_policy(tmp_path / "none.toml")
+
+
+def test_no_round_after_the_last_is_trained() -> None:
+    """Rounds are what a party's epsilon was counted for: a coordinator cannot go on after them."""
+    member = object.__new__(Membership)
+    proposal = SimpleNamespace(training=lambda: SimpleNamespace(rounds=3), train=torch.arange(5))
+    member.agreement, member._columns = (
+        SimpleNamespace(proposal=proposal),
+        Columns(torch.zeros(9, 2), torch.ones(9) > 0),
+    )
+    ask = Ask(Purpose.TRAIN, ("bank",), torch.arange(2))
+    member._check_training(Order(3, (ask,)))
+    with pytest.raises(Refused, match="order 4 asks for 1 training uploads; the run agreed on one in each of 3 rounds"):
+        member._check_training(Order(4, (ask,)))
+    member._check_training(Order(4, (Ask(Purpose.EVALUATE, ("bank",), torch.arange(5, 7)),)))

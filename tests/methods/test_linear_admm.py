@@ -179,6 +179,20 @@ def test_its_own_noise_is_the_published_one_and_stands_in_the_ledger() -> None:
     }
 
 
+def test_a_column_in_small_units_gets_its_noise_too() -> None:
+    rng, rows = np.random.default_rng(2), torch.arange(50)
+    columns = rng.normal(size=(50, 3)) * np.array([1e5, 1e5, 1.0])
+    federation = Federation.from_arrays(
+        {f"p{k}": columns for k in range(200)}, rng.normal(size=(50, 2)), split=RowSplit(rows, rows[:0], rows[:0])
+    )
+    method = LinearADMM(noise=1.0, intercept=False, beta=1e12)
+    trainer = open_trainer(federation, method, model=RAW, rounds=2, evaluate_every=0, schedule=WHOLE)
+    trainer.train()
+    drawn = torch.cat([side.cohort.head["weight.0"] for side in trainer.engine.parties()])[:, 2]
+    wanted = np.linalg.inv(columns.T @ columns)[2, 2] ** 0.5
+    assert float(drawn.std()) == pytest.approx(wanted, rel=0.2)
+
+
 def test_no_epsilon_is_printed_for_it() -> None:
     run = fit(small((5,) * 3), LinearADMM(noise=0.1), rounds=2)
     told = Statement.of(run.ledger, run.privacy, Circumstances(run.label_exposure, spoke=True))

@@ -16,6 +16,7 @@ from colonnade.models.encoders import ModelSettings
 from colonnade.models.optimise import SGD, AdamW
 from colonnade.privacy.accounting import exact_epsilon
 from colonnade.privacy.events import LabelExposure
+from colonnade.privacy.mechanism import Unchanged
 from colonnade.privacy.statement import Circumstances, Statement
 from colonnade.wire.messages import Purpose
 from tests.exchanges import open_trainer
@@ -85,6 +86,8 @@ def test_its_own_noise_is_at_the_gate_and_counted() -> None:
 
 
 def test_noise_on_noise_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"vafl brings noise of its own .bounded gaussian.; leave the mechanism out"):
+        fit(small((5,) * 3), VAFL(noise=1.0), mechanism=Unchanged(), rounds=1)
     with pytest.raises(ConfigError, match=r"brings noise of its own .bounded gaussian."):
         fit(small((5,) * 3), VAFL(noise=1.0), privacy={"mechanism": "gaussian", "clip": 1, "sigma": 1}, rounds=1)
 

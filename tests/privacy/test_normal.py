@@ -7,8 +7,11 @@ import pytest
 import torch
 from scipy import stats
 
+from colonnade.config import build
+from colonnade.errors import ConfigError
 from colonnade.privacy.gaussian import Gaussian, NoiseSource, SeededNoise, SystemNoise
 from colonnade.privacy.normal import cipher_normals
+from colonnade.privacy.settings import PrivacySettings
 
 MANY = 200_000
 
@@ -41,6 +44,23 @@ def test_they_have_the_deviation_that_was_asked_for(source: NoiseSource) -> None
     drawn = source.normals(["bank", "telco"], 1, "TRAIN.0", MANY, 30.0).numpy() / 30
     for party in drawn:
         assert stats.kstest(party, "norm").pvalue > 1e-4
+
+
+@pytest.mark.parametrize("deviation", [1e-200, 1e-30, 1e30, 1e200])
+@pytest.mark.parametrize("source", [SystemNoise(), SeededNoise(1)])
+def test_noise_does_not_vanish_at_any_scale(source: NoiseSource, deviation: float) -> None:
+    drawn = source.normals(["bank"], 1, "TRAIN.0", 4000, deviation)[0].numpy() / deviation
+    assert stats.kstest(drawn, "norm").pvalue > 1e-4
+
+
+@pytest.mark.parametrize(("clip", "sigma"), [(1e-165, 60.0), (1.0, 1e-40), (1e20, 1e20)])
+def test_scales_whose_squares_are_no_numbers_are_refused(clip: float, sigma: float) -> None:
+    with pytest.raises(ConfigError, match="wanted a number from 1e-30 to 1e"):
+        Gaussian(clip, sigma)
+    with pytest.raises(ConfigError, match=r"clip|sigma x clip"):
+        build(PrivacySettings, {"mechanism": "gaussian", "clip": clip, "sigma": sigma}, "privacy").protection(
+            1, SystemNoise()
+        )
 
 
 def test_streams_that_are_drawn_in_threads_are_independent() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -45,6 +46,22 @@ def test_the_federation_has_the_largest_figure_of_its_parties() -> None:
     assert told.epsilon == exact_epsilon(shift_of(5.0, 2), 1e-5)
     assert {s.party: s.exact for s in told.spent}["a"] == exact_epsilon(shift_of(5.0, 1), 1e-5)
     assert f"epsilon {told.epsilon:.3f} (exact accountant; {rdp_epsilon(shift_of(5.0, 2), 1e-5):.3f}" in text(told)
+
+
+def test_too_little_noise_has_no_exact_figure_and_no_other_takes_its_place() -> None:
+    """Above 10,000 the exact accountant gives up; the RDP bound is still a number, and must not pass for it."""
+    told = statement(replace(release("a", 1), parameters=(("sigma", 0.005), ("simulated", 1.0))))
+    assert math.isinf(told.epsilon) and told.to_json()["epsilon"] is None
+    assert "far too little noise" in text(told)
+    loud = statement(replace(release("a", 1), parameters=(("sigma", 0.05), ("simulated", 1.0))))
+    assert "promise nothing" in text(loud) and "promise nothing" not in text(statement(release("a", 1)))
+
+
+def test_the_label_holder_s_own_record_names_the_method_s_noise() -> None:
+    about = Circumstances(LabelExposure.FULL, spoke=True, deployed=True, own="poisson binomial")
+    said = text(statement(settings=PLAIN, about=about))
+    assert "the method's own noise (poisson binomial)" in said
+    assert "left as they are" not in said.replace("leaves as it is", "") and "none was drawn" not in said
 
 
 def test_the_other_relation_costs_more_and_is_named() -> None:

@@ -270,7 +270,7 @@ def _claim(run: Run, mechanism: Mechanism, wishes: Wishes, watching: Watching) -
 
 def _untried(run: Run, mechanism: str) -> Claim:
     """The figure of noise that a method brings itself, as the privacy page has it."""
-    told = Statement.of(run.ledger, run.privacy, Circumstances(run.label_exposure, spoke=True))
+    told = Statement.of(run.ledger, run.privacy, Circumstances(run.label_exposure, spoke=True, own=mechanism))
     party, releases = (told.worst.party, told.worst.releases) if told.worst else (None, 0)
     accountant = "RDP" if told.counted else "exact"
     return Claim(

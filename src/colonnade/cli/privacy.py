@@ -75,6 +75,7 @@ def explain(run: RunFolder, as_json: AsJson = False) -> None:
 
     Example: colonnade privacy explain runs/20261115-120000-vimadmm
     """
+    from colonnade.methods.base import brings
     from colonnade.privacy.statement import Circumstances, Statement
     from colonnade.report.privacy import DEPLOYED
     from colonnade.run import Run
@@ -85,6 +86,7 @@ def explain(run: RunFolder, as_json: AsJson = False) -> None:
         spoke=found.traffic.up > 0,
         deployed=found.about["engine"] == DEPLOYED,
         pooled=found.method.pools,
+        own=brings(found.method),
     )
     statement = Statement.of(found.ledger, found.privacy, about)
     screen = Screen(as_json)

@@ -34,7 +34,7 @@ from colonnade.errors import ColonnadeError, ConfigError, IdentityError, Refused
 from colonnade.federation import Federation, Party, RowSplit, Task
 from colonnade.fit import Terms, Trainer, Watcher, find_device, open_coordinator
 from colonnade.identity.credentials import Credentials
-from colonnade.methods.base import Method
+from colonnade.methods.base import Method, brings
 from colonnade.models.encoders import ModelSettings
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.settings import PrivacySettings
@@ -69,6 +69,11 @@ class Undertaking:
     purposes: tuple[Purpose, ...] = PURPOSES
     config: dict[str, Any] | None = None
 
+    @property
+    def looks(self) -> bool:
+        """Whether anything leaves for a look at validation or test rows; with noise nothing does."""
+        return self.privacy.evaluates() and not brings(self.method)
+
     def body(self, run: str) -> dict[str, Any]:
         """The text of the proposal."""
         training = self.training.model_dump(exclude={"device", "engine", "checkpoint_every"})
@@ -82,9 +87,9 @@ class Undertaking:
             "task": self.task.value,
             "outputs": self.outputs,
             "label_exposure": self.privacy.exposure(self.method.exposes).value,
-            "purposes": [p.value for p in self.purposes if p is not Purpose.EVALUATE or self.privacy.evaluates()],
+            "purposes": [p.value for p in self.purposes if p is not Purpose.EVALUATE or self.looks],
             "privacy": self.privacy.model_dump(),
-            "mechanism": self.privacy.mechanism if self.privacy.protects else self.mechanism,
+            "mechanism": self.privacy.mechanism if self.privacy.protects else brings(self.method) or self.mechanism,
             "absence": self.absence.model_dump(),
             "alignment": self.alignment,
         }
@@ -211,15 +216,16 @@ class CoordinatorProcess:
         u = self.undertaking
         schema = agreement.schema(find_device(u.training.device))
         federation, ledger, run = u.federation(agreement), Ledger(), self.link.run
-        terms = Terms(u.privacy, u.absence.then == "continue", self.label_key)
+        terms = Terms(u.privacy, u.absence.then == "continue", self.label_key, u.looks)
         coordinator = open_coordinator(federation, schema, u.method, u.training, ledger, run, terms)
         engine = Remote(self.link, schema, u.method, run, absence or u.absence, self.say)
         if adders := agreement.adders({}):
             coordinator.opener = adders.opener(coordinator.schedule.most_releases(coordinator.plan.rounds))
             engine.roster = adders.roster.digest
         return Trainer(
-            federation, coordinator, engine, u.training, u.model, None, ledger, run, u.privacy, config=u.config
-        )
+            federation, coordinator, engine, u.training, u.model, None, ledger, run, u.privacy, config=u.config,
+            looks=u.looks,
+        )  # fmt: skip
 
     def _stop_without(self, agreement: Agreement, trainer: Trainer, error: Away, watch: Watcher | None) -> Run:
         """End the run because somebody stayed away; whoever is there is told, the best round is kept."""

@@ -27,7 +27,7 @@ from colonnade.errors import ConfigError, ModelError, Refused, RunError, WireErr
 from colonnade.federation import Federation, Party, RowSplit, Task
 from colonnade.identity.credentials import Credentials
 from colonnade.identity.envelope import KeyPair
-from colonnade.methods.base import BringsNoise
+from colonnade.methods.base import BringsNoise, brings
 from colonnade.models.schema import Schema
 from colonnade.models.stack import portable_key
 from colonnade.privacy.gate import Gate
@@ -109,11 +109,7 @@ class Membership:
                 "the proposal wants looks at validation rows without noise (privacy.evaluation = 'simulated'), which "
                 "is for simulations only; use 'none'"
             )
-        if not privacy.protects and body.get("mechanism") != self.duty.mechanism.name:
-            raise Refused(
-                f"the proposal wants mechanism {body.get('mechanism')!r} between columns and wire; "
-                f"this party is set to {self.duty.mechanism.name!r}"
-            )
+        self._check_mechanism(proposal)
         try:
             silence = proposal.schedule().someone_may_be_silent or body["absence"]["then"] == "continue"
             privacy.check_sum(len(proposal.parties), proposal.method().hears, silence)
@@ -121,6 +117,25 @@ class Membership:
         except ConfigError as error:
             raise Refused(f"the proposal cannot be carried out: {error}") from None
         check_run(self.duty.policy, {**body, "spends": {"epsilon": spends, "delta": privacy.delta}})
+
+    def _check_mechanism(self, proposal: Proposal) -> None:
+        """The proposal names what will really stand at this party's gate, and leaves out nothing of the party's own."""
+        privacy, own, mine = proposal.privacy(), brings(proposal.method()), self.duty.mechanism.name
+        stands = privacy.mechanism if privacy.protects else own or mine
+        if proposal.body.get("mechanism") != stands:
+            raise Refused(
+                f"the proposal wants mechanism {proposal.body.get('mechanism')!r} between columns and wire; "
+                f"this party is set to {stands!r}"
+            )
+        if mine != Unchanged().name and (privacy.protects or own or privacy.secure_sum.use):
+            raise Refused(
+                f"this party is set to {mine!r} between columns and wire, which the proposal's own protection would "
+                "replace; take it away, or ask for a proposal without"
+            )
+        if own and Purpose.EVALUATE.value in proposal.body["purposes"]:
+            raise Refused(
+                f"the proposal wants looks at validation rows without the method's noise ({own}), which would undo it"
+            )
 
     def _releases(self, proposal: Proposal) -> int:
         """How often the party that speaks most speaks in training."""
@@ -216,7 +231,7 @@ class Membership:
         own = method.mechanism(SystemNoise(), schema) if isinstance(method, BringsNoise) else None
         if adders is None and own is None and not privacy.protects:
             return Protection.everywhere(self.duty.mechanism)
-        return privacy.protection(self._releases(agreement.proposal), SystemNoise(), adders, own)
+        return privacy.protection(self._releases(agreement.proposal), SystemNoise(), adders, own, looks=own is None)
 
     def _federation(self, schema: Schema) -> Federation:
         """This party's part of the federation: its own columns, nobody's labels."""
@@ -246,6 +261,27 @@ class Membership:
                 check_prediction(self.duty.policy, len(ask.rows), ask.purpose.value)
             if not bool(held[ask.rows].all()):
                 raise Refused(f"order {order.number} asks about rows that {self.me!r} does not have")
+        self._check_training(order)
+
+    def _check_training(self, order: Order) -> None:
+        """What was agreed on is what is counted: so many rounds, one upload in each, about training rows only."""
+        if self.agreement is None:
+            return
+        proposal = self.agreement.proposal
+        train = [ask for ask in order.asks if ask.purpose is Purpose.TRAIN]
+        if train and (order.number > proposal.training().rounds or len(train) > 1):
+            raise Refused(
+                f"order {order.number} asks for {len(train)} training uploads; the run agreed on one in each of "
+                f"{proposal.training().rounds} rounds"
+            )
+        agreed = torch.zeros(len(self.columns.held), dtype=torch.bool)
+        agreed[proposal.train] = True
+        for ask in order.asks:
+            inside = agreed[ask.rows]
+            if ask.purpose is Purpose.TRAIN and not bool(inside.all()):
+                raise Refused(f"order {order.number} trains on rows that the run did not agree to train on")
+            if ask.purpose is Purpose.EVALUATE and bool(inside.any()):
+                raise Refused(f"order {order.number} wants to evaluate rows that train")
 
 
 def in_short(proposal: Proposal) -> Mapping[str, Any]:

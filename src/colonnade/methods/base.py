@@ -94,8 +94,17 @@ class Method(Protocol):
 class BringsNoise(Protocol):
     """A method that is defined with noise of its own: it stands at the gate, before every upload of training."""
 
+    @property
+    def brings(self) -> str:
+        """What the ledger calls it; empty: it was switched off."""
+
     def mechanism(self, source: NoiseSource, schema: Schema) -> Mechanism | None:
         """What the gate has to put there; None: it was switched off."""
+
+
+def brings(method: Method) -> str:
+    """What the ledger calls the noise that a method brings itself; empty: none."""
+    return method.brings if isinstance(method, BringsNoise) else ""
 
 
 def check_rows(method: Method, federation: Federation) -> None:

@@ -19,7 +19,7 @@ The networks of `model.encoder` are not used: a party's model is its columns tim
 Deviations. (1) lambda and the residual are folded into v, as in `vimadmm_j`. (2) `intercept` adds a constant column
 at each party.
 Noise, if wanted: W_k = W_k + N(0, sigma^2 (D_k'D_k)^-1) after every solve, D_k all training rows of the party (noise).
-Where D_k'D_k is singular there is none, since no training row shows that direction. Every upload of training is made
+Along directions that no training row shows (D_k'D_k is singular) there is none. Every upload of training is made
 from such a W_k and stands in the ledger as "model noise", unit ROW. What it is worth depends on the sensitivity that
 its publication derives, which we do not have: no epsilon is printed.
 Labels: after the z-step lambda = softmax(z) - y, and v carries lambda, so parties can decode every label.
@@ -36,6 +36,7 @@ from torch import Tensor
 
 from colonnade.admm.step import residuals, update_dual, update_z
 from colonnade.config import Settings
+from colonnade.errors import ConfigError
 from colonnade.methods._steps import agreement, check_damping, local_steps
 from colonnade.methods.base import Heard, Received, Reply, State
 from colonnade.models.cohort import Cohort
@@ -68,6 +69,11 @@ class LinearADMM(Settings):
     noise: float = Field(
         0.0, ge=0, allow_inf_nan=False, description="the published noise on each party's model (sigma); 0: none"
     )
+
+    @property
+    def brings(self) -> str:
+        """The name of its own noise."""
+        return MODEL_NOISE if self.noise else ""
 
     def mechanism(self, source: NoiseSource, schema: Schema) -> Mechanism | None:
         """What the ledger says of uploads: the noise is in the model that makes them."""
@@ -113,18 +119,26 @@ class LinearADMM(Settings):
         new = self.solve(x, said["o"] + d * reply.common["v"], weight, self.rho / d)
         steps = local_steps(cohort, turn, 1)
         active = torch.tensor([steps] * len(weight) if isinstance(steps, int) else steps, device=cohort.device) > 0
-        if self.noise and cohort.draw is not None:
+        if self.noise:
+            if cohort.draw is None:
+                raise ConfigError("linear_admm has noise to draw, and nowhere to draw it from; nothing was learnt")
             drawn = cohort.draw(cohort.names, turn.number, MODEL_NOISE, weight[0].numel(), self.noise)
             new = new + cohort.memory["spread"].double() @ drawn.reshape(weight.shape).to(new)  # (noise)
         weight[active] = new[active].to(weight.dtype)  # in place: the cohort's tensors are never replaced
 
     def spread(self, cohort: Cohort) -> Tensor:
-        """(P, d, d): a root of (D'D)^-1 over the training rows, in float64; zero where D'D is."""
+        """(P, d, d): a root of (D'D)^-1 over the training rows, in float64; zero where D'D is.
+
+        Of columns of norm 1, so that a column in small units is not taken for one that is not there.
+        """
         rows = self.design(cohort.x(cohort.schema.train)).double()
-        values, vectors = torch.linalg.eigh(torch.bmm(rows.mT, rows))  # (P, d), (P, d, d)
-        seen = values > 1e-9 * values.amax(dim=1, keepdim=True)
+        norms = rows.square().sum(dim=1).sqrt()  # (P, d)
+        inverse = norms.where(norms > 0, 1.0).reciprocal().where(norms > 0, 0.0)
+        alike = rows * inverse.unsqueeze(1)
+        values, vectors = torch.linalg.eigh(torch.bmm(alike.mT, alike))  # (P, d), (P, d, d)
+        seen = values > 1e-12 * values.amax(dim=1, keepdim=True)
         root: Tensor = vectors * values.where(seen, 1.0).rsqrt().where(seen, 0.0).unsqueeze(1)
-        return root
+        return inverse.unsqueeze(2) * root
 
     def solve(self, x: Tensor, target: Tensor, last: Tensor, penalty: float) -> Tensor:
         """(x_step) for all parties in float64: (penalty/b x'x + 2 beta + kappa) W = penalty/b x' target + kappa W_k."""

@@ -50,7 +50,7 @@ from colonnade.models.optimise import SGD, AdamW, Optimiser, rate_of
 from colonnade.models.schema import Group, Schema
 from colonnade.models.stack import Mode
 from colonnade.privacy.bounded import BoundedGaussian
-from colonnade.privacy.events import LabelExposure
+from colonnade.privacy.events import BOUNDED, LabelExposure
 from colonnade.privacy.gaussian import NoiseSource
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.mechanism import Mechanism
@@ -84,6 +84,11 @@ class VAFL(Settings):
     noise: float = Field(
         0.0, ge=0, allow_inf_nan=False, description="its own noise on embeddings, which are kept in [-1, 1]; 0: neither"
     )
+
+    @property
+    def brings(self) -> str:
+        """The name of its own noise."""
+        return BOUNDED if self.noise else ""
 
     def mechanism(self, source: NoiseSource, schema: Schema) -> Mechanism | None:
         """(bounded): what the gate has to put before every upload of training."""

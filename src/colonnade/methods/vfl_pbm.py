@@ -38,7 +38,7 @@ from colonnade.models.descend import descend
 from colonnade.models.optimise import SGD, AdamW, Optimiser
 from colonnade.models.schema import Group, Schema
 from colonnade.models.stack import Mode
-from colonnade.privacy.events import LabelExposure
+from colonnade.privacy.events import COUNTS, LabelExposure
 from colonnade.privacy.gaussian import NoiseSource
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.mechanism import Mechanism
@@ -78,6 +78,11 @@ class VFLPBM(Settings):
         lr, _, momentum = published(NEAREST, dataset)
         local, server = (SGD(lr=lr, momentum=m, weight_decay=1e-3) for m in (momentum, 0.0))
         return cls(optimiser=local, server_optimiser=server)
+
+    @property
+    def brings(self) -> str:
+        """The name of its own noise."""
+        return COUNTS if self.noise else ""
 
     def mechanism(self, source: NoiseSource, schema: Schema) -> Mechanism | None:
         """What the gate has to put before every upload of training."""

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from colonnade.privacy.events import BOUNDED, Unit
-from colonnade.privacy.gaussian import NoiseSource, SystemNoise, check_width
+from colonnade.privacy.gaussian import NoiseSource, SystemNoise, check_scale, check_width
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,9 @@ class BoundedGaussian:
     source: NoiseSource = field(default_factory=SystemNoise)
     name: str = BOUNDED
     unit: Unit = Unit.PARTY
+
+    def __post_init__(self) -> None:
+        check_scale("noise", self.deviation)
 
     @property
     def parameters(self) -> tuple[tuple[str, float], ...]:

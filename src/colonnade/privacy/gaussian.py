@@ -22,11 +22,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from colonnade.errors import GateError
+from colonnade.errors import ConfigError, GateError
 from colonnade.privacy.events import Unit
 from colonnade.privacy.side_by_side import side_by_side
 from colonnade.randomness import stream, system_stream
 
+SMALLEST, LARGEST = 1e-30, 1e30  # of clipping norms and noise; their squares are numbers, also in float32's range
 WORTH_A_THREAD = 2**13  # cells of one party's upload from which drawing in a thread pays
 
 
@@ -92,6 +93,10 @@ class Gaussian:
     name: str = "gaussian"
     unit: Unit = Unit.PARTY
 
+    def __post_init__(self) -> None:
+        check_scale("clip", self.clip)
+        check_scale("sigma x clip", self.sigma * self.clip)
+
     @property
     def parameters(self) -> tuple[tuple[str, float], ...]:
         """What an accountant needs: sigma in units of C; and whether the noise can be repeated."""
@@ -125,6 +130,12 @@ def _drawn(source: NoiseSource, parties: Sequence[str], number: int, what: str, 
         for place in range(len(parties)):
             one(place)
     return torch.from_numpy(made).mul_(deviation)
+
+
+def check_scale(what: str, value: float) -> None:
+    """Refuse scales at which squares underflow or overflow: noise would vanish, and nobody would see it."""
+    if not SMALLEST <= value <= LARGEST:
+        raise ConfigError(f"{what} = {value:g}: wanted a number from {SMALLEST:g} to {LARGEST:g}")
 
 
 def check_width(upload: Mapping[str, Tensor], width: int) -> None:

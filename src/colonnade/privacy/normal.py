@@ -29,7 +29,9 @@ def cipher_normals(streams: int, count: int, deviation: float = 1.0) -> Tensor:
     """(streams, count) independent draws in float64, each stream under a key of its own from the operating system."""
     half = (count + 1) // 2
     number = _between_one_and_two(streams, 2 * half)
-    radius = number[:, :half].sub_(1 - 2.0**-53).log_().mul_(-2 * deviation**2).sqrt_()
+    radius = (
+        number[:, :half].sub_(1 - 2.0**-53).log_().mul_(-2).sqrt_().mul_(deviation)
+    )  # never deviation^2: it underflows
     angle = number[:, half:].mul_(2 * math.pi)  # a turn more makes no difference
     cosine = torch.cos(angle)
     angle.sin_().mul_(radius)

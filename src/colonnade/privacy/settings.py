@@ -12,7 +12,7 @@ from colonnade.config import Settings
 from colonnade.errors import ConfigError
 from colonnade.privacy.accounting import Neighbours, calibrate, exact_epsilon, shift_of
 from colonnade.privacy.events import LabelExposure
-from colonnade.privacy.gaussian import Gaussian, NoiseSource
+from colonnade.privacy.gaussian import LARGEST, SMALLEST, Gaussian, NoiseSource
 from colonnade.privacy.labels.settings import LabelSettings
 from colonnade.privacy.mechanism import Budget, Mechanism, Protection, Unchanged
 
@@ -38,7 +38,7 @@ class PrivacySettings(Settings):
     mechanism: Literal["none", "gaussian"] = Field(
         "none", description="what stands before every upload: nothing, or clipping and Gaussian noise (unit: the party)"
     )
-    clip: float | None = Field(None, gt=0, allow_inf_nan=False, description="Frobenius norm C of a party's upload")
+    clip: float | None = Field(None, ge=SMALLEST, le=LARGEST, description="Frobenius norm C of a party's upload")
     sigma: float | None = Field(
         None, gt=0, allow_inf_nan=False, description="noise per cell, in units of C; unset: calibrated for epsilon"
     )
@@ -105,7 +105,12 @@ class PrivacySettings(Settings):
         return calibrate(self.epsilon, self.delta, max(1, releases), self.neighbours)
 
     def protection(
-        self, releases: int, source: NoiseSource, adders: Adders | None = None, own: Mechanism | None = None
+        self,
+        releases: int,
+        source: NoiseSource,
+        adders: Adders | None = None,
+        own: Mechanism | None = None,
+        looks: bool = True,
     ) -> Protection:
         """The mechanisms before each purpose.
 
@@ -114,6 +119,7 @@ class PrivacySettings(Settings):
             source: of the noise.
             adders: who adds, under a secure sum.
             own: what the method itself puts before every upload of training.
+            looks: whether anything may leave for evaluation, if the settings allow it.
         """
         if own is not None and self.protects:
             raise ConfigError(f"the method brings noise of its own ({own.name}); leave privacy.mechanism out")
@@ -124,7 +130,7 @@ class PrivacySettings(Settings):
         if adders is not None:
             training, plain = adders.mechanisms(training)
         budget = None if self.epsilon is None else Budget(self.epsilon, self.delta, self.neighbours)
-        return Protection(training, plain if self.evaluates() else None, plain, budget, source)
+        return Protection(training, plain if self.evaluates() and looks else None, plain, budget, source)
 
     def spends(self, releases: int) -> float:
         """The exact epsilon of a party that releases so often in training."""

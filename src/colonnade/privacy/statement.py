@@ -48,12 +48,14 @@ class Spent:
     exact: float  # infinite: there is no such figure
     rdp: float
     bare: tuple[tuple[str, int], ...] = ()  # purpose, releases of the party that left without noise
+    counted: bool = False  # counts were released, which have an RDP figure only
     row: float = math.inf  # RDP, of one row that changes at all parties (unit ROW), where that is accounted for
+    bounded: bool = False
 
     @property
     def epsilon(self) -> float:
-        """The better of the two figures; infinite: there is none."""
-        return min(self.exact, self.rdp)
+        """The figure that counts; infinite: there is none."""
+        return self.rdp if self.counted else self.exact
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ class Circumstances:
     spoke: bool = False  # parties uploaded something in training, whether or not this ledger has it
     deployed: bool = False  # separate organisations: each party's ledger is at the party
     pooled: bool = False  # a reference that has all columns in one place
+    own: str = ""  # the mechanism that the method brings itself
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,8 @@ class Statement:
     @classmethod
     def from_tally(cls, tallies: Sequence[Tally], settings: PrivacySettings, about: Circumstances) -> Statement:
         """The same from what a record keeps of the ledger."""
-        spent = tuple(_spent(t, settings.delta, len(tallies)) for t in tallies if t.releases or t.bare)
+        everyone = 0 if about.deployed else len(tallies)  # between organisations a ledger is one party's
+        spent = tuple(_spent(t, settings.delta, everyone) for t in tallies if t.releases or t.bare)
         unknown = tuple(sorted({name for t in tallies for name in t.unknown}))
         seeded = settings.labels.mechanism != "none" and not about.deployed
         return cls(spent, settings, about, seeded or any(t.simulated for t in tallies), unknown)
@@ -110,7 +114,8 @@ class Statement:
     @property
     def noised(self) -> bool:
         """Whether uploads of training were noised, by the settings or by the method's own definition."""
-        return self.settings.protects or (self.worst is not None and math.isfinite(self.epsilon))
+        own = bool(self.about.own) or (self.worst is not None and math.isfinite(self.epsilon))
+        return self.settings.protects or own
 
     @property
     def neighbours(self) -> Neighbours:
@@ -120,7 +125,7 @@ class Statement:
     @property
     def counted(self) -> bool:
         """Whether the figure is that of released counts, which have no exact one."""
-        return self.worst is not None and math.isfinite(self.worst.row)
+        return self.worst is not None and self.worst.counted
 
     def verdict(self) -> str:
         """The promise in one sentence: columns and labels together, since neither is private without the other."""
@@ -186,25 +191,29 @@ class Statement:
             f"Columns: epsilon {worst.exact:.3f} (exact accountant; {worst.rdp:.3f} by the paper's RDP bound), delta "
             f"{self.settings.delta:g}, unit PARTY, against {WORLDS[self.settings.neighbours]}; for training only, the "
             f"largest of {len(self.spent)} parties, {worst.party} with {worst.releases} releases."
-        ) + (OWN_NORM * (not self.settings.protects))
+        ) + (OWN_NORM * worst.bounded + PROMISES_NOTHING * (worst.exact > MEANINGLESS))
 
     def _counts(self, worst: Spent) -> str:
         if self.settings.secure_sum.use:
-            seen = f"only sums are seen, and {self.settings.secure_sum.colluders} parties may tell their counts"
+            seen = f"only sums are seen, colluders that may tell their counts: {self.settings.secure_sum.colluders}"
         else:
             seen = "every party's counts are seen"
+        row = ""
+        if math.isfinite(worst.row):
+            row = f" A row that changes at all parties (unit ROW): epsilon {_large(worst.row)}, as counted above."
         return (
             f"Columns: epsilon {_large(worst.rdp)} (RDP accountant of the Poisson binomial mechanism, {seen}), delta "
             f"{self.settings.delta:g}, unit PARTY, against its counts being those of any other columns (neighbours: "
             f"replaced, which bounds absent too); for training only, the largest of {len(self.spent)} parties, "
-            f"{worst.party} with {worst.releases} releases. A row that changes at all parties (unit ROW): epsilon "
-            f"{_large(worst.row)}, same accountant and delta." + (PROMISES_NOTHING * (worst.rdp > MEANINGLESS))
+            f"{worst.party} with {worst.releases} releases.{row}" + (PROMISES_NOTHING * (worst.rdp > MEANINGLESS))
         )
 
     def _no_epsilon(self) -> str:
         return ONLY_SUM if self.settings.secure_sum.use else NO_EPSILON
 
     def _agreed(self) -> str:
+        if self.about.own:
+            return f"uploads passed the method's own noise ({self.about.own}); each party's own ledger has its figure."
         if not self.settings.protects:
             return f"{self._no_epsilon()}; each party's own ledger lists them."
         budget = self._limit()
@@ -229,6 +238,8 @@ class Statement:
         hidden, most = SECURE_SUM, self.settings.secure_sum.colluders
         if not self.noised:
             return [f"{hidden} There is no noise in the sum."]
+        if self.about.own and not self.counted and not self.settings.protects:
+            return [f"{hidden} The method's own noise ({self.about.own}) is in every party's part of it."]
         if self.counted:
             return [f"{hidden} The figure holds while at most {most} of them (colluders) tell others their counts."]
         return [
@@ -285,7 +296,7 @@ class Statement:
             "accountant": "RDP" if self.counted else "exact",
             "epsilon": _number(self.epsilon),
             "epsilon_rdp": _number(rdp),
-            "epsilon_row": _number(worst.row if worst else math.inf),
+            "epsilon_row": _number(worst.row if worst else math.inf),  # unit ROW, replaced at all parties; RDP
             "parties": {s.party: _figures(s) for s in self.spent if s.releases},
             "label_exposure": self.about.exposure.value,
             "label_epsilon": self.settings.labels.epsilon,
@@ -362,6 +373,7 @@ def _large(epsilon: float) -> str:
 
 def _spent(t: Tally, delta: float, parties: int) -> Spent:
     if t.counts:
-        row = counted_epsilon([count.everywhere(parties) for count in t.counts], delta)
-        return Spent(t.party, t.releases, math.inf, counted_epsilon(t.counts, delta), t.bare, row)
-    return Spent(t.party, t.releases, exact_epsilon(t.shift, delta), rdp_epsilon(t.shift, delta), t.bare)
+        row = counted_epsilon([c.everywhere(parties) for c in t.counts], delta) if parties else math.inf
+        return Spent(t.party, t.releases, math.inf, counted_epsilon(t.counts, delta), t.bare, True, row)
+    exact, rdp = exact_epsilon(t.shift, delta), rdp_epsilon(t.shift, delta)
+    return Spent(t.party, t.releases, exact, rdp, t.bare, bounded=t.bounded)

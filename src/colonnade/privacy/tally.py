@@ -10,7 +10,7 @@ from typing import Any
 
 from colonnade.errors import AccountingError
 from colonnade.privacy.accounting import Neighbours, mean_shift
-from colonnade.privacy.events import BARE, COUNTED, NOISED, Release
+from colonnade.privacy.events import BARE, BOUNDED, COUNTED, NOISED, Release
 from colonnade.privacy.pbm import Counted
 from colonnade.wire.messages import COORDINATOR, Purpose
 
@@ -26,6 +26,7 @@ class Tally:
     unknown: tuple[str, ...]  # mechanisms of training that no accountant here knows; then `shift` is infinite
     simulated: bool  # whoever knows the seed can draw the noise of some again
     counts: tuple[Counted, ...] = ()  # where training released counts only; then `shift` is infinite
+    bounded: bool = False  # numbers were bounded, not norms clipped
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; JSON has no infinity, so there it is none at all."""
@@ -61,4 +62,13 @@ def _of(party: str, releases: Sequence[Release], neighbours: Neighbours) -> Tall
         shift = math.inf if counts else mean_shift(train, neighbours)
     except AccountingError:
         unknown = kinds - BARE - NOISED
-    return Tally(party, len(train), shift, tuple(sorted(bare.items())), tuple(sorted(unknown)), simulated, counts)
+    return Tally(
+        party,
+        len(train),
+        shift,
+        tuple(sorted(bare.items())),
+        tuple(sorted(unknown)),
+        simulated,
+        counts,
+        BOUNDED in kinds,
+    )

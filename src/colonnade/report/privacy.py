@@ -12,9 +12,11 @@ from dataclasses import dataclass
 
 from colonnade.config import build
 from colonnade.errors import ConfigError, DataError
+from colonnade.methods import METHODS, make_method
+from colonnade.methods.base import brings
 from colonnade.privacy.events import BARE, LabelExposure
 from colonnade.privacy.settings import PrivacySettings
-from colonnade.privacy.statement import Circumstances, Spent, Statement
+from colonnade.privacy.statement import MEANINGLESS, Circumstances, Spent, Statement
 from colonnade.privacy.tally import Tally
 from colonnade.report import words
 from colonnade.report.record import Group, Record, released
@@ -44,7 +46,7 @@ def privacy_page(record: Record) -> Page:
         if statement is not None:
             figures = statement.verdict(), statement.answers(), parties_table(statement)
             full = statement.about.exposure is LabelExposure.FULL
-            return Page(*figures, exposure, statement.epsilon, full or math.isinf(statement.epsilon))
+            return Page(*figures, exposure, statement.epsilon, full or statement.epsilon > MEANINGLESS)
         reason = "this record keeps nothing of the run's ledger"
     except (DataError, ConfigError) as error:  # a library is missing, or the record is of another version
         reason = str(error)
@@ -63,8 +65,15 @@ def statement_of(record: Record) -> Statement | None:
         spoke=record["traffic"]["up"] > 0,
         deployed=record["about"]["engine"] == DEPLOYED,
         pooled=words.pools(record),
+        own=own_noise(record),
     )
     return Statement.from_tally(tallies, settings, about)
+
+
+def own_noise(record: Record) -> str:
+    """The noise that the run's method brings itself."""
+    method = record["method"]
+    return brings(make_method(method["name"], method["settings"])) if method["name"] in METHODS else ""
 
 
 def _tallies(record: Record) -> list[Tally] | None:
@@ -89,9 +98,10 @@ def parties_table(statement: Statement) -> Table | None:
     if statement.about.pooled or not statement.spent:
         return None
     s = statement.settings
+    figures = "RDP accountant of counts" if statement.counted else "exact accountant and the paper's RDP bound"
     caption = (
-        f"What training cost each party (unit PARTY, neighbours: {statement.neighbours}, delta {s.delta:g}, exact "
-        "accountant and the paper's RDP bound; labels, evaluation and predictions are not covered)"
+        f"What training cost each party (unit PARTY, neighbours: {statement.neighbours}, delta {s.delta:g}, {figures}; "
+        "labels, evaluation and predictions are not covered)"
     )
     columns = ("party", "releases in training", "exact epsilon", "RDP epsilon", "releases without noise")
     rows = tuple(_row(spent) for spent in statement.spent)

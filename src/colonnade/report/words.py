@@ -12,7 +12,7 @@ from typing import Any
 from colonnade.evaluate.metrics import SCORE_NAME
 from colonnade.federation import Task
 from colonnade.methods import METHODS
-from colonnade.privacy.events import NOISED
+from colonnade.privacy.events import COUNTED, NOISED
 from colonnade.report.record import Record
 
 EXPOSURE = {
@@ -179,7 +179,7 @@ def exposure_short(record: Record) -> str:
 def noise(record: Record) -> str:
     """What happened to releases before they left, and how many there were."""
     releases = count(sum(number for _, _, number in record["releases"]), "release")
-    limits = f" {COVERS}" if NOISED & set(record.get("mechanisms", ())) else ""
+    limits = f" {COVERS}" if (NOISED | COUNTED) & set(record.get("mechanisms", ())) else ""
     return f"{_mechanisms(record)}; the ledger lists {releases}.{limits}"
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from colonnade.errors import Diverged
 from colonnade.privacy.events import SUM, SUM_WITH_NOISE, Unit
-from colonnade.privacy.gaussian import NoiseSource, clip_factors
+from colonnade.privacy.gaussian import NoiseSource, check_scale, clip_factors
 from colonnade.privacy.mechanism import Mechanism
 from colonnade.privacy.secure_sum.fixed_point import Cells, Floats, Grid, from_wire, to_wire
 from colonnade.privacy.secure_sum.masks import Masker
@@ -91,6 +91,10 @@ class NoisySummand(Summand):
     colluders: int = 1
     source: NoiseSource = field(kw_only=True)
     name: str = SUM_WITH_NOISE
+
+    def __post_init__(self) -> None:
+        check_scale("clip", self.clip)
+        check_scale("a share of the noise", self.grid.deviation)
 
     @property
     def parameters(self) -> tuple[tuple[str, float], ...]:
