@@ -25,7 +25,7 @@ else:  # Python 3.10 has no TOML reader of its own
 class Settings(BaseModel):
     """Base of all settings: frozen, unknown keys refused with the nearest known one."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
 
 
 S = TypeVar("S", bound=BaseModel)

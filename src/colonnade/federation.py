@@ -32,6 +32,10 @@ class Task(str, Enum):
     MULTILABEL = "multilabel"  # any of K labels: (N, K) zeros and ones
     REGRESSION = "regression"  # (N, K) real numbers
 
+    @classmethod
+    def _missing_(cls, value: object) -> Task:
+        raise ConfigError(f"task = {value!r}: wanted {', '.join(task.value for task in cls)}")
+
 
 @dataclass(frozen=True)
 class Party:

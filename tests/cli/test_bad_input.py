@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 import subprocess
 import sys
@@ -231,3 +232,26 @@ def test_the_real_process_says_the_same(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "colonnade", "train", "gone.toml"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     refused(Result(done.returncode, done.stdout, done.stderr), "'gone.toml' does not exist")
+
+
+def test_labels_of_one_class_a_wrong_task_and_an_infinite_setting(cli: Call) -> None:
+    write_tables()
+    refused(cli("train", "tables.toml", "--set", "data.task=multi"), "task = 'multi': wanted multiclass, binary")
+    refused(cli("train", "tables.toml", "--set", "method.rho=inf"), "rho = inf is not valid: input should be a finite")
+    lines = Path("telco.csv").read_text().splitlines()
+    Path("telco.csv").write_text(
+        "\n".join([lines[0], *(f"{line.rpartition(',')[0]},yes" for line in lines[1:])]) + "\n"
+    )
+    refused(cli("train", "tables.toml"), "label column 'churn' has one class only ('yes'); there is nothing to learn")
+
+
+def test_a_folder_with_a_run_can_be_resumed(cli: Call, finished: Path, config: Path) -> None:
+    refused(cli("train", config, "--out", finished), f"to go on with the run in it: colonnade resume {finished}")
+
+
+def test_a_run_without_a_model_does_not_predict(cli: Call, finished: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(finished, tmp_path / "diverged"))
+    record = json.loads((copy / "run.json").read_text())
+    record["result"] |= {"diverged": True, "best_round": None}
+    (copy / "run.json").write_text(json.dumps(record))
+    refused(cli("predict", copy, "--rows", "test"), "diverged before any round was kept: there is no model")

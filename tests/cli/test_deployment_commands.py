@@ -520,7 +520,7 @@ def predictions_are_refused_in_one_sentence(story: Story, cli: Call) -> None:
         with bounded():
             refused_at_last(cli("predict", run, "--ids", file, "--output", "out.csv"), needle)
     refused(cli("predict", run, "--rows", "test"), "--ids FILE")
-    refused(cli("predict", run, "--rows", "test", "--ids", "good.txt"), "say what to predict")
+    refused(cli("predict", run, "--rows", "test", "--ids", "good.txt"), "say one thing to predict")
     refused(cli("predict", run, "--ids", "good.txt", "--config", "gone.toml"), "'gone.toml' does not exist")
     assert listing(story.folder).items() >= before.items()  # SQLite tidies up after itself whenever it likes
     assert not Path("out.csv").exists()

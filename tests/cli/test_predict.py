@@ -104,7 +104,7 @@ def test_tables_that_do_not_fit(cli: Call, finished: Path) -> None:
     done = cli("predict", finished, "--tables", "party_1=one.csv")
     assert "one file for each of the parties party_1, party_2" in done.err
     assert "wanted PARTY=FILE" in cli("predict", finished, "--tables", "one.csv").err
-    assert "say what to predict" in cli("predict", finished).err
+    assert "say one thing to predict" in cli("predict", finished).err
 
 
 def test_a_run_from_tables_predicts_only_rows_of_the_same_tables(cli: Call) -> None:

@@ -77,10 +77,21 @@ def compare(  # noqa: PLR0913, PLR0917 - one parameter per option
     fitting = affordable_jobs(jobs, len(entries), federation, entries[0].job.training.device)
     if fitting < min(jobs, len(entries)):
         screen.aside(f"--jobs {jobs}: memory is enough for {fitting} at a time")
+    if left := _left_out(tables):
+        screen.aside(f"left out, because not for every number of parties: {left}; name it with --method to try it")
     _mark(folder)
     again = f"colonnade compare {what[0]} --out {folder} (and the same options)"
     records = train_all(screen, entries, federation, folder, fitting, again)
     show(screen, records, [folder / entry.folder for entry in entries], folder, terms)
+
+
+def _left_out(tables: Mapping[str, Any]) -> str:
+    """The methods that are not tried unless they are named."""
+    from colonnade.methods import METHODS
+
+    if "methods" in tables.get("compare", {}):
+        return ""
+    return ", ".join(name for name, method in METHODS.items() if hasattr(method, "parties"))
 
 
 def plan(tables: Mapping[str, Any]) -> list[Entry]:

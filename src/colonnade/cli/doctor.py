@@ -19,11 +19,14 @@ EXTRAS = {  # extra -> modules it brings
     "images": ("PIL",),
     "deploy": ("nats", "cryptography"),
     "align": ("private_set_intersection",),
+    "privacy": ("dp_accounting", "scipy", "cryptography"),
+    "tune": ("optuna",),
 }
 DISTRIBUTION = {
     "PIL": "pillow",
     "nats": "nats-py",
     "private_set_intersection": "openmined-psi",
+    "dp_accounting": "dp-accounting",
 }  # where the name to install is another
 
 

@@ -68,13 +68,15 @@ def predict(  # noqa: PLR0913, PLR0917 - one parameter per option of the command
 
     if sum((rows is not None, bool(tables), ids is not None)) != 1:
         raise ConfigError(
-            "say what to predict: --rows train|validation|test, or --tables PARTY=FILE per party, or --ids FILE"
+            "say one thing to predict: --rows train|validation|test, or --tables PARTY=FILE per party, or --ids FILE"
         )
     if ids is not None:
         return predict_ids(run, ids, config, When(absent, patience), proba, output, Screen(as_json))
     trained = Run.load(run)
     if trained.about["engine"] == "nats":
         raise RunError(f"the parties of {run} keep their columns and models; predict aligned ids with --ids FILE")
+    if trained.result["diverged"] and trained.result["best_round"] is None:
+        raise RunError(f"the training of {run} diverged before any round was kept: there is no model to predict with")
     wanted = _own_rows(run, trained, rows, data_dir) if rows is not None else _new_rows(run, trained, tables or [], id)
     screen = Screen(as_json)
     logits = trained.logits(wanted.columns)

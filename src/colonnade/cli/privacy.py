@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
@@ -42,7 +43,8 @@ def epsilon(
     facts = {"unit": "PARTY", "neighbours": neighbours, "delta": delta, "sigma": sigma, "releases": rounds}
     screen = Screen(as_json)
     screen.emit({**facts, "epsilon": exact, "accountant": "exact", "epsilon_rdp": rdp, "not_covered": NOT_COVERED})
-    screen.say(f"epsilon {exact:.3f} (exact accountant), {rdp:.3f} (the paper's RDP bound)")
+    figure = f"{exact:.3f}" if math.isfinite(exact) else f"above {accounting.LARGEST:,.0f}, which promises nothing"
+    screen.say(f"epsilon {figure} (exact accountant), {rdp:.3f} (the paper's RDP bound)")
     screen.say(f"unit PARTY, neighbours: {neighbours}, delta {delta:g}; {NOT_COVERED} not covered")
 
 

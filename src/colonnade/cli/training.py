@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 def free_folder(out: Path | None, kind: str) -> Path:
     """The folder to write to: the wanted one if nothing is there, else a new one named for time and method."""
     from colonnade.job import new_run_folder
+    from colonnade.run import STORE
 
     if out is not None:
         if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-            raise RunError(f"{out} already exists; choose another place with --out, or remove it")
+            goes_on = f"; to go on with the run in it: colonnade resume {out}" if (out / STORE).exists() else ""
+            raise RunError(f"{out} already exists; choose another place with --out, or remove it{goes_on}")
         return out
     first = new_run_folder(kind)
     later = (first.with_name(f"{first.name}-{n}") for n in range(2, 1000))

@@ -92,6 +92,10 @@ def encode_labels(target: Any, task: Task | None) -> tuple[np.ndarray[Any, Any],
             f"a {task.value if task else ''} task wants numbers as labels; column {listed(target)} has text"
         )
     names, numbers = np.unique(values.map(str).to_numpy(dtype=str), return_inverse=True)
+    if len(names) < 2:
+        raise DataError(
+            f"label column {listed(target)} has one class only ({str(names[0])!r}); there is nothing to learn"
+        )
     return numbers.reshape(-1), tuple(str(name) for name in names)
 
 

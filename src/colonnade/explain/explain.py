@@ -192,7 +192,8 @@ def _notes(run: Run, found: Explanation) -> list[str]:
     if pair is not None and pair.spearman is not None and pair.spearman < DISAGREE:
         notes.append(
             f"norms and Shapley values rank the parties differently (Spearman {pair.spearman:.2f}): norms depend on "
-            "first weights and regularisation; rank_by = 'shapley' ranks by what parties do for the score"
+            "first weights and regularisation"
+            + ("" if found.rank_by == "shapley" else "; `rank_by = shapley` ranks by what parties do for the score")
         )
     if found.norm is not None and run.model_settings.head.layers > 1:
         notes.append("heads with several layers: the norm is over all their weights, which the paper does not look at")

@@ -186,7 +186,8 @@ def noise(record: Record) -> str:
 def noised(record: Record) -> bool:
     """Whether columns or labels had any noise: then a run makes a promise."""
     privacy = record.get("privacy") or {}
-    return privacy.get("mechanism", "none") != "none" or labels_noised(record)
+    own = bool((NOISED | COUNTED) & set(record.get("mechanisms", ())))  # what a method brings itself
+    return privacy.get("mechanism", "none") != "none" or own or labels_noised(record)
 
 
 def noise_of(records: Sequence[Record]) -> str:
