@@ -67,9 +67,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(name: str, scenario: str, tmp_pa
     """Interrupted before and after the first checkpoint by an exception, which loses what was not committed."""
     options = {**OPTIONS, "schedule": {"batch": 20}, **SCENARIOS[scenario]}
     extra = {k: options[k] for k in ("mechanism", "encoders") if k in options}
-    own = (
-        {} if "mechanism" not in extra else {"noise": False}
-    )  # a mechanism stands in the place of a method's own noise
+    own = {"noise": False} if "mechanism" in extra else {}  # it stands in the place of a method's own noise
     method = for_heads(name, options["model"].head, local_steps=2, **own)
     federation = fitting(name, small())
     whole = fit(federation, method, out=tmp_path / "whole", **options)
