@@ -14,7 +14,7 @@ import colonnade
 MOST_NAMES = 14
 EXTRAS = (
     "typer", "rich", "matplotlib", "jinja2", "pandas", "pyarrow", "PIL",
-    "nats", "cryptography", "private_set_intersection", "optuna",
+    "nats", "cryptography", "private_set_intersection", "optuna", "skops",
 )  # fmt: skip
 
 
