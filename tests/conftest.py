@@ -1,9 +1,12 @@
 """What every test stands on: one thread per process, and examples that are the same on every machine."""
 
+import os
+
 import pytest
 import torch
 from hypothesis import settings
 
+os.environ.setdefault("COLONNADE_DEBUG", "1")  # layouts are checked; before anything imports colonnade
 torch.set_num_threads(1)  # xdist runs one process per core already
 
 settings.register_profile("ci", deadline=None, derandomize=True, database=None)

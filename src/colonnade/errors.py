@@ -9,6 +9,7 @@
     ├── WireError           a message is malformed, too large or not finite
     ├── GateError           something tried to leave a party without passing the gate
     ├── Diverged            training left the finite numbers
+    ├── LayoutError         a tensor that outlives a round is not row-major (debug mode only)
     ├── RunError            a run folder is missing, truncated or not a run
     │   └── Unwritable      a run's store cannot be written: the disk is full, or gone
     ├── IdentityError       a certificate or a signature does not prove what it should
@@ -67,6 +68,10 @@ class Diverged(ColonnadeError):
         who = "the coordinator" if party == "coordinator" else f"party {party!r}"
         super().__init__(f"{who} computed a non-finite {what}")
         self.party = party
+
+
+class LayoutError(ColonnadeError):
+    """Debug mode found a tensor whose layout a checkpoint would not keep: an error of the program, not of its user."""
 
 
 class RunError(ColonnadeError):

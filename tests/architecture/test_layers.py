@@ -4,7 +4,7 @@ import pytest
 
 from tests.architecture.source import Source, lines, package
 
-BASE = {"errors", "randomness", "config", "extras", "federation"}
+BASE = {"errors", "randomness", "config", "extras", "federation", "layout"}
 DOMAIN = {"admm", "board", "models", "privacy", "schedule", "wire"} | BASE
 TRAINING = {"engines", "evaluate", "methods"} | DOMAIN
 RUNNING = {"checkpoint", "data", "fit", "job", "run", "store"} | TRAINING
@@ -26,6 +26,7 @@ EVERYTHING = {
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),  # the exception tree stands on nothing
     "randomness": {"errors"},  # streams know only how to refuse
+    "layout": {"errors"},  # how tensors lie in memory: a contract of all stations, whatever they compute
     "extras": {"errors"},  # libraries that only some install know only how to be missing
     "config": {"errors"},  # settings know no method and no data
     "federation": {"errors", "randomness", "config"},  # parties, labels, rows: what everything else takes

@@ -11,6 +11,7 @@ test_accuracy = { at_least = 97.8 }
 [explain]                                # explain: questions, and what to train again
 [speed]                                  # speed: sizes and repetitions
 [align]                                  # align: sizes
+[faults] [restart]                       # faults, restart: rounds, kills
 [audit]                                  # audit: seeds and games
 """
 
@@ -29,7 +30,9 @@ from colonnade.errors import ConfigError
 
 CHECKOUT = Path(__file__).parents[3]  # where the sources lie, if this is not an installed package
 DEVICES = ("cpu", "cuda")
-Kind = Literal["accuracy", "zoo", "private", "unmatched", "explain", "speed", "align", "deployment", "faults", "audit"]
+Kind = Literal[
+    "accuracy", "zoo", "private", "unmatched", "explain", "speed", "align", "deployment", "faults", "restart", "audit"
+]  # fmt: skip
 
 
 class Limit(Settings):

@@ -37,6 +37,12 @@ def _run_faults(bench: Bench, options: Options, say: Say) -> dict[str, float | N
     return run_faults(bench, options, say)
 
 
+def _run_restart(bench: Bench, options: Options, say: Say) -> dict[str, float | None]:
+    from colonnade.bench.restart import run_restart  # needs nats-py, too
+
+    return run_restart(bench, options, say)
+
+
 def _run_audit(bench: Bench, options: Options, say: Say) -> dict[str, float | None]:
     from colonnade.bench.audit import run_audit  # needs SciPy and dp-accounting, which other benchmarks do without
 
@@ -53,6 +59,7 @@ RUNNERS: dict[str, Callable[[Bench, Options, Say], dict[str, float | None]]] = {
     "align": _run_align,
     "deployment": _run_deployment,
     "faults": _run_faults,
+    "restart": _run_restart,
     "audit": _run_audit,
 }
 

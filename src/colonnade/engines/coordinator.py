@@ -21,6 +21,7 @@ from colonnade.board import Board
 from colonnade.engines.base import Answers, Said
 from colonnade.errors import Diverged
 from colonnade.evaluate.metrics import believed_score, score
+from colonnade.layout import canonical, canonical_all, check
 from colonnade.methods.base import Heard, Method, Reply, State, outputs
 from colonnade.models.schema import Schema
 from colonnade.privacy.gate import CoordinatorGate, Down
@@ -69,7 +70,8 @@ class CoordinatorSide:
         self.state: State
         self.state, opening = self.method.open_coordinator(self.schema, self.labels)
         self.state |= self.labels.state(self.schema.dtype)
-        self.reply: Reply = opening or Reply()
+        self.state = canonical_all(self.state)
+        self.reply: Reply = _canonical(opening) if opening else Reply()
         self.learners: tuple[str, ...] = self.schema.parties if opening else ()
         self.steps: tuple[tuple[str, int], ...] = ()
         self.best_state: State = {}
@@ -83,6 +85,7 @@ class CoordinatorSide:
 
     def order(self) -> tuple[Order, Down]:
         """The next order, and its sealed messages (which carry the reply to the exchange before)."""
+        check("the coordinator", self.tensors)
         number = self.number + 1
         stop = self.stop or (self.plan.end if number > self.plan.rounds + 1 else None)
         asks = () if stop else self._asks(number)
@@ -214,9 +217,11 @@ class CoordinatorSide:
         turn = replace(turn, rows=turn.rows.to(self.schema.device), speakers=spoke, learners=present)
         try:
             with torch.no_grad():
-                reply = self.method.coordinate(self.state, turn, heard, self.labels)
+                reply = _canonical(self.method.coordinate(self.state, turn, heard, self.labels))
         except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # embeddings too large to be squared
             raise Diverged(COORDINATOR, "set of heads") from None
+        finally:
+            self.state = canonical_all(self.state)
         if not all(bool(torch.isfinite(v).all()) for part in (reply.common, *reply.own) for v in part.values()):
             raise Diverged(COORDINATOR, "reply")
         steps = {**reply.steps, **dict(turn.steps)}  # a method's choice, unless the schedule names a number
@@ -268,7 +273,7 @@ class CoordinatorSide:
         own: dict[int, dict[str, Tensor]] = {}
         for name, value in tensors.items():
             kind, _, rest = name.partition(".")
-            moved = value.to(device)
+            moved = canonical(value.to(device))
             if kind == "state":
                 self.state[rest] = moved
             elif kind == "best":
@@ -284,6 +289,11 @@ class CoordinatorSide:
         self.learners, self.away = tuple(facts["learners"]), tuple(facts.get("away", ()))
         self.steps = tuple((str(p), int(n)) for p, n in facts["steps"])
         self.watch.load(facts["watch"])
+
+
+def _canonical(reply: Reply) -> Reply:
+    """The reply in the layout in which a checkpoint would give it back."""
+    return replace(reply, common=canonical_all(reply.common), own=tuple(canonical_all(part) for part in reply.own))
 
 
 def is_model(name: str) -> bool:

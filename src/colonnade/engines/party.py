@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from colonnade.board import Board
+from colonnade.layout import canonical, check
 from colonnade.methods.base import Method, Received
 from colonnade.models.cohort import Cohort
 from colonnade.privacy.gate import Gate, Spoken
@@ -33,6 +34,7 @@ class PartySide:
     def __post_init__(self) -> None:
         self.cohort.draw = self.gate.protection.source.normals
         self.method.open_party(self.cohort)
+        self.cohort.make_canonical()
         if self.remembers:
             self.memory = Board(self.cohort.schema, len(self.cohort.names), self.gate.agreed)
 
@@ -42,6 +44,7 @@ class PartySide:
         if order.stop is not None:
             return []
         self._learn(order, reply)
+        self.cohort.make_canonical()
         return [self._speak(ask, order.number, part) for part, ask in enumerate(order.asks)]
 
     def keep(self, order: Order) -> None:
@@ -50,6 +53,8 @@ class PartySide:
             self.best, self.kept = self.cohort.model(), order.number
 
     def _learn(self, order: Order, reply: Received) -> None:
+        check("a reply, as parties get it", lambda: {**reply.common, **reply.own})
+        check("a party", self.tensors)
         learners = set(order.learners)
         places = [i for i, name in enumerate(self.cohort.names) if name in learners]
         if not places:
@@ -122,7 +127,7 @@ class PartySide:
         parts: dict[str, dict[str, Tensor]] = {"cohort": {}, "said": {}, "best": {}, "board": {}, "turn": {}}
         for name, value in tensors.items():
             kind, _, rest = name.partition(".")
-            parts[kind][rest] = value.to(device)
+            parts[kind][rest] = canonical(value.to(device))
         self.cohort.restore(parts["cohort"])
         self.said, self.best = parts["said"], parts["best"]
         if self.memory is not None:

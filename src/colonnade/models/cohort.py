@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from colonnade.layout import canonical
 from colonnade.models.heads import open_heads
 from colonnade.models.optimise import State
 from colonnade.models.scaling import apply_scaling
@@ -93,6 +94,15 @@ class Cohort:
         for parts, state in self.optimiser.items():
             out |= {f"optimiser.{parts}.{k}": v for k, v in state.items()}
         return {k: v.detach() for k, v in out.items()}
+
+    def make_canonical(self) -> None:
+        """Give whatever a method has put here the layout that it would have after a restart."""
+        homes = [self.encoder.parameters, self.encoder.buffers, self.scaling, self.head, self.memory]
+        for home in (*homes, *self.optimiser.values()):
+            for name, value in home.items():
+                kept = canonical(value.detach())
+                if kept.data_ptr() != value.data_ptr():
+                    home[name] = kept.requires_grad_(value.requires_grad)
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Put saved tensors back, in place where a tensor is already there."""

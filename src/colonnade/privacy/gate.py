@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from colonnade.errors import Diverged, GateError
+from colonnade.layout import canonical_all
 from colonnade.privacy.events import Release, Unit
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.ledger import Ledger
@@ -77,7 +78,7 @@ class Gate:
         Whatever may be refused is refused before the first event is written. `part` tells apart the pieces of one
         exchange, so that a mechanism never draws the same noise for two of them. `about` is the digest of the rows.
         """
-        clean, mechanism = unwrap(upload), self.protection.before(purpose)
+        clean, mechanism = canonical_all(unwrap(upload)), self.protection.before(purpose)
         self._check(clean, parties, rows)
         self.protection.check(self.ledger, parties, purpose)
         values = mechanism(clean, parties, number, f"{purpose.value}.{part}")
@@ -98,7 +99,7 @@ class Gate:
         sealed = _seal_all(parties, purpose.value, number, payloads)
         for released in sealed:
             self.ledger.record(_event(released, mechanism, purpose, rows))
-        return Spoken(tuple(parties), tuple(sealed), values, hidden)
+        return Spoken(tuple(parties), tuple(sealed), canonical_all(values), hidden and canonical_all(hidden))
 
     def _check(self, clean: Mapping[str, Tensor], parties: Sequence[str], rows: int) -> None:
         if clean.keys() != self.agreed.keys():

@@ -19,6 +19,7 @@ from safetensors.torch import load
 from torch import Tensor
 
 from colonnade.errors import WireError
+from colonnade.layout import canonical_all
 
 VERSION = 1
 LIMIT = 32_000_000  # bytes per message: nats-server 2.9 stores a record of 2^25 bytes, and cannot read it any more
@@ -43,7 +44,7 @@ def encode(header: Mapping[str, Any], arrays: Mapping[str, Tensor], *, known_fin
 
 
 def decode(payload: bytes, limit: int = LIMIT) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Header and arrays of a message, or `WireError` with the reason; nothing is executed."""
+    """Header and arrays (canonical) of a message, or `WireError` with the reason; nothing is executed."""
     if len(payload) > limit:
         raise WireError(f"a message of {len(payload):,} bytes is over the limit of {limit:,}")
     header = _header(payload)
@@ -53,7 +54,7 @@ def decode(payload: bytes, limit: int = LIMIT) -> tuple[dict[str, Any], dict[str
         raise WireError(f"the message is damaged: {error}") from None
     for name, array in arrays.items():
         _check(name, array)
-    return header, arrays
+    return header, canonical_all(arrays)
 
 
 def _header(payload: bytes) -> dict[str, Any]:
