@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import platform
+import warnings
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -32,12 +34,7 @@ def describe(trainer: Trainer) -> dict[str, Any]:
         **({"partial": _partial(f)} if f.partial else {}),
         "engine": trainer.engine.name,
         "ways": list(trainer.engine.ways),
-        "machine": {
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "device": str(trainer.coordinator.schema.device),
-            "threads": torch.get_num_threads(),
-        },
+        "machine": machine(trainer.coordinator.schema.device),
     }
     return {
         "id": trainer.id,
@@ -51,6 +48,33 @@ def describe(trainer: Trainer) -> dict[str, Any]:
         "config": trainer.config,
         "about": about,
     }
+
+
+def machine(device: torch.device) -> dict[str, Any]:
+    """What rounding depends on, besides the numbers."""
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "device": str(device),
+        "threads": torch.get_num_threads(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+    }
+
+
+def warn_of_another_machine(began: Mapping[str, Any], device: torch.device) -> None:
+    """Say by name what differs from the machine that a run began on: a restart is only identical on the same one."""
+    now = machine(device)
+    changed = [
+        f"{name} {began[name]} there, {now[name]} here"
+        for name in began
+        if name != "python" and began[name] != now.get(name)
+    ]
+    if changed:
+        warnings.warn(
+            f"this run began elsewhere ({'; '.join(changed)}): it goes on correctly, but its last bits may differ from "
+            "those of a run that was never interrupted",
+            stacklevel=3,
+        )
 
 
 def _partial(federation: Federation) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from colonnade.checkpoint import commit, describe, fingerprint, restore
+from colonnade.checkpoint import commit, describe, fingerprint, restore, warn_of_another_machine
 from colonnade.config import build
 from colonnade.engines.base import Encoders, Engine, open_workshop
 from colonnade.engines.coordinator import CoordinatorSide, Plan, is_model
@@ -123,6 +123,7 @@ def resume(
     model = build(ModelSettings, about["model"], "model")
     privacy = build(PrivacySettings, about.get("privacy", {}), "privacy")
     trainer = Trainer.open(federation, method, training, model, encoders, mechanism, about, privacy)
+    warn_of_another_machine(about["about"]["machine"], trainer.coordinator.schema.device)
     return trainer.train(store, watch)
 
 

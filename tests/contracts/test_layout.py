@@ -124,6 +124,19 @@ class TestCanonical:
         assert all(torch.equal(read[name], value) for name, value in arrays.items())
 
 
+def test_resuming_with_other_threads_warns_by_name(tmp_path: Path) -> None:
+    federation, method = small(), make("vimadmm")
+    with pytest.raises(KeyboardInterrupt):
+        fit(federation, method, out=tmp_path / "run", watch=interrupt(3), **OPTIONS)
+    before = torch.get_num_threads()
+    torch.set_num_threads(before + 1)
+    try:
+        with pytest.warns(UserWarning, match=f"threads {before} there, {before + 1} here"):
+            resume(tmp_path / "run", federation)
+    finally:
+        torch.set_num_threads(before)
+
+
 # -- other instruction sets -----------------------------------------------------------------------
 
 INSTRUCTIONS = {

@@ -13,7 +13,19 @@ from pathlib import Path
 import pytest
 
 from colonnade.wire.messages import COORDINATOR
-from tests.deploy.trials import LOOK, PARTIES, ROUNDS, STOP, TEST, Deed, Ending, Stage, play_cases, two_versions
+from tests.deploy.trials import (
+    LOOK,
+    PARTIES,
+    ROUNDS,
+    STOP,
+    TEST,
+    TRAINING,
+    Deed,
+    Ending,
+    Stage,
+    play_cases,
+    two_versions,
+)
 from tests.nats_server import needs_nats
 
 pytestmark = needs_nats
@@ -77,6 +89,26 @@ def test_a_party_dies_at_each_step(points: dict[str, tuple[str, object]], calm: 
 def test_the_coordinator_dies_at_each_step(points: dict[str, tuple[str, object]], calm: Ending, tmp_path: Path) -> None:
     cases = {name: [Deed(COORDINATOR, point, about)] for name, (point, about) in points.items()}
     assert play_cases(tmp_path, cases, calm) == {}
+
+
+# -- float32 ---------------------------------------------------------------------------------------
+
+# Wide batches and narrow layers in float32: where the layout of a restored tensor once changed the last bits.
+FLOAT32 = {
+    "data": {"widths": (32, 32, 32), "rows": 900, "classes": 10},
+    "model": {"hidden": 12, "embedding": 6},
+    "training": {**TRAINING, "dtype": "float32", "schedule": {"batch": 512}},
+}
+MOMENTS = {f"{what} {number}": (what, number) for what in ("after a commit", "after all answers") for number in (3, 5)}
+
+
+@pytest.mark.parametrize("method", ["vimadmm", "vimadmm_j", "split_learning"])
+def test_the_coordinator_dies_in_float32(method: str, tmp_path: Path) -> None:
+    changes = {**FLOAT32, "method": {"name": method}}
+    with Stage(tmp_path / "calm", **changes) as stage:
+        calm = stage.play()
+    cases = {name: [Deed(COORDINATOR, point, about)] for name, (point, about) in MOMENTS.items()}
+    assert play_cases(tmp_path, cases, calm, **changes) == {}
 
 
 # -- random moments -------------------------------------------------------------------------------

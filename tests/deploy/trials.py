@@ -382,10 +382,12 @@ def play_all(stages: Mapping[str, Stage], patience: float = PATIENCE) -> None:
         time.sleep(0.02)
 
 
-def play_cases(folder: Path, cases: Mapping[str, Sequence[Deed]], calm: Ending, at_once: int = 5) -> dict[str, str]:
+def play_cases(
+    folder: Path, cases: Mapping[str, Sequence[Deed]], calm: Ending, at_once: int = 5, **changes: Any
+) -> dict[str, str]:
     """Play a run for each case, some at a time; what is wrong with those that do not end like the calm one."""
     problems: dict[str, str] = {}
-    waiting = [(case, Stage(folder / f"case-{n}", *cases[case])) for n, case in enumerate(cases)]
+    waiting = [(case, Stage(folder / f"case-{n}", *cases[case], **changes)) for n, case in enumerate(cases)]
     playing: list[tuple[str, Stage, float]] = []
     with contextlib.ExitStack() as stack:
         while waiting or playing:
