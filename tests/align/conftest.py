@@ -35,7 +35,7 @@ def meeting(credentials: Mapping[str, Credentials], tmp_path: Path) -> NewMeetin
     """meeting(parties=..., keep=..., ...): whatever `AlignSettings` takes."""
 
     def new(**chosen: Any) -> Meeting:
-        settings = AlignSettings(**{"name": "trial", "parties": PARTIES, "patience": 10, **chosen})
+        settings = AlignSettings(**{"name": "trial", "parties": PARTIES, "patience": 120, **chosen})
         folder = tmp_path / str(len(list(tmp_path.iterdir())))
         folder.mkdir()
         return Meeting(Hub((COORDINATOR, *settings.parties)), credentials, settings, folder)

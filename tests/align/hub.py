@@ -17,6 +17,7 @@ from colonnade.align.settings import AlignSettings, JoinSettings
 from colonnade.identity.credentials import Credentials
 from colonnade.wire.messages import COORDINATOR
 from colonnade.wire.notice import Notice, read_notice
+from tests.processes import LONG
 
 Change = Callable[[str, Notice], Iterable[Notice]]  # (to, notice) -> what arrives there
 
@@ -90,7 +91,7 @@ class Side:
             self.error = error
 
     def wait(self) -> Side:
-        self.thread.join(30)
+        self.thread.join(LONG)
         assert not self.thread.is_alive(), f"{self.name} does not end"
         return self
 

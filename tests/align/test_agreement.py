@@ -96,7 +96,7 @@ ids_of_a_side = st.lists(st.sampled_from([*"abcdefgh", "Ä", "7", "07", " a", "a
 def test_private_is_exact(
     credentials: Mapping[str, Credentials], ours: list[str], telco: list[str], shop: list[str], keep: str
 ) -> None:
-    chosen = AlignSettings(name="property", parties=PARTIES, keep=keep, patience=10)  # type: ignore[arg-type]
+    chosen = AlignSettings(name="property", parties=PARTIES, keep=keep, patience=120)  # type: ignore[arg-type]
     others = {"telco": telco, "shop": shop}
     with tempfile.TemporaryDirectory() as folder:
         here = Meeting(Hub((COORDINATOR, *PARTIES)), credentials, chosen, Path(folder))

@@ -16,6 +16,7 @@ from colonnade.bench import align as bench_align
 from colonnade.bench.catalogue import CHECKOUT, find, read_bench
 from colonnade.bench.settings import Options
 from tests.nats_server import NatsServer, needs_nats
+from tests.processes import LONG, start
 
 ROWS = 3000
 CONNECTION = """
@@ -45,14 +46,14 @@ def write_side(folder: Path, server: NatsServer, name: str, ids: range) -> Path:
 
 
 def started(config: Path, *options: str) -> subprocess.Popen[str]:
-    words = [sys.executable, "-m", "colonnade", "align", str(config), "--patience", "30", *options]
+    words = [sys.executable, "-m", "colonnade", "align", str(config), "--patience", "120", *options]
     log = config.with_suffix(".log").open("a")
     with log:
-        return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=log, text=True)
+        return start(words, stdout=subprocess.PIPE, stderr=log)
 
 
 def wait_for_line(path: Path, words: str) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + LONG
     while words not in path.read_text():
         assert time.monotonic() < deadline, path.read_text()
         time.sleep(0.02)
@@ -69,7 +70,7 @@ def test_align_at_three_organisations_one_of_them_killed_and_started_again(tmp_p
         running["telco"].send_signal(signal.SIGKILL)
         running["telco"].communicate()
         running["telco"] = started(files["telco"])
-        told = {name: process.communicate(timeout=60)[0] for name, process in running.items()}
+        told = {name: process.communicate(timeout=LONG)[0] for name, process in running.items()}
         logs = {name: (tmp_path / f"{name}.log").read_text() for name in running}
         assert {process.returncode for process in running.values()} == {0}, logs
     found = {name: read_alignment(tmp_path / f"{name}-rows") for name in files}
@@ -87,7 +88,7 @@ def test_align_at_three_organisations_one_of_them_killed_and_started_again(tmp_p
 
 @needs_nats
 def test_the_benchmark_measures_real_processes() -> None:
-    assert 0 < bench_align.measure(ids=30, parties=1, workers=1) < 30
+    assert 0 < bench_align.measure(ids=30, parties=1, workers=1) < LONG
 
 
 def test_the_benchmark_reports_every_promised_key(monkeypatch: pytest.MonkeyPatch) -> None:

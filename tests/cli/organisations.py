@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import numpy as np
 
 from colonnade.align.files import Alignment, write_alignment
 from colonnade.align.match import Agreed, MatchReport, PartyMatch
+from tests.processes import LONG, end, start
 
 ROWS, SHARED = 60, 48  # customers of the bank; those of them that the telco has too
 PARTIES = ("bank", "telco")
@@ -81,7 +83,7 @@ def furnish(folder: Path, certificates: Path, server: str) -> None:
         here = folder / name
         (here / "certs").mkdir(parents=True)
         processes = ("ca", name, "coordinator") if name == "bank" else ("ca", name)
-        for file in (f"{process}.{end}" for process in processes for end in ("crt", "key")):
+        for file in (f"{process}.{kind}" for process in processes for kind in ("crt", "key")):
             if file != "ca.key":
                 shutil.copy(certificates / file, here / "certs" / file)
         heads, which = columns[name]
@@ -115,9 +117,9 @@ class Process:
     def __init__(self, folder: Path, *arguments: str) -> None:
         self.arguments, self.out, self.lines = arguments, "", list[str]()
         self._news = threading.Condition()
-        self._process = subprocess.Popen(
+        self._process = start(
             [sys.executable, "-m", "colonnade", *arguments], cwd=folder, env={**os.environ, "OMP_NUM_THREADS": "1"},
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
         self._readers = [threading.Thread(target=read, daemon=True) for read in (self._read_out, self._read_lines)]
         for reader in self._readers:
@@ -125,12 +127,12 @@ class Process:
 
     def _read_out(self) -> None:
         assert self._process.stdout is not None
-        with self._process.stdout as out:
+        with suppress(ValueError), self._process.stdout as out:  # ValueError: closed at the end of the test
             self.out = out.read()
 
     def _read_lines(self) -> None:
         assert self._process.stderr is not None
-        with self._process.stderr as err:
+        with suppress(ValueError), self._process.stderr as err:
             for line in err:
                 with self._news:
                     self.lines.append(line.rstrip("\n"))
@@ -144,7 +146,7 @@ class Process:
         """Its log, where it was asked for JSON."""
         return [json.loads(line) for line in self.lines]
 
-    def wait_for(self, text: str, seconds: float = 60.0) -> None:
+    def wait_for(self, text: str, seconds: float = LONG) -> None:
         """Come back when a line on stderr has this text."""
         deadline = time.monotonic() + seconds
         with self._news:
@@ -153,7 +155,7 @@ class Process:
                 assert time.monotonic() < deadline, f"{self.arguments} never said {text!r}:\n{self.err}"
                 self._news.wait(0.2)
 
-    def end(self, seconds: float = 60.0) -> int:
+    def end(self, seconds: float = LONG) -> int:
         """Wait until it ends; its status."""
         try:
             status = self._process.wait(seconds)
@@ -167,9 +169,7 @@ class Process:
     def terminate(self) -> int:
         """Ask it to end, as a service manager does; its status."""
         self._process.send_signal(signal.SIGTERM)
-        return self.end(20)
+        return self.end()
 
     def kill(self) -> None:
-        if self._process.poll() is None:
-            self._process.kill()
-        self._process.wait()
+        end(self._process)

@@ -29,6 +29,7 @@ from tests.cli.organisations import PARTIES, SHARED, Process, align_by_hand, cus
 from tests.cli.test_bad_input import cut, edit, folders, listing, refused
 from tests.identity.issuing import Issued, authority, issue, loaded
 from tests.nats_server import NatsServer, needs_nats
+from tests.processes import LONG
 
 NOWHERE = "tls://localhost:9"  # the discard port: nobody listens
 
@@ -49,7 +50,7 @@ def here(cli: Call, tmp_path: Path, certificates: Path) -> Path:
 
 
 @contextmanager
-def bounded(seconds: int = 10) -> Iterator[None]:
+def bounded(seconds: int = int(LONG)) -> Iterator[None]:
     """A command that does not refuse would wait for a server that never comes."""
 
     def give_up(number: int, frame: FrameType | None) -> None:
@@ -413,13 +414,13 @@ def test_a_run_is_refused_and_stopped_and_goes_on_and_ends(cli: Call, tmp_path: 
     align_by_hand(story.folder)
     try:
         parties = [story.start(name, name, "party", "party.toml", "--once") for name in PARTIES]
-        with bounded(60):
+        with bounded():
             result = cli("coordinator", story.folder / "bank/coordinator.toml", "--set", "training.rounds=1000")
         _train(story, *parties)
     finally:
         story.close()
     both_sides_show_why(result, story)
-    with bounded(60):
+    with bounded():
         again = cli("coordinator", story.folder / "bank/coordinator.toml", "--set", "training.rounds=50")
     refused_at_last(again, "holds run 'small' with other settings", "give the new run another name and folder")
     a_stop_in_the_middle_says_how_to_go_on(story, "first")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from colonnade.run import Run, read_record
 from colonnade.store import Store
 from tests.cli.conftest import Call
 from tests.federations import small
+from tests.processes import LONG, start
 
 FILES = {"run.json", "model.safetensors", "ledger.jsonl", "run.db"}
 
@@ -125,21 +128,39 @@ def test_a_run_from_python_is_resumed_in_python(cli: Call) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals")
-def test_a_real_interrupt_from_outside(config: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "status", "told"),
+    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "stopped by SIGTERM")],
+    ids=["Ctrl-C", "SIGTERM"],
+)
+def test_a_real_signal_from_outside(config: Path, tmp_path: Path, number: int, status: int, told: str) -> None:
     command = [sys.executable, "-m", "colonnade", "train", str(config), "--set", "training.rounds=100000"]
-    process = subprocess.Popen(
-        [*command, "--out", "here"], cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    store = tmp_path / "here" / "run.db"
-    deadline = time.monotonic() + 60
-    while not store.exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    time.sleep(0.3)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 130, err
+    process = start([*command, "--out", "here"], cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+    wait_until_training(process, tmp_path / "here")
+    process.send_signal(number)
+    out, err = process.communicate(timeout=LONG)
+    assert process.returncode == status, err
     assert out == ""
-    assert err.strip() == "interrupted; continue with: colonnade resume here"
+    assert err.splitlines()[-1] == f"{told}; continue with: colonnade resume here"
+    assert "Traceback" not in err
+
+
+def wait_until_training(process: subprocess.Popen[str], folder: Path) -> None:
+    """Come back when the first rounds are in the store."""
+    deadline = time.monotonic() + LONG
+    while not committed(folder / "run.db"):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, "nothing was stored"
+        time.sleep(0.02)
+
+
+def committed(path: Path) -> bool:
+    """Whether a store holds a checkpoint; it is read as a stranger would, without making or changing it."""
+    try:
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
+            return db.execute("select 1 from state").fetchone() is not None
+    except sqlite3.OperationalError:  # not there yet, or just being made
+        return False
 
 
 def test_the_run_can_be_loaded_in_python(finished: Path) -> None:

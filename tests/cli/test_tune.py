@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from colonnade.privacy.settings import PrivacySettings
 from colonnade.tune import Budget, Dimension, Outcome
 from tests.cli.conftest import Call
 from tests.federations import small
+from tests.processes import interruptible
 
 TABLES = {
     "method": {"name": "vimadmm", "local_steps": 1},
@@ -257,10 +259,11 @@ class TestCommand:
         done = cli("tune", config, "--out", "here")
         assert (done.code, "pip install colonnade[tune]" in done.err) == (2, True)
 
-    def test_an_interruption_says_how_to_go_on(self, cli: Call, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        def stop(*_: Any) -> None:
-            raise KeyboardInterrupt
-
-        monkeypatch.setattr(Job, "fit", stop)
-        done = cli("tune", config, "--out", "here")
-        assert (done.code, "--out here" in done.err) == (130, True)
+    @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+    def test_an_interruption_says_how_to_go_on(
+        self, cli: Call, config: Path, monkeypatch: pytest.MonkeyPatch, number: int, status: int
+    ) -> None:
+        monkeypatch.setattr(Job, "fit", lambda *_: signal.raise_signal(number))
+        with interruptible():
+            done = cli("tune", config, "--out", "here")
+        assert (done.code, "--out here" in done.err) == (status, True)

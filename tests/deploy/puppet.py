@@ -99,7 +99,7 @@ class Puppet:
 
     def _reaction(self, expected: str) -> Mapping[str, Any]:
         """The next reaction; on a busy machine a message may come twice, so another one may be in between."""
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
             told = [entry for entry in self.stage.events(LISTENER) if entry["event"] in REACTIONS][self.seen :]
             for number, entry in enumerate(told, start=1):
@@ -131,7 +131,7 @@ class Puppet:
     def finish(self) -> Run:
         """Train to the end, from the store."""
         run = self.process._trainer(self.agreed).train(self.process.store)
-        self.process._close(patience=20)
+        self.process._close(patience=120)
         return run
 
     def close(self) -> None:

@@ -20,6 +20,7 @@ from colonnade.bench.nats_server import NatsServer
 from colonnade.wire.messages import COORDINATOR
 from tests.deploy.trials import PARTIES, Ending, Stage, two_versions
 from tests.nats_server import needs_nats
+from tests.processes import end, start
 
 pytestmark = needs_nats
 HOSTS = ("bank_a", "bank_b", "telco")
@@ -49,7 +50,7 @@ class Network:
     def __init__(self) -> None:
         mark = f"c{os.getpid() % 100000}"
         self.names = {host: f"{mark}-{host}" for host in (*HOSTS, "switch")}
-        self.switch: subprocess.Popen[bytes] | None = None
+        self.switch: subprocess.Popen[str] | None = None
 
     def address(self, host: str) -> str:
         return f"10.77.0.{HOSTS.index(host) + 1}"
@@ -58,15 +59,15 @@ class Network:
         for name in self.names.values():
             run("ip", "netns", "add", name)
         for host in HOSTS:
-            end = ("peer", "name", "eth0", "netns", self.names[host])
-            self._in("switch", "ip", "link", "add", host, "type", "veth", *end)
+            peer = ("peer", "name", "eth0", "netns", self.names[host])
+            self._in("switch", "ip", "link", "add", host, "type", "veth", *peer)
             self._in(host, "ip", "address", "add", f"{self.address(host)}/24", "dev", "eth0")
             self._in(host, sys.executable, "-c", PLAIN_FRAMES)
             self._in(host, "ip", "link", "set", "lo", "up")
             self._in(host, "ip", "link", "set", "eth0", "up")
             self.line(host, up=True)
         command = [*self.within("switch"), sys.executable, str(SWITCH), str(DELAY), str(LOSS), *HOSTS]
-        self.switch = subprocess.Popen(command)
+        self.switch = start(command)
 
     def line(self, host: str, up: bool) -> None:
         """Plug a host in, or cut its line."""
@@ -89,8 +90,7 @@ class Network:
 
     def close(self) -> None:
         if self.switch is not None:
-            self.switch.kill()
-            self.switch.wait()
+            end(self.switch)
         for name in self.names.values():  # their links go with them
             subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
 

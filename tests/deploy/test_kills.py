@@ -27,6 +27,7 @@ from tests.deploy.trials import (
     two_versions,
 )
 from tests.nats_server import needs_nats
+from tests.processes import LONG
 
 pytestmark = needs_nats
 VICTIM = "party_1"
@@ -137,7 +138,7 @@ def test_anybody_dies_at_random_moments(seed: int, calm: Ending, tmp_path: Path)
 
 def wait_for_round(stage: Stage, number: int) -> None:
     """Until the coordinator has got so far; whoever was killed is started again meanwhile."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + LONG
     while max((entry["round"] for entry in stage.said(COORDINATOR, "round")), default=0) < number:
         stage.revive()
         assert time.monotonic() < deadline

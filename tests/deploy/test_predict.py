@@ -34,7 +34,8 @@ from tests.nats_server import NatsServer, needs_nats
 pytestmark = needs_nats
 DATA = {"set": "digits", "parties": 3}
 ROWS = torch.tensor([5, 1700, 3, 900])
-PATIENCE = 20.0
+PATIENCE = 120.0
+BRIEFLY = 4.0  # for a party that is away; the others answer in time on a busy machine, too
 
 
 @dataclass
@@ -168,9 +169,9 @@ def test_all_present(vimadmm: tuple[Scene, Run]) -> None:
 def test_an_absent_party_is_refused_or_left_out(vimadmm: tuple[Scene, Run]) -> None:
     scene, simulated = vimadmm
     scene.leave("party_2")
-    with pytest.raises(RunError, match=r"party_2 did not answer within 1 s; nothing was predicted"):
-        scene.predict(patience=1.0)
-    found = scene.predict(patience=1.0, absent="leave-out")
+    with pytest.raises(RunError, match=r"party_2 did not answer within 4 s; nothing was predicted"):
+        scene.predict(patience=BRIEFLY)
+    found = scene.predict(patience=BRIEFLY, absent="leave-out")
     assert found.left_out == ("party_2",)
     assert found.without == (("party_2",),) * 4
     assert torch.allclose(found.logits, expected(simulated, scene.federation, ("party_2",)), atol=1e-9)
@@ -206,7 +207,7 @@ def test_heads_at_the_parties(tmp_path: Path) -> None:
     with finished(tmp_path, "vimadmm_j", head={"layers": 2}) as (scene, simulated):
         assert torch.allclose(scene.predict().logits, expected(simulated, scene.federation), atol=1e-9)
         scene.leave("party_1")
-        found = scene.predict(patience=1.0, absent="leave-out")
+        found = scene.predict(patience=BRIEFLY, absent="leave-out")
         assert torch.allclose(found.logits, expected(simulated, scene.federation, ("party_1",)), atol=1e-9)
 
 
@@ -214,7 +215,7 @@ def test_a_head_that_says_something_about_nothing_cannot_be_left_out(tmp_path: P
     with finished(tmp_path, "vimadmm", head={"layers": 2}) as (scene, _):
         scene.leave("party_1")
         with pytest.raises(ConfigError, match="cannot leave a party out"):
-            scene.predict(patience=1.0, absent="leave-out")
+            scene.predict(patience=BRIEFLY, absent="leave-out")
 
 
 def test_a_party_that_died_before_it_wrote_its_files_writes_them_when_it_is_back(vimadmm: tuple[Scene, Run]) -> None:
@@ -237,5 +238,5 @@ def test_under_a_secure_sum_only_the_total_is_read(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="opens only with all parties"):
             scene.predict(absent="leave-out")
         scene.leave("party_2")
-        with pytest.raises(RunError, match="party_2 did not answer within 1 s; nothing was predicted"):
-            scene.predict(patience=1.0)
+        with pytest.raises(RunError, match="party_2 did not answer within 4 s; nothing was predicted"):
+            scene.predict(patience=BRIEFLY)

@@ -26,6 +26,7 @@ from tests.architecture.source import ROOT
 from tests.cli.conftest import Call, cli
 from tests.identity.issuing import issue, loaded
 from tests.nats_server import NatsServer, needs_nats
+from tests.processes import LONG
 
 __all__ = ["cli"]  # the fixture
 PLACES: dict[str, Any] = {"port": 4222, "host": "0.0.0.0", "store_dir": Path("store"), "certificates": Path("certs")}
@@ -131,7 +132,7 @@ async def ask(server: NatsServer, name: str = "coordinator", **options: Any) -> 
         tls=server.credentials(name).tls(),
         inbox_prefix=f"_INBOX_{name}".encode(),
         allow_reconnect=False,
-        connect_timeout=5,
+        connect_timeout=60,
         **options,
     )
 
@@ -141,7 +142,7 @@ def store(server: NatsServer, *texts: bytes) -> int:
 
     async def go() -> int:
         client = await ask(server)
-        js = client.jetstream(timeout=5)
+        js = client.jetstream(timeout=60)
         await js.add_stream(StreamConfig(name="RUN_r", subjects=["run.r.>"], storage=StorageType.FILE))
         for text in texts:
             await js.publish("run.r.all", text)
@@ -149,7 +150,7 @@ def store(server: NatsServer, *texts: bytes) -> int:
         await client.close()
         return int(held)
 
-    return asyncio.run(asyncio.wait_for(go(), 30))
+    return asyncio.run(asyncio.wait_for(go(), LONG))
 
 
 @needs_nats
@@ -160,7 +161,7 @@ def test_a_server_is_stopped_killed_wiped_and_rolled_back(tmp_path: Path) -> Non
         server.stop()
         assert not server.running
         with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(("127.0.0.1", port), timeout=5)
+            socket.create_connection(("127.0.0.1", port), timeout=60)
         server.save()
         server.start()
         assert store(server, b"two") == 2
@@ -185,7 +186,7 @@ def test_a_server_is_stopped_killed_wiped_and_rolled_back(tmp_path: Path) -> Non
 def test_a_full_message_travels_and_a_larger_one_does_not(tmp_path: Path) -> None:
     async def go(server: NatsServer) -> None:
         client = await ask(server, pending_size=4 * LIMIT)
-        js = client.jetstream(timeout=20)
+        js = client.jetstream(timeout=60)
         await js.add_stream(StreamConfig(name="RUN_r", subjects=["run.r.>"], storage=StorageType.FILE))
         await js.publish("run.r.all", bytes(LIMIT), headers={"Nats-Msg-Id": "x" * 200})
         assert client.max_payload == MAX_PAYLOAD
@@ -194,7 +195,7 @@ def test_a_full_message_travels_and_a_larger_one_does_not(tmp_path: Path) -> Non
         await client.close()
 
     with NatsServer(tmp_path / "nats") as server:
-        asyncio.run(asyncio.wait_for(go(server), 60))
+        asyncio.run(asyncio.wait_for(go(server), LONG))
 
 
 @needs_nats
@@ -217,7 +218,7 @@ def test_a_whole_subject_is_a_user_in_any_order(tmp_path: Path) -> None:
 
     with server:
         assert server.credentials("first").name == "first"
-        asyncio.run(asyncio.wait_for(go(), 30))
+        asyncio.run(asyncio.wait_for(go(), LONG))
 
 
 @pytest.mark.parametrize(("ci", "skips"), [("true", False), ("1", False), ("", True), ("false", True)])

@@ -44,12 +44,13 @@ from colonnade.run import Run
 from colonnade.store import Store
 from colonnade.wire.messages import COORDINATOR
 from tests.federations import mixed_encoder, small
+from tests.processes import LONG
 
 RUN = "test"  # as in tests.exchanges: equal runs send equal bytes
 PARTIES = ("party_0", "party_1", "party_2")
 ROUNDS = 6  # exchanges 1 to 6 train, 7 looks at the validation rows, 8 says stop, 9 looks at the test rows
 LOOK, STOP, TEST = ROUNDS + 1, ROUNDS + 2, ROUNDS + 3
-PATIENCE = 60.0  # seconds until a run that hangs fails its test; a normal one takes one or two
+PATIENCE = LONG  # seconds until a run that hangs fails its test; a normal one takes one or two
 DATA = {"widths": (5, 4, 5), "rows": 90}
 METHOD = {"name": "vimadmm", "local_steps": 2}
 MODEL = {"hidden": 6, "embedding": 4}

@@ -20,8 +20,11 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from tests.processes import end, start
 
 BLOCK = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$|^<!-- (press) (.*?)-->$", re.MULTILINE | re.DOTALL)
 KEYS = {"Ctrl-C": signal.SIGINT, "kill": signal.SIGKILL}
@@ -60,16 +63,16 @@ class Terminal:
         self._lines: list[str] = []
         self._seen = 0  # lines that an earlier block has shown
         self._news = threading.Condition()
-        self.process = subprocess.Popen(
-            ["bash", "-e", "-c", script], cwd=folder, env=dict(environment), start_new_session=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        self.process = start(
+            ["bash", "-e", "-c", script], cwd=folder, env=dict(environment),
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def _read(self) -> None:
         assert self.process.stdout is not None
-        with self.process.stdout as output:
+        with suppress(ValueError), self.process.stdout as output:  # ValueError: closed at the end of the test
             for line in output:
                 with self._news:
                     self._lines.append(line.rstrip())
@@ -105,17 +108,15 @@ class Terminal:
             status = self.process.wait(max(0.1, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             raise AssertionError(f"still running\n--- shown:\n{self.shown}") from None
-        self._reader.join(5)
+        self._reader.join(max(0.1, deadline - time.monotonic()))
         return status
 
     def press(self, key: str) -> None:
         os.killpg(self.process.pid, KEYS[key])
 
     def close(self) -> None:
-        if self.process.poll() is None:
-            self.press("kill")
-            self.process.wait()
-        self._reader.join(5)
+        end(self.process)
+        self._reader.join()
 
 
 def _fixed(line: str) -> str:

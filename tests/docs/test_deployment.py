@@ -37,7 +37,7 @@ STANDINS = {  # commands that would leave this machine, or change it
     "sudo": '[ "$*" = "apt-get install nats-server" ]',
     "scp": 'for to; do :; done; while [ $# -gt 1 ]; do cp "$1" "$MACHINES/${to%%:*}/${to#*:}"; shift; done',
 }
-SECONDS = 180.0  # until the last line; about 60 s of computing, most of it twenty processes importing torch
+SECONDS = 900.0  # until the last line; about 60 s of computing, most of it twenty processes importing torch
 
 
 @pytest.fixture

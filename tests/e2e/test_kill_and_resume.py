@@ -24,9 +24,10 @@ from colonnade.store import Store
 from tests.e2e import victim
 from tests.exchanges import untimed
 from tests.federations import digits
+from tests.processes import LONG
 
 METHODS = ("vimadmm", "vimadmm_j", "local_only")
-PATIENCE = 120  # seconds until a victim that hangs fails the test
+PATIENCE = LONG  # until a victim that hangs fails the test
 
 
 @dataclass
@@ -106,7 +107,7 @@ def facts(run: Run) -> dict[str, Any]:
 def test_killed_at_random_moments(name: str, whole: dict[str, Run], tmp_path: Path) -> None:
     moments = random.Random(f"moments of {name}")
     hospital = Hospital(tmp_path / "run", name)
-    for life in range(40):
+    for life in range(200):
         process = hospital.start()
         process.join(moments.uniform(0, 0.3) * (1 + life / 5))  # longer lives on a busy machine, so that it ends
         if process.exitcode is None:

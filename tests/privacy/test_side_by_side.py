@@ -8,6 +8,7 @@ import time
 import pytest
 
 from colonnade.privacy.side_by_side import side_by_side
+from tests.processes import LONG
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 50])
@@ -39,7 +40,7 @@ def test_an_error_in_any_thread_is_raised(bad: int) -> None:
 def test_nobody_waits_for_a_busy_pool() -> None:
     """The caller does all of it, when the helpers are taken."""
     free = threading.Event()
-    blocked = threading.Thread(target=lambda: side_by_side(lambda _: free.wait(10), 2))
+    blocked = threading.Thread(target=lambda: side_by_side(lambda _: free.wait(LONG), 2))
     blocked.start()
     try:
         assert side_by_side(lambda number: number, 5) == [0, 1, 2, 3, 4]

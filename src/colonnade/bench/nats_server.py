@@ -30,7 +30,7 @@ from colonnade.wire.messages import COORDINATOR
 
 LOOPBACK = "127.0.0.1"
 MISSING = "nats-server is not installed; install it: apt-get install nats-server (or run: make server)"
-PATIENCE = 20.0  # seconds for a start or a stop, on a machine that is busy with other work
+PATIENCE = 60.0  # seconds for a start or a stop, on a machine that is busy with other work
 
 logger = logging.getLogger("nats-server")
 logger.setLevel(logging.INFO)

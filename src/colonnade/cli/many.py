@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import typer
 
 from colonnade.cli.screen import Bars, Screen
+from colonnade.cli.stopping import Terminated, terminable, told_of
 from colonnade.cli.training import resumable
 from colonnade.errors import ColonnadeError, RunError
 
@@ -160,18 +161,20 @@ def _in_processes(bars: Bars, entries: Sequence[Entry], folder: Path, jobs: int,
     waiting, running = list(entries), dict[str, "SpawnProcess"]()
     threads = max(1, _cores() // jobs)
     try:
-        while waiting or running:
-            while waiting and len(running) < jobs:
-                entry = waiting.pop(0)
-                what = (entry.job.tables, entry.folder, str(folder / entry.folder), threads, news)
-                running[entry.folder] = context.Process(target=_work, args=what, daemon=True)
-                running[entry.folder].start()
-            _hear(news, watches)
-            for name in [name for name, process in running.items() if not process.is_alive()]:
-                _check_end(running.pop(name), name, folder, news, watches)
-    except KeyboardInterrupt:
-        print(f"interrupted{afterwards}", file=sys.stderr)
-        raise typer.Exit(130) from None
+        with terminable():
+            while waiting or running:
+                while waiting and len(running) < jobs:
+                    entry = waiting.pop(0)
+                    what = (entry.job.tables, entry.folder, str(folder / entry.folder), threads, news)
+                    running[entry.folder] = context.Process(target=_work, args=what, daemon=True)
+                    running[entry.folder].start()
+                _hear(news, watches)
+                for name in [name for name, process in running.items() if not process.is_alive()]:
+                    _check_end(running.pop(name), name, folder, news, watches)
+    except (KeyboardInterrupt, Terminated) as stop:
+        told, status = told_of(stop)
+        print(f"{told}{afterwards}", file=sys.stderr)
+        raise typer.Exit(status) from None
     finally:
         for process in running.values():
             process.terminate()

@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import json
 import logging
-import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from types import FrameType
 from typing import Annotated, Any, Literal
 
 import typer
 
+from colonnade.cli.stopping import INTERRUPTED, TERMINATED, Terminated, terminable
 from colonnade.engines.post import Say
 from colonnade.errors import ConfigError
 
@@ -31,10 +30,6 @@ EVERY = 10.0  # seconds between two lines about the same thing where there is no
 SENTENCES = {"reason", "trouble", "note"}  # facts that need no name before them
 EXTRAS = {"nats": "deploy", "cryptography": "deploy", "private_set_intersection": "align", "pandas": "tables"}
 HOW_TO_GO_ON = "nothing is lost: start the same command again to go on"
-
-
-class Terminated(BaseException):
-    """SIGTERM came."""
 
 
 class Journal:
@@ -100,14 +95,10 @@ def _plain(value: Any) -> str:
 @contextmanager
 def operated(journal: Journal) -> Iterator[Say]:
     """Run until done, Ctrl-C (status 130) or SIGTERM (143); the last two say how to go on."""
-
-    def on_term(number: int, frame: FrameType | None) -> None:
-        raise Terminated
-
     logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns of every TLS connection that is closed
-    before = signal.signal(signal.SIGTERM, on_term)
     try:
-        yield journal
+        with terminable():
+            yield journal
     except ModuleNotFoundError as missing:
         if missing.name not in EXTRAS:
             raise
@@ -116,10 +107,9 @@ def operated(journal: Journal) -> Iterator[Say]:
         raise ConfigError(told) from None
     except Terminated:
         journal("stopped", by="SIGTERM", note=HOW_TO_GO_ON)
-        raise typer.Exit(143) from None
+        raise typer.Exit(TERMINATED) from None
     except KeyboardInterrupt:
         journal("stopped", by="the operator", note=HOW_TO_GO_ON)
-        raise typer.Exit(130) from None
+        raise typer.Exit(INTERRUPTED) from None
     finally:
         journal.close()
-        signal.signal(signal.SIGTERM, before)

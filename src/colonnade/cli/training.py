@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from colonnade.cli.screen import Screen
+from colonnade.cli.stopping import Terminated, terminable, told_of
 from colonnade.errors import RunError
 
 if TYPE_CHECKING:
@@ -44,16 +45,18 @@ def check(job: Job, federation: Federation) -> None:
 
 @contextmanager
 def resumable(folder: Path, afterwards: str = "") -> Iterator[None]:
-    """Exit with status 130 when the user interrupts, and say how to go on."""
+    """Exit with status 130 at Ctrl-C and 143 at SIGTERM, and say how to go on."""
     from colonnade.run import STORE
 
     try:
-        yield
-    except KeyboardInterrupt:
+        with terminable():
+            yield
+    except (KeyboardInterrupt, Terminated) as stop:
+        told, status = told_of(stop)
         begun = (folder / STORE).exists()
         hint = f"continue with: colonnade resume {folder}" if begun else "nothing of this run was written"
-        print(f"interrupted; {hint}{afterwards if begun else ''}", file=sys.stderr)
-        raise typer.Exit(130) from None
+        print(f"{told}; {hint}{afterwards if begun else ''}", file=sys.stderr)
+        raise typer.Exit(status) from None
 
 
 def facts(record: dict[str, Any], folder: Path) -> dict[str, Any]:

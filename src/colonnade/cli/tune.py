@@ -13,6 +13,7 @@ import typer
 from colonnade.cli.compare import distinct, read_names, read_numbers
 from colonnade.cli.options import AsJson, Config, DataDir, Device, Overrides, read_config
 from colonnade.cli.screen import Bars, Screen
+from colonnade.cli.stopping import Terminated, terminable, told_of
 from colonnade.cli.training import check, free_folder
 from colonnade.errors import ConfigError, RunError
 
@@ -94,13 +95,15 @@ def _jobs(tables: Mapping[str, Any], chosen: Sequence[str]) -> dict[str, Job]:
 
 @contextmanager
 def _interruptible(config: Path, folder: Path) -> Iterator[None]:
-    """Exit with status 130 when the user interrupts, and say how to go on."""
+    """Exit with status 130 at Ctrl-C and 143 at SIGTERM, and say how to go on."""
     try:
-        yield
-    except KeyboardInterrupt:
+        with terminable():
+            yield
+    except (KeyboardInterrupt, Terminated) as stop:
+        told, status = told_of(stop)
         again = f"colonnade tune {config} --out {folder} (and the same options)"
-        print(f"interrupted; finished trials are kept; go on with: {again}", file=sys.stderr)
-        raise typer.Exit(130) from None
+        print(f"{told}; finished trials are kept; go on with: {again}", file=sys.stderr)
+        raise typer.Exit(status) from None
 
 
 def _watch(bars: Bars, name: str, trials: int) -> Watcher:

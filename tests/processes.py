@@ -1,0 +1,66 @@
+"""Processes that tests start: in a session of their own, with the signals of a terminal, ended whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+LONG = 300.0  # seconds until a wait for an event gives up; on a busy machine a process needs minutes to start
+_STARTED: list[subprocess.Popen[Any]] = []
+
+
+def as_in_a_terminal() -> None:
+    """Let children be interrupted, even where this process was started with the signals ignored.
+
+    A shell starts background jobs with SIGINT ignored, and children inherit that; a signal that is handled goes back
+    to its default in a child. This process itself still does nothing about it.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda number, frame: None)
+
+
+def start(command: Sequence[str], **options: Any) -> subprocess.Popen[str]:
+    """Start a process that does not outlive its test; `options` are those of Popen."""
+    options = {"stdin": subprocess.DEVNULL, "text": True, **options}
+    process: subprocess.Popen[str] = subprocess.Popen(command, start_new_session=True, **options)
+    _STARTED.append(process)
+    return process
+
+
+def end(process: subprocess.Popen[Any]) -> None:
+    """Kill a process with all that it started, wait until it is gone, and close its pipes."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS says the latter of a group of zombies
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    for pipe in (process.stdout, process.stderr):
+        if pipe is not None:
+            with contextlib.suppress(OSError):
+                pipe.close()
+    if process in _STARTED:
+        _STARTED.remove(process)
+
+
+@contextlib.contextmanager
+def all_ended() -> Iterator[None]:
+    """End every process that is started inside and still runs at the end."""
+    before = list(_STARTED)
+    try:
+        yield
+    finally:
+        for process in [process for process in _STARTED if process not in before]:
+            end(process)
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """SIGINT raises KeyboardInterrupt inside, also where the tests themselves ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
