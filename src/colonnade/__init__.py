@@ -1,12 +1,19 @@
 """Colonnade trains one model over columns that never leave their owners."""
 
-from colonnade import methods
-from colonnade.data import sets
-from colonnade.errors import ColonnadeError
-from colonnade.federation import Federation, RowSplit, Task
-from colonnade.fit import fit, resume
-from colonnade.models.encoders import ModelSettings
-from colonnade.run import Run, Training
+import sys as _sys
+from importlib import import_module as _import_module
+from types import ModuleType as _ModuleType
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
+
+if _TYPE_CHECKING:
+    from colonnade import methods
+    from colonnade.data import sets
+    from colonnade.errors import ColonnadeError
+    from colonnade.federation import Federation, RowSplit, Task
+    from colonnade.fit import fit, resume
+    from colonnade.models.encoders import ModelSettings
+    from colonnade.run import Run, Training
 
 __version__ = "0.1.0"
 __all__ = [
@@ -23,3 +30,41 @@ __all__ = [
     "resume",
     "sets",
 ]
+# Where each name lives. They are loaded when they are asked for, because torch takes seconds that `--help` has not.
+_HOMES = {
+    "ColonnadeError": "colonnade.errors",
+    "Federation": "colonnade.federation",
+    "ModelSettings": "colonnade.models.encoders",
+    "RowSplit": "colonnade.federation",
+    "Run": "colonnade.run",
+    "Task": "colonnade.federation",
+    "Training": "colonnade.run",
+    "fit": "colonnade.fit",
+    "methods": "colonnade.methods",
+    "resume": "colonnade.fit",
+    "sets": "colonnade.data.sets",
+}
+
+
+class _FrontDoor(_ModuleType):
+    """This module, with names that are loaded on first use."""
+
+    def __getattr__(self, name: str) -> _Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        home = _import_module(_HOMES[name])
+        value = getattr(home, name, home)  # `methods` and `sets` are modules themselves
+        setattr(self, name, value)
+        return value
+
+    def __setattr__(self, name: str, value: _Any) -> None:
+        # Whoever imports the module `colonnade.fit` makes Python bind it to the name that is the function's.
+        if name == "fit" and isinstance(value, _ModuleType):
+            value = value.fit
+        super().__setattr__(name, value)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *__all__})
+
+
+_sys.modules[__name__].__class__ = _FrontDoor

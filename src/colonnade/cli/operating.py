@@ -14,13 +14,15 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from colonnade.cli.stopping import INTERRUPTED, TERMINATED, Terminated, terminable
-from colonnade.engines.post import Say
 from colonnade.errors import ConfigError
+
+if TYPE_CHECKING:
+    from colonnade.engines.post import Say
 
 LogKind = Annotated[
     Literal["text", "json"], typer.Option("--log", help="text: for people; json: one object per event.")
