@@ -12,6 +12,7 @@ from tests.processes import all_ended, as_in_a_terminal
 os.environ.setdefault("COLONNADE_DEBUG", "1")  # layouts are checked; before anything imports colonnade
 torch.set_num_threads(1)  # xdist runs one process per core already
 as_in_a_terminal()
+os.environ.setdefault("COLONNADE_PROGRESS", "0")  # what a test sees on stderr does not depend on the time it takes
 
 settings.register_profile("ci", deadline=None, derandomize=True, database=None)
 settings.load_profile("ci")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from colonnade.engines.stacked import Stacked
 from colonnade.errors import ConfigError, Diverged, RunError
 from colonnade.evaluate.metrics import class_report, score
 from colonnade.federation import Federation, Task
+from colonnade.folder import claimed
 from colonnade.methods import make_method
 from colonnade.methods.base import BringsNoise, Method, brings, check_rows, outputs
 from colonnade.models.encoders import ModelSettings
@@ -33,34 +35,13 @@ from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.mechanism import Budget, Mechanism, Protection
 from colonnade.privacy.settings import PrivacySettings, last_affordable
 from colonnade.privacy.statement import SoFar
+from colonnade.progress import Progress, Telling, Watcher
 from colonnade.randomness import key
 from colonnade.run import DTYPES, STORE, Run, Training
 from colonnade.schedule import Schedule
 from colonnade.store import Store
 from colonnade.wire.messages import Order
 from colonnade.wire.traffic import Traffic
-
-
-@dataclass(frozen=True)
-class Progress:
-    """What a watcher of the training sees after each exchange."""
-
-    round: int
-    rounds: int
-    score: float | None  # of the last evaluation
-    best: float | None
-    bytes: int  # training bytes so far
-    seconds: float
-    spent: SoFar | None = None  # what training has cost each party, where uploads are noised
-    noisy_labels: bool = False  # the scores are agreement with protected labels, not accuracy
-
-    @property
-    def epsilon(self) -> float | None:
-        """The federation's figure so far: exact accountant, unit PARTY, training only."""
-        return None if self.spent is None else self.spent.largest
-
-
-Watcher = Callable[[Progress], None]
 
 
 def fit(  # noqa: PLR0913 - the front door: everything a user may want to say about a training
@@ -74,6 +55,7 @@ def fit(  # noqa: PLR0913 - the front door: everything a user may want to say ab
     mechanism: Mechanism | None = None,
     out: str | Path | None = None,
     watch: Watcher | None = None,
+    progress: bool | None = None,
     config: dict[str, Any] | None = None,
     **settings: Any,
 ) -> Run:
@@ -83,6 +65,11 @@ def fit(  # noqa: PLR0913 - the front door: everything a user may want to say ab
     networks, `encoders` brings your own (a module per party, or a function of party and column shape).
     `privacy` says what is promised to whom; `mechanism` puts one of your own before every release instead.
     With `out` the run is checkpointed there and can be resumed after a kill.
+
+    `watch` is called after each round with a `Progress` (round, rounds, score, best, bytes, seconds); when it returns
+    True, training stops after that round and the best one is kept. Without a watcher, a line on stderr says how far a
+    training of more than a few seconds is; `progress=False` or the environment variable COLONNADE_PROGRESS=0 switch
+    it off, `progress=True` shows it beside a watcher.
     """
     if training is not None and settings:
         raise ConfigError("give either training=Training(...) or its settings as keywords, not both")
@@ -92,10 +79,14 @@ def fit(  # noqa: PLR0913 - the front door: everything a user may want to say ab
     folder = _free_folder(Path(out)) if out is not None else None
     trainer = Trainer.open(federation, method, training, model, encoders, mechanism, privacy=privacy)
     trainer.config = config
-    store = _new_store(folder) if folder is not None else None  # only now: a bad setting leaves no folder behind
-    if store is not None:
+    if folder is None:
+        with closing(Telling.of(method.name, watch, progress)) as telling:
+            return trainer.train(telling=telling)
+    # The folder is made only now: a bad setting leaves none behind.
+    with claimed(folder, mode=0o777) as claim, closing(_new_store(folder)) as store:
         store.describe(describe(trainer))
-    return trainer.train(store, watch)
+        with closing(Telling.of(method.name, watch, progress, claim)) as telling:
+            return trainer.train(store, telling=telling)
 
 
 def resume(
@@ -105,12 +96,26 @@ def resume(
     encoders: Encoders = None,
     mechanism: Mechanism | None = None,
     watch: Watcher | None = None,
+    progress: bool | None = None,
 ) -> Run:
-    """Continue an interrupted run; the result is bit-identical to one that was never interrupted."""
+    """Continue an interrupted run; the result is bit-identical to one that was never interrupted.
+
+    `watch` and `progress` are those of `fit`. A run that another process still trains is refused.
+    """
     path = Path(folder)
     if not (path / STORE).exists():
         raise RunError(f"{str(folder)!r} has no {STORE}: it is not a run that can be resumed")
-    store = Store(path / STORE)
+    with claimed(path) as claim, closing(Store(path / STORE)) as store:
+        trainer = _reopened(path, store, federation, encoders, mechanism)
+        warn_of_another_machine(store.about()["about"]["machine"], trainer.coordinator.schema.device)
+        with closing(Telling.of(trainer.coordinator.method.name, watch, progress, claim)) as telling:
+            return trainer.train(store, telling=telling)
+
+
+def _reopened(
+    folder: Path, store: Store, federation: Federation, encoders: Encoders, mechanism: Mechanism | None
+) -> Trainer:
+    """The trainer of a stored run, as it was when the run began."""
     about = store.about()
     if "agreement" in about:
         raise RunError(f"{folder} is a run of separate organisations; start `colonnade coordinator` again to go on")
@@ -122,9 +127,7 @@ def resume(
         raise RunError(f"{folder} was trained with networks of your own; pass them again as encoders=")
     model = build(ModelSettings, about["model"], "model")
     privacy = build(PrivacySettings, about.get("privacy", {}), "privacy")
-    trainer = Trainer.open(federation, method, training, model, encoders, mechanism, about, privacy)
-    warn_of_another_machine(about["about"]["machine"], trainer.coordinator.schema.device)
-    return trainer.train(store, watch)
+    return Trainer.open(federation, method, training, model, encoders, mechanism, about, privacy)
 
 
 @dataclass
@@ -179,14 +182,16 @@ class Trainer:
         config = about["config"] if about else None
         return cls(federation, coordinator, engine, training, model, encoders, ledger, run, privacy, config=config)
 
-    def train(self, store: Store | None = None, watch: Watcher | None = None) -> Run:
-        """Exchange until the order says stop; then look at the test rows, once."""
+    def train(self, store: Store | None = None, watch: Watcher | None = None, telling: Telling | None = None) -> Run:
+        """Exchange until the order says stop; then evaluate the test rows, once."""
+        telling = telling or Telling(watch)
         if store is not None:
             restore(self, store)
+        asked = False  # somebody asked to stop, which a resumed run could not know by itself
         while True:
             start = time.perf_counter()
             order, down = self.coordinator.order()
-            if store is not None and self.coordinator.number % self.training.checkpoint_every == 0:
+            if store is not None and (asked or self.coordinator.number % self.training.checkpoint_every == 0):
                 commit(self, store)  # with the order's own release: it is in the ledger before anybody can read it
             if order.stop is not None:
                 break
@@ -197,8 +202,9 @@ class Trainer:
             self.seconds += time.perf_counter() - start
             if self.coordinator.history:
                 self.coordinator.history[-1].setdefault("seconds", round(self.seconds, 4))
-            if watch is not None:
-                watch(self._progress())
+            asked = telling.asks_to_stop(self._progress) and self.coordinator.stop is None
+            if asked:
+                self.coordinator.end(self.coordinator.number, "stopped by the watcher")
         self.engine.exchange(order, down)
         return self._finish(order.stop, store)
 
@@ -350,20 +356,16 @@ def _one_of(privacy: PrivacySettings, mechanism: Mechanism | None, method: Metho
 def _free_folder(folder: Path) -> Path:
     """Refuse a folder that holds a run; one that was killed before it began holds none."""
     if (folder / STORE).exists():
-        store = Store(folder / STORE)
-        taken = store.begun
-        store.close()
+        with closing(Store(folder / STORE)) as store:
+            taken = store.begun
         if taken:
             raise RunError(f"{folder} already holds a run; resume it, or choose another folder")
     return folder
 
 
 def _new_store(folder: Path) -> Store:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunError(f"cannot make the run folder {folder}: {error}") from None
-    return Store(folder / STORE)
+    """The store of a run that begins; another process may have begun one since this was last asked."""
+    return Store(_free_folder(folder) / STORE)
 
 
 def find_device(name: str, setting: str = "training.device") -> torch.device:

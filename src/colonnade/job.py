@@ -21,11 +21,12 @@ from colonnade.data.sets import load_set
 from colonnade.data.table import read_table
 from colonnade.errors import ConfigError
 from colonnade.federation import Federation
-from colonnade.fit import Watcher, fit
+from colonnade.fit import fit
 from colonnade.methods import make_method
 from colonnade.methods.base import Method
 from colonnade.models.encoders import ModelSettings
 from colonnade.privacy.settings import PrivacySettings
+from colonnade.progress import Watcher
 from colonnade.run import Run, Training
 
 SECTIONS = ("data", "method", "model", "training", "privacy", "compare")

@@ -24,6 +24,7 @@ from colonnade.engines.stacked import Stacked
 from colonnade.errors import DataError, RunError, Unwritable
 from colonnade.evaluate.metrics import SCORE_NAME, decide, probabilities
 from colonnade.federation import Federation, RowSplit, Task
+from colonnade.folder import in_use
 from colonnade.methods import make_method
 from colonnade.methods.base import Heard, Method, outputs
 from colonnade.models.encoders import ModelSettings
@@ -287,6 +288,8 @@ def read_record(folder: Path) -> dict[str, Any]:
     try:
         record: dict[str, Any] = json.loads((folder / RECORD).read_text(encoding="utf-8"))
     except FileNotFoundError:
+        if busy := in_use(folder):
+            raise RunError(f"{busy}; wait until it is done") from None
         unfinished = (folder / STORE).exists()
         hint = f"it was interrupted: run `colonnade resume {folder}`" if unfinished else "it is not a run folder"
         raise RunError(f"{folder} has no {RECORD}; {hint}") from None

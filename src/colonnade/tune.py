@@ -25,11 +25,11 @@ from colonnade.config import unknown_key, with_overrides
 from colonnade.errors import ConfigError, RunError
 from colonnade.extras import need
 from colonnade.federation import Federation
-from colonnade.fit import Progress
 from colonnade.job import Job
 from colonnade.methods import make_method
 from colonnade.methods.base import Method
 from colonnade.privacy.settings import PrivacySettings
+from colonnade.progress import Progress
 from colonnade.randomness import key
 
 STEP_SIZES = {"sgd": (1e-3, 1.0), "adamw": (1e-4, 1e-1)}  # by kind of optimiser, so that all methods get the same

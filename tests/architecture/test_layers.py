@@ -4,10 +4,10 @@ import pytest
 
 from tests.architecture.source import Source, lines, package
 
-BASE = {"errors", "randomness", "config", "extras", "federation", "layout"}
+BASE = {"errors", "randomness", "config", "extras", "federation", "folder", "layout"}
 DOMAIN = {"admm", "board", "models", "privacy", "schedule", "wire"} | BASE
 TRAINING = {"engines", "evaluate", "methods"} | DOMAIN
-RUNNING = {"checkpoint", "data", "fit", "job", "run", "store"} | TRAINING
+RUNNING = {"checkpoint", "data", "fit", "job", "progress", "run", "store"} | TRAINING
 EVERYTHING = {
     "__init__",
     "align",
@@ -28,6 +28,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "randomness": {"errors"},  # streams know only how to refuse
     "layout": {"errors"},  # how tensors lie in memory: a contract of all stations, whatever they compute
     "extras": {"errors"},  # libraries that only some install know only how to be missing
+    "folder": {"errors"},  # a lock knows nothing of what is written under it
     "config": {"errors"},  # settings know no method and no data
     "federation": {"errors", "randomness", "config"},  # parties, labels, rows: what everything else takes
     "data": BASE,  # loaders and splits make Federations and know no training
@@ -45,8 +46,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "store": {"privacy", "wire"} | BASE,  # writes state and ledger, whatever trained them
     "checkpoint": {"store"} | TRAINING,  # what a run is, written and put back
     "run": TRAINING,  # a run is what the loop leaves behind; it does not know the loop
-    "fit": {"run", "checkpoint", "store"} | TRAINING,  # the loop uses all stations of the data flow
-    "job": {"fit", "run", "data"} | TRAINING,  # a configuration file as objects
+    "progress": {"privacy"} | BASE,  # what watchers and people see of a training; knows no training
+    "fit": {"run", "checkpoint", "store", "progress"} | TRAINING,  # the loop uses all stations of the data flow
+    "job": {"fit", "progress", "run", "data"} | TRAINING,  # a configuration file as objects
     "deploy": {"align", "identity"} | RUNNING,  # the processes of separate organisations, made of the parts above
     "estimate": RUNNING,  # the bytes of a job, before it runs
     "audit": RUNNING,  # attacks runs from outside; nothing below knows that it is attacked

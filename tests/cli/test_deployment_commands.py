@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from colonnade.cli.operating import Journal
-from colonnade.deploy.folder import claimed
+from colonnade.folder import claimed
 from colonnade.identity.certificates import make_trial
 from tests.cli.conftest import Call, Result
 from tests.cli.organisations import PARTIES, SHARED, Process, align_by_hand, customers, furnish

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import sys
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 from rich.progress import Progress as RichProgress
 
 from colonnade.cli.screen import Bars, Screen, TimeLeft
-from colonnade.fit import Progress
+from colonnade.progress import SWITCH, Progress
 
 HALF = Progress(round=50, rounds=100, score=0.9512, best=0.96, bytes=12_300_000, seconds=30.0)
 
@@ -74,8 +75,30 @@ def test_a_terminal_is_told_everything(monkeypatch: pytest.MonkeyPatch) -> None:
         assert part in out
 
 
-def test_nobody_else_is_told_anything(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert watch(Screen(), monkeypatch, io.StringIO()).strip() == ""
+def test_a_file_is_told_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.delenv(SWITCH)
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    with Screen().progress() as bars:
+        first, second, tried = bars.watch("vimadmm", 100), bars.watch("fdml", 100), bars.task("tuning", 20, "trial")
+        for number in range(1, 26):  # a second each
+            now += 1.0
+            first(replace(HALF, round=number))
+            if number > 20:
+                second(replace(HALF, round=number - 20))
+                tried(1, "best validation 0.5")
+    told = [f"vimadmm: round {n} of 100 validation 0.9512 (best 0.9600) 12.3 MB" for n in (3, 13, 23)]
+    also = [told[0].replace("vimadmm: round 3", "fdml: round 2"), "tuning: trial 1 of 20 best validation 0.5"]
+    assert sys.stderr.getvalue().splitlines() == [*told, *also]
+
+
+def test_nobody_is_told_anything_who_asked_for_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("colonnade.cli.screen.FIRST", 0.0)
+    assert watch(Screen(), monkeypatch, io.StringIO()).strip() == ""  # tests set the switch
+    monkeypatch.delenv(SWITCH)
+    assert watch(Screen(), monkeypatch, io.StringIO()).startswith("vimadmm: round 50 of 100")
+    assert watch(Screen(quiet=True), monkeypatch, io.StringIO()).strip() == ""
     assert watch(Screen(quiet=True), monkeypatch, Terminal()).strip() == ""
 
 

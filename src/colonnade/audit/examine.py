@@ -26,12 +26,13 @@ from colonnade.audit.trial import Trial, plan
 from colonnade.engines.coordinator import CoordinatorSide
 from colonnade.errors import AccountingError, RunError
 from colonnade.federation import Federation
-from colonnade.fit import Trainer, Watcher
+from colonnade.fit import Trainer
 from colonnade.methods.base import BringsNoise
 from colonnade.privacy.accounting import Neighbours, exact_epsilon, mean_shift
 from colonnade.privacy.events import BARE, GAUSSIAN, Release
 from colonnade.privacy.mechanism import Mechanism
 from colonnade.privacy.statement import Circumstances, Statement
+from colonnade.progress import Watcher
 from colonnade.run import Run
 from colonnade.wire.messages import COORDINATOR, Purpose
 

@@ -16,11 +16,12 @@ from colonnade.audit.travelled import unlogged
 from colonnade.engines.base import Answers, Engine, Message
 from colonnade.engines.party import PartySide
 from colonnade.federation import Federation
-from colonnade.fit import Trainer, Watcher
+from colonnade.fit import Trainer
 from colonnade.models.schema import Schema
 from colonnade.models.stack import Way
 from colonnade.privacy.gate import Down
 from colonnade.privacy.mechanism import Mechanism
+from colonnade.progress import Watcher
 from colonnade.run import Run
 from colonnade.wire.messages import Order, Purpose
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from colonnade.bench.catalogue import Bench
 from colonnade.bench.settings import Options, Say
-from colonnade.fit import Progress, Watcher
 from colonnade.job import Job, read_job
+from colonnade.progress import Progress, Watcher
 from colonnade.run import Run
 from colonnade.wire.traffic import Traffic
 

@@ -34,8 +34,8 @@ from colonnade.explain.retrain import Again
 from colonnade.explain.settings import ExplainSettings
 from colonnade.explain.summary import summarise
 from colonnade.federation import Federation
-from colonnade.fit import Watcher
 from colonnade.job import Job, read_job
+from colonnade.progress import Watcher
 from colonnade.run import Run
 
 Results = dict[str, float | None]

@@ -54,9 +54,9 @@ def _label_holder(
     from colonnade.align.label_holder import align_as_label_holder
     from colonnade.align.settings import AlignSettings
     from colonnade.config import build
-    from colonnade.deploy.folder import claimed
     from colonnade.deploy.line import LinkLine
     from colonnade.deploy.settings import read_coordinator
+    from colonnade.folder import claimed
 
     read = read_coordinator(config, overrides)
     c, credentials = read.coordinator, read.credentials()
@@ -77,9 +77,9 @@ def _party(
     from colonnade.align.ids import read_ids
     from colonnade.align.party import align_as_party
     from colonnade.align.settings import JoinSettings
-    from colonnade.deploy.folder import claimed
     from colonnade.deploy.line import LinkLine
     from colonnade.deploy.settings import read_party
+    from colonnade.folder import claimed
 
     read = read_party(config, overrides)
     p, credentials = read.party, read.credentials()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Callable, Iterator
@@ -91,8 +92,8 @@ def _watching(bars: Bars, finished: Run, rounds: int) -> Any:
     from colonnade.audit.examine import Watching
 
     def game(steps: int) -> Callable[[], None]:
-        task = bars.bars.add_task("game", total=steps, told="")
-        return lambda: bars.bars.update(task, advance=1)
+        task, done = bars.task("game", steps, "step"), itertools.count(1)
+        return lambda: task(next(done))
 
     return Watching(bars.watch(f"{finished.method.name} again", rounds), game)
 

@@ -13,7 +13,7 @@ from colonnade.cli.screen import Screen
 from colonnade.cli.training import finish
 
 if TYPE_CHECKING:
-    from colonnade.fit import Progress
+    from colonnade.progress import Progress
 
 
 def coordinator(

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess
 
     from colonnade.federation import Federation
-    from colonnade.fit import Watcher
     from colonnade.job import Job
+    from colonnade.progress import Watcher
     from colonnade.run import Run
 
 ELSEWHERE = ("device", "checkpoint_every")  # training settings that say where, not what
@@ -53,8 +53,9 @@ def state_of(entry: Entry, place: Path) -> State:
     """How far the training in a folder is.
 
     Raises:
-        RunError: the folder holds a run of other settings.
+        RunError: the folder holds a run of other settings, or one that another process trains.
     """
+    from colonnade.folder import in_use
     from colonnade.run import RECORD, STORE, read_record
     from colonnade.store import Store
 
@@ -63,6 +64,8 @@ def state_of(entry: Entry, place: Path) -> State:
         return "finished"
     if not (place / STORE).exists():
         return "new"
+    if busy := in_use(place):
+        raise RunError(f"{busy}; wait until it is done, or choose another --out")
     store = Store(place / STORE)
     try:
         if not store.begun:

@@ -48,10 +48,10 @@ def predict_ids(
     """Predict aligned ids, with whoever answers."""
     with operated(Journal("text", quiet=screen.as_json)) as say:
         from colonnade.align.files import read_alignment
-        from colonnade.deploy.folder import claimed
         from colonnade.deploy.predict import Wish, predict_rows
         from colonnade.deploy.settings import read_coordinator
         from colonnade.deploy.start import linked
+        from colonnade.folder import claimed
         from colonnade.run import Run
 
         run = Run.load(folder)

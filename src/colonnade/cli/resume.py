@@ -32,7 +32,8 @@ def resume(run: RunFolder, data_dir: DataDir = None, as_json: AsJson = False, qu
 
 
 def read_about(run: Path) -> dict[str, Any]:
-    """What the store of a run says it is."""
+    """What the store of a run that nobody trains any more says it is."""
+    from colonnade.folder import in_use
     from colonnade.run import STORE
     from colonnade.store import Store
 
@@ -40,6 +41,8 @@ def read_about(run: Path) -> dict[str, Any]:
         raise RunError(
             f"{str(run)!r} has no {STORE}: it is not a run that can be resumed; `colonnade train` starts one"
         )
+    if busy := in_use(run):
+        raise RunError(f"{busy}; wait until it is done")
     store = Store(run / STORE)
     try:
         return store.about()

@@ -25,8 +25,10 @@ from rich.progress import (
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from colonnade.progress import EVERY, FIRST, Now, switched_off
+
 if TYPE_CHECKING:
-    from colonnade.fit import Progress as Exchange
+    from colonnade.progress import Progress as Exchange
     from colonnade.report.tables import Table
 
 WIDE = 140  # columns where there is no terminal: a table in a file is not cut
@@ -76,15 +78,16 @@ class Screen:
 
     @contextmanager
     def progress(self) -> Iterator[Bars]:
-        """Progress bars on stderr, only where somebody can watch them."""
+        """Progress bars on stderr; where there is no terminal, a line now and then."""
         console = Console(stderr=True)
         columns = (
             SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=30), MofNCompleteColumn(),
             TextColumn("{task.fields[told]}"), TimeElapsedColumn(), TimeLeft(),
         )  # fmt: skip
         hidden = self.quiet or not console.is_terminal
+        lines = None if self.quiet or console.is_terminal or switched_off() else Now(FIRST, EVERY)
         with Progress(*columns, console=console, disable=hidden) as bars:
-            yield Bars(bars)
+            yield Bars(bars, lines)
 
 
 class TimeLeft(ProgressColumn):
@@ -105,20 +108,40 @@ class TimeLeft(ProgressColumn):
 
 @dataclass(frozen=True)
 class Bars:
-    """One bar per training."""
+    """One bar per training; or lines, for all that are at work, when `lines` is due."""
 
     bars: Progress
+    lines: Now | None = None
     said: set[str] = field(default_factory=set)  # legends that stand above the bars already
 
     def watch(self, name: str, rounds: int) -> Callable[[Exchange], None]:
         """A new bar; the returned function moves it."""
-        task = self.bars.add_task(name, total=rounds, told="")
+        task = self.task(name, rounds)
 
         def move(now: Exchange) -> None:
             self._explain(now)
-            self.bars.update(task, completed=now.round, told=told(now))
+            task(now.round, told(now))
 
         return move
+
+    def task(self, name: str, total: int, unit: str = "round") -> Callable[..., None]:
+        """A new bar of so many units; the returned function says how many are done, and what stands beside it."""
+        task = self.bars.add_task(name, total=total, told="", unit=unit)
+
+        def move(done: int, told: str = "") -> None:
+            self.bars.update(task, completed=done, told=told)
+            if self.lines is not None and self.lines.due():
+                self._print()
+
+        return move
+
+    def _print(self) -> None:
+        """A line for everything that has begun and is not done."""
+        for task in self.bars.tasks:
+            if not task.finished and (task.completed or task.fields["told"]):
+                counted = f"{task.fields['unit']} {task.completed:.0f} of {task.total:.0f}"
+                line = f"{task.description}: {counted} {task.fields['told']}"
+                print(line.rstrip(), file=sys.stderr, flush=True)
 
     def _explain(self, now: Exchange) -> None:
         """What belongs to the figures beside the bars, once above them."""

@@ -18,8 +18,8 @@ from colonnade.cli.training import check, free_folder
 from colonnade.errors import ConfigError, RunError
 
 if TYPE_CHECKING:
-    from colonnade.fit import Progress
     from colonnade.job import Job
+    from colonnade.progress import Progress
     from colonnade.report.tables import Table
     from colonnade.tune import Outcome, Watcher
 
@@ -107,12 +107,12 @@ def _interruptible(config: Path, folder: Path) -> Iterator[None]:
 
 
 def _watch(bars: Bars, name: str, trials: int) -> Watcher:
-    task = bars.bars.add_task(name, total=trials, told="")
+    task = bars.task(name, trials, "trial")
 
     def move(done: int, best: float | None, now: Progress | None) -> None:
         told = "" if best is None else f"best validation {best:.4f} "
         told += "" if now is None else f"round {now.round} of {now.rounds}"
-        bars.bars.update(task, completed=done, told=told)
+        task(done, told)
 
     return move
 

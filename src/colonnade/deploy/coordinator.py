@@ -32,12 +32,13 @@ from colonnade.engines.post import Letter, Post, Say
 from colonnade.engines.remote import ASK_AGAIN, DONE, REFUSED, Absence, Away, Remote
 from colonnade.errors import ColonnadeError, ConfigError, IdentityError, Refused, RunError, WireError
 from colonnade.federation import Federation, Party, RowSplit, Task
-from colonnade.fit import Terms, Trainer, Watcher, find_device, open_coordinator
+from colonnade.fit import Terms, Trainer, find_device, open_coordinator
 from colonnade.identity.credentials import Credentials
 from colonnade.methods.base import Method, brings
 from colonnade.models.encoders import ModelSettings
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.settings import PrivacySettings
+from colonnade.progress import Watcher
 from colonnade.run import RECORD, STORE, Run, Training
 from colonnade.schedule import Schedule
 from colonnade.store import Store

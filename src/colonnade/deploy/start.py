@@ -12,7 +12,6 @@ import torch
 
 from colonnade.align.files import Alignment, read_alignment
 from colonnade.deploy.coordinator import PURPOSES, CoordinatorProcess, Undertaking
-from colonnade.deploy.folder import claimed
 from colonnade.deploy.membership import Duty
 from colonnade.deploy.party import PartyProcess
 from colonnade.deploy.policy import read_policy
@@ -20,8 +19,10 @@ from colonnade.deploy.settings import CoordinatorConfig, PartyConfig, read_coord
 from colonnade.deploy.tables import LabelTable, PartyTable
 from colonnade.engines.nats import Link
 from colonnade.engines.post import Say
-from colonnade.fit import Watcher, find_device
+from colonnade.fit import find_device
+from colonnade.folder import claimed
 from colonnade.identity.credentials import Credentials
+from colonnade.progress import Progress, Watcher
 from colonnade.run import Run
 
 DEPLOYMENT = "deployment.json"  # beside the run: where its configuration file is, for later predictions
@@ -57,9 +58,14 @@ def run_coordinator(
     read = read_coordinator(config, overrides)
     credentials, folder = read.credentials(), read.coordinator.folder
     undertaking = read_undertaking(read, read_alignment(read.coordinator.alignment))
-    with claimed(folder), linked(credentials, read.coordinator.run, say) as link:
+    with claimed(folder) as claim, linked(credentials, read.coordinator.run, say) as link:
+
+        def noted(now: Progress) -> bool | None:
+            claim.note(f"still training, round {now.round} of {now.rounds}")
+            return watch(now) if watch is not None else None
+
         (folder / DEPLOYMENT).write_text(json.dumps({"config": str(config.resolve())}) + "\n")
-        return CoordinatorProcess(folder, link, credentials, undertaking, say).serve(watch), folder
+        return CoordinatorProcess(folder, link, credentials, undertaking, say).serve(noted), folder
 
 
 def read_undertaking(read: CoordinatorConfig, alignment: Alignment) -> Undertaking:

@@ -11,8 +11,9 @@ from typing import Literal
 
 from colonnade.errors import ConfigError
 from colonnade.federation import Federation
-from colonnade.fit import Watcher, fit
+from colonnade.fit import fit
 from colonnade.methods.base import Method
+from colonnade.progress import Watcher
 from colonnade.run import Run
 
 Watch = Callable[[str, int], Watcher | None]  # name and rounds of a training -> what watches it

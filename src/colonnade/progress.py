@@ -1,0 +1,127 @@
+"""How far a training is: what a watcher sees, and the line that people see who brought no watcher."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:  # the command line needs the clock of this module for pages that must not load torch
+    from colonnade.folder import Claim
+    from colonnade.privacy.statement import SoFar
+
+SWITCH = "COLONNADE_PROGRESS"  # environment variable; 0: no progress is shown unless it is asked for
+FIRST = 3.0  # seconds until the first line: short trainings stay silent
+EVERY = 10.0  # seconds between lines where they stay, as in a file or a notebook
+NOTE_EVERY = 1.0  # seconds between notes to other processes
+REWRITE = 0.5  # seconds between changes of the line on a terminal
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a watcher of the training sees after each exchange."""
+
+    round: int
+    rounds: int
+    score: float | None  # of the last evaluation
+    best: float | None
+    bytes: int  # training bytes so far
+    seconds: float
+    spent: SoFar | None = None  # what training has cost each party, where uploads are noised
+    noisy_labels: bool = False  # the scores are agreement with protected labels, not accuracy
+
+    @property
+    def epsilon(self) -> float | None:
+        """The federation's figure so far: exact accountant, unit PARTY, training only."""
+        return None if self.spent is None else self.spent.largest
+
+    @property
+    def line(self) -> str:
+        """One line for people: the round, the scores, what was sent, and the time it took."""
+        judged = "noisy labels agree" if self.noisy_labels else "validation"
+        score = "" if self.score is None else f", {judged} {self.score:.4f} (best {self.best:.4f})"
+        return f"round {self.round} of {self.rounds}{score}, {self.bytes / 1e6:.1f} MB, {self.seconds:.0f} s"
+
+
+Watcher = Callable[[Progress], bool | None]  # True: stop after this round and keep the best one
+
+
+def switched_off() -> bool:
+    """Whether the environment asks for silence."""
+    return os.environ.get(SWITCH, "").lower() in {"0", "no", "off", "false"}
+
+
+class Now:
+    """A clock that is due for the first time after `first` seconds, then every `every` seconds."""
+
+    def __init__(self, first: float, every: float) -> None:
+        self._every, self._next = every, time.monotonic() + first
+
+    def due(self) -> bool:
+        """Whether it is time; asking after each round costs nothing."""
+        now = time.monotonic()
+        if now < self._next:
+            return False
+        self._next = now + self._every
+        return True
+
+
+class Line:
+    """The progress of a training on stderr: one line that is rewritten on a terminal, else a line now and then."""
+
+    def __init__(self, name: str, stream: TextIO | None = None) -> None:
+        self.name, self.stream = name, stream or sys.stderr
+        self.terminal = self.stream.isatty()
+        self.clock = Now(FIRST, REWRITE if self.terminal else EVERY)
+        self._width = 0
+
+    def __call__(self, now: Progress) -> None:
+        """Show it."""
+        text = f"{self.name}: {now.line}"
+        if self.terminal:
+            self.stream.write("\r" + text.ljust(self._width))
+            self._width = len(text)
+        else:
+            self.stream.write(text + "\n")
+        self.stream.flush()
+
+    def close(self) -> None:
+        """Leave the cursor on a line of its own."""
+        if self._width:
+            self.stream.write("\n")
+            self.stream.flush()
+            self._width = 0
+
+
+@dataclass(frozen=True)
+class Telling:
+    """Who is told how far a training is: its watcher after each round, people and other processes now and then."""
+
+    watch: Watcher | None = None
+    line: Line | None = None  # for people
+    claim: Claim | None = None  # for processes that find the folder in use
+    noting: Now = field(default_factory=lambda: Now(0.0, NOTE_EVERY))
+
+    @classmethod
+    def of(cls, name: str, watch: Watcher | None, progress: bool | None = None, claim: Claim | None = None) -> Telling:
+        """With a line for people if they ask for it, or neither switched it off nor brought a watcher instead."""
+        shown = progress if progress is not None else watch is None and not switched_off()
+        return cls(watch, Line(name) if shown else None, claim)
+
+    def asks_to_stop(self, progress: Callable[[], Progress]) -> bool:
+        """Tell whoever is to be told now; whether the watcher has seen enough."""
+        stop = self.watch is not None and self.watch(progress()) is True
+        if self.line is not None and self.line.clock.due():
+            self.line(progress())
+        if self.claim is not None and self.noting.due():
+            now = progress()
+            self.claim.note(f"still training, round {now.round} of {now.rounds}")
+        return stop
+
+    def close(self) -> None:
+        """Nothing more is told."""
+        if self.line is not None:
+            self.line.close()
