@@ -25,6 +25,10 @@ class ColonnadeError(Exception):
     """Root of the tree: catch this to catch everything Colonnade raises on purpose."""
 
 
+class ShortTraining(UserWarning):
+    """A warning, not an error: the rounds do not visit every training row even once."""
+
+
 class ConfigError(ColonnadeError):
     """A setting is unknown, of the wrong type or out of range."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+import warnings
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from colonnade.engines.base import Encoders, Engine, open_workshop
 from colonnade.engines.coordinator import CoordinatorSide, Plan, is_model
 from colonnade.engines.loop import Loop
 from colonnade.engines.stacked import Stacked
-from colonnade.errors import ConfigError, Diverged, RunError
+from colonnade.errors import ConfigError, Diverged, RunError, ShortTraining
 from colonnade.evaluate.metrics import class_report, score
 from colonnade.federation import Federation, Task
 from colonnade.folder import claimed
@@ -79,6 +80,8 @@ def fit(  # noqa: PLR0913 - the front door: everything a user may want to say ab
     folder = _free_folder(Path(out)) if out is not None else None
     trainer = Trainer.open(federation, method, training, model, encoders, mechanism, privacy=privacy)
     trainer.config = config
+    if short := trainer.coordinator.schedule.shortfall(training.rounds):
+        warnings.warn(short, ShortTraining, stacklevel=2)
     if folder is None:
         with closing(Telling.of(method.name, watch, progress)) as telling:
             return trainer.train(telling=telling)

@@ -28,6 +28,7 @@ from colonnade.models.encoders import ModelSettings
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.progress import Watcher
 from colonnade.run import Run, Training
+from colonnade.schedule import Schedule
 
 SECTIONS = ("data", "method", "model", "training", "privacy", "compare")
 TABLE_KEYS = ("tables", "labels", "id", "task", "keep")
@@ -47,6 +48,11 @@ class Job:
     def federation(self) -> Federation:
         """Load the data."""
         return load_data(self.data)
+
+    def shortfall(self, federation: Federation) -> str:
+        """A sentence about rounds that do not visit every training row once; nothing where they do."""
+        t, speaks = self.training, self.method.hears != "nothing"
+        return Schedule(t.schedule, federation.split.train, federation.names, t.seed, speaks).shortfall(t.rounds)
 
     def fit(self, federation: Federation, out: Path | None = None, watch: Watcher | None = None) -> Run:
         """Train."""

@@ -152,6 +152,19 @@ class Schedule:
         whole, left = divmod(len(self.train), self.batch)
         return whole + (left > 1)
 
+    def shortfall(self, rounds: int) -> str:
+        """A sentence about rounds that do not visit every training row once; nothing where they do."""
+        turns = len(self.parties) if self.alone else 1  # rounds until everybody has had a batch
+        needed = turns * self.rounds_per_epoch
+        if rounds >= needed:
+            return ""
+        rows, alone = len(self.train), ", one party at a time," if self.alone else ""
+        seen = min(rows, rounds * self.batch // turns)
+        return (
+            f"{rounds:,} rounds of {self.batch:,} rows{alone} visit {seen:,} of the {rows:,} training rows, and the "
+            f"others never; set rounds = {needed:,} for one pass over all of them, or a larger schedule.batch"
+        )
+
     @property
     def batch(self) -> int:
         """Rows per round, at most all of them."""

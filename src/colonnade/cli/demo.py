@@ -49,9 +49,11 @@ def demo(
     (out / MARKER).write_text("Written by `colonnade demo`, which may replace this folder.\n", encoding="utf-8")
     with _one_thread():
         records = train_all(screen, entries, federation, out)
+        screen.aside("asking the parties what each of them contributed")
         told = [_explain(out / name, federation) for name in EXPLAINED]
     for line in told:
         screen.say(line)
+    screen.aside("writing the report")
     show(screen, records, [out / entry.folder for entry in entries], out)
 
 

@@ -8,6 +8,9 @@ are called, so that `--help` does not load what it does not show.
 from __future__ import annotations
 
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Annotated
@@ -68,10 +71,27 @@ def colonnade(
     """Train one model over columns that never leave their owners."""
 
 
+@contextmanager
+def _warnings_in_one_line() -> Iterator[None]:
+    """Inside, a warning is one sentence on stderr, told once; --json and --quiet do not hide it."""
+    told: set[str] = set()
+
+    def show(message: Warning | str, *where: object, **more: object) -> None:
+        text = " ".join(str(message).split())
+        if text not in told:
+            print(f"warning: {text}", file=sys.stderr)
+            told.add(text)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; `arguments` replace those of the process."""
     try:
-        app(arguments)
+        with _warnings_in_one_line():
+            app(arguments)
     except ColonnadeError as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(2)

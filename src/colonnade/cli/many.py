@@ -12,6 +12,7 @@ import os
 import queue
 import signal
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ import typer
 from colonnade.cli.screen import Bars, Screen
 from colonnade.cli.stopping import Terminated, terminable, told_of
 from colonnade.cli.training import resumable
-from colonnade.errors import ColonnadeError, RunError
+from colonnade.errors import ColonnadeError, RunError, ShortTraining
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess
@@ -113,7 +114,7 @@ def train_all(
     records: dict[str, dict[str, Any]] = {}
     with screen.progress() as bars:
         if jobs > 1 and len(open_ones) > 1:
-            _in_processes(bars, open_ones, folder, jobs, afterwards)
+            _in_processes(bars, open_ones, federation, folder, jobs, afterwards)
         else:
             for entry in open_ones:
                 place, watch = folder / entry.folder, bars.watch(entry.folder, entry.job.training.rounds)
@@ -157,7 +158,12 @@ def _free_memory() -> float:
         return float("inf")
 
 
-def _in_processes(bars: Bars, entries: Sequence[Entry], folder: Path, jobs: int, afterwards: str) -> None:
+def _in_processes(  # one parameter per thing the processes share
+    bars: Bars, entries: Sequence[Entry], federation: Federation, folder: Path, jobs: int, afterwards: str
+) -> None:
+    for text in dict.fromkeys(entry.job.shortfall(federation) for entry in entries):
+        if text:
+            warnings.warn(text, ShortTraining, stacklevel=2)
     context = multiprocessing.get_context("spawn")
     news: multiprocessing.Queue[tuple[str, Any]] = context.Queue()
     watches = {entry.folder: bars.watch(entry.folder, entry.job.training.rounds) for entry in entries}
@@ -214,6 +220,7 @@ def _check_end(process: SpawnProcess, name: str, folder: Path, news: Any, watche
 def _work(tables: dict[str, Any], name: str, place: str, threads: int, news: Any) -> None:
     """What a process does: one training, from its configuration."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the parent ends this one
+    warnings.simplefilter("ignore", ShortTraining)  # said by the parent
     import torch
 
     from colonnade.job import read_job

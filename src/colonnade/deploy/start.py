@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,11 +20,13 @@ from colonnade.deploy.settings import CoordinatorConfig, PartyConfig, read_coord
 from colonnade.deploy.tables import LabelTable, PartyTable
 from colonnade.engines.nats import Link
 from colonnade.engines.post import Say
+from colonnade.errors import ShortTraining
 from colonnade.fit import find_device
 from colonnade.folder import claimed
 from colonnade.identity.credentials import Credentials
 from colonnade.progress import Progress, Watcher
 from colonnade.run import Run
+from colonnade.schedule import Schedule
 
 DEPLOYMENT = "deployment.json"  # beside the run: where its configuration file is, for later predictions
 
@@ -58,6 +61,9 @@ def run_coordinator(
     read = read_coordinator(config, overrides)
     credentials, folder = read.credentials(), read.coordinator.folder
     undertaking = read_undertaking(read, read_alignment(read.coordinator.alignment))
+    schedule = Schedule(undertaking.training.schedule, undertaking.split.train, undertaking.parties, 0)
+    if short := schedule.shortfall(undertaking.training.rounds):
+        warnings.warn(short, ShortTraining, stacklevel=2)
     with claimed(folder) as claim, linked(credentials, read.coordinator.run, say) as link:
 
         def noted(now: Progress) -> bool | None:
