@@ -2,12 +2,13 @@
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import settings
 
-from tests.processes import all_ended, as_in_a_terminal
+from tests.processes import all_ended, as_in_a_terminal, cpu_seconds
 
 os.environ.setdefault("COLONNADE_DEBUG", "1")  # layouts are checked; before anything imports colonnade
 torch.set_num_threads(1)  # xdist runs one process per core already
@@ -16,6 +17,23 @@ os.environ.setdefault("COLONNADE_PROGRESS", "0")  # what a test sees on stderr d
 
 settings.register_profile("ci", deadline=None, derandomize=True, database=None)
 settings.load_profile("ci")
+WORKERS = pytest.StashKey[float]()  # CPU seconds of the workers of xdist that have ended
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workeroutput"):  # a worker of xdist: told to the process that started it
+        session.config.workeroutput["cpu"] = cpu_seconds()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    stash = node.config.stash
+    stash[WORKERS] = stash.get(WORKERS, 0.0) + getattr(node, "workeroutput", {}).get("cpu", 0.0)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    used = config.stash.get(WORKERS, 0.0) or cpu_seconds()
+    terminalreporter.write_line(f"CPU time of the tests and of all processes they started: {used / 60:.1f} minutes")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
