@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -22,6 +22,10 @@ from torch import Tensor
 
 from colonnade.errors import ConfigError, DataError, RowsDisagree
 from colonnade.randomness import permutation
+from colonnade.rows import Rows
+
+if TYPE_CHECKING:
+    from colonnade.data.columns import ColumnPlan
 
 
 class Task(str, Enum):
@@ -77,6 +81,7 @@ class Federation:
     class_names: tuple[str, ...] = ()  # of classes 0..K-1, where the labels were text
     scaled: bool = False  # the columns are on a common scale already; otherwise parties see to it themselves
     labelled: Tensor | None = field(default=None, repr=False)  # (N,) whose label is known; None: of all rows
+    plans: Mapping[str, ColumnPlan] = field(default_factory=dict, repr=False)  # how tables became columns, by owner
 
     @property
     def rows(self) -> int:
@@ -142,7 +147,8 @@ class Federation:
         mask = _mask("held", held, len(y), len(columns))
         whose = [None] * len(columns) if mask is None else [_unless_all(one) for one in mask.T]
         parties = tuple(
-            Party(str(k), _floating(str(k), v, mine), mine) for (k, v), mine in zip(columns.items(), whose, strict=True)
+            Party(str(k), as_columns(str(k), v, mine), mine)
+            for (k, v), mine in zip(columns.items(), whose, strict=True)
         )
         for party in parties:
             if len(party.columns) != len(y):
@@ -164,7 +170,7 @@ class Federation:
         tables: Mapping[str, Any],
         *,
         labels: str | Any,
-        id: str | None = None,
+        id: str | Mapping[str, str] | None = None,
         task: Task | str | None = None,
         split: RowSplit | None = None,
         name: str = "federation",
@@ -172,8 +178,9 @@ class Federation:
     ) -> Federation:
         """From data frames joined on `id`; `labels` names a column of one table, or is a frame or array.
 
-        Numeric columns are standardised and text columns one-hot encoded with statistics of
-        the training rows, each party on its own. `keep="all"`: the rows that all tables have and that have a label.
+        `id` is a column of every table, or one name per party. Numeric columns are standardised and text columns
+        one-hot encoded with statistics of the training rows, each party on its own; how is kept in `plans`, so that
+        a run can score new tables. `keep="all"`: the rows that all tables have and that have a label.
         `keep="partial"`: also those that only some have, or that have no label; they can only train.
         """
         from colonnade.data.table import join_tables  # pandas is optional: imported only here
@@ -196,12 +203,17 @@ class Federation:
         if unknown:
             raise ConfigError(f"no party called {unknown[0]!r}; parties: {', '.join(self.names)}")
         keep = tuple(p for p in self.parties if p.name in names)
-        left = replace(self, parties=keep, whole=None)
+        plans = {name: plan for name, plan in self.plans.items() if name in names}
+        left = replace(self, parties=keep, whole=None, plans=plans)
         if left.held is None:
             return left
         train = self.split.train[left.held.any(dim=1)[self.split.train]]
         _check_split(replace(self.split, train=train), self.rows)
         return replace(left, split=replace(self.split, train=train))
+
+    def select(self, rows: Tensor) -> Rows:
+        """Some of the rows for prediction, as the networks read them: `run.predict(federation.select(rows))`."""
+        return Rows({party.name: party.columns[rows] for party in self.parties})
 
     def matched(self) -> Federation:
         """Only the rows that all parties hold and that have a label: what every method can be trained on."""
@@ -284,7 +296,8 @@ def _check_partial(federation: Federation) -> None:
 # -- reading ----------------------------------------------------------------------------------
 
 
-def _floating(name: str, values: Any, held: Tensor | None = None) -> Tensor:
+def as_columns(name: str, values: Any, held: Tensor | None = None) -> Tensor:
+    """A party's values as floating point (N, ...); NaN, infinite and missing values are refused by its name."""
     columns = values if isinstance(values, Tensor) else torch.from_numpy(np.ascontiguousarray(values))
     if columns.dim() == 1:
         columns = columns.unsqueeze(1)

@@ -255,7 +255,7 @@ class Trainer:
         about = describe(self)["about"]
         run = Run(
             self.id, c.method, self.model, self.training, about, c.history, c.traffic, self.ledger,
-            result, state, ordered, self.encoders, self.config, privacy=self.privacy,
+            result, state, ordered, self.encoders, self.config, privacy=self.privacy, plans=self.federation.plans,
         )  # fmt: skip
         if store is not None:
             run.save(store.path.parent)

@@ -1,7 +1,7 @@
 """Job: a configuration file as objects: data, method, model, training.
 
 [data]                 set = "mnist", parties = 14, data_dir = "..."; or
-tables = { bank = "bank.csv", telco = "telco.csv" }, labels = "churn", id = "customer"
+tables = { bank = "bank.csv", telco = "telco.csv" }, labels = "churn", id = "customer" (or one name per party)
 [method]               name = "vimadmm", preset = "paper", and the method's own settings
 [model]                encoder = "mlp", hidden = 120, embedding = 60, head = { layers = 2 }
 [training]             rounds = 100, seed = 0, schedule = { batch = 1024 }, stopping = { drop = 0.02 }
@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from colonnade.config import build, unknown_key
+from colonnade.data.frames import Ids, id_columns, read_table
 from colonnade.data.sets import load_set
-from colonnade.data.table import read_table
 from colonnade.errors import ConfigError
 from colonnade.federation import Federation
 from colonnade.fit import fit
@@ -31,7 +31,7 @@ from colonnade.run import Run, Training
 from colonnade.schedule import Schedule
 
 SECTIONS = ("data", "method", "model", "training", "privacy", "compare")
-TABLE_KEYS = ("tables", "labels", "id", "task", "keep")
+TABLE_KEYS = ("tables", "labels", "id", "task", "keep", "categories")
 
 
 @dataclass(frozen=True)
@@ -125,10 +125,21 @@ def _load_tables(options: dict[str, Any]) -> Federation:
         raise ConfigError("[data] tables wants party names and files, e.g. tables = { bank = 'bank.csv' }")
     if "labels" not in options:
         raise ConfigError("[data] tables also needs `labels = COLUMN`, a column of one of the tables")
-    column = options.get("id")
-    frames = {str(party): read_table(path, id=column) for party, path in files.items()}
+    id: Ids = options.get("id")
+    keys, categories = id_columns(id, files), _categories(options.get("categories", []))
+    frames = {p: read_table(path, id=keys.get(p), categories=categories) for p, path in files.items()}
+    for name in categories:
+        if not any(name in frame.columns for frame in frames.values()):
+            raise ConfigError(f"[data] categories names {name!r}, which is a column of none of the tables")
     keep = options.get("keep", "all")
-    return Federation.from_tables(frames, labels=options["labels"], id=column, task=options.get("task"), keep=keep)
+    return Federation.from_tables(frames, labels=options["labels"], id=id, task=options.get("task"), keep=keep)
+
+
+def _categories(names: Any) -> list[str]:
+    """Columns whose values are categories although they look like numbers."""
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ConfigError(f'[data] categories needs a list of column names, e.g. ["postcode"]; got {names!r}')
+    return names
 
 
 def new_run_folder(method: str) -> Path:

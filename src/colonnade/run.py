@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,25 +18,23 @@ from torch import Tensor
 
 from colonnade.admm.stopping import Stopping
 from colonnade.config import Settings, build
-from colonnade.engines.base import Encoders, Said, open_workshop
-from colonnade.engines.coordinator import open_sum
-from colonnade.engines.stacked import Stacked
+from colonnade.data.columns import ColumnPlan
+from colonnade.data.frames import Ids
+from colonnade.data.stored import from_bytes, to_bytes
+from colonnade.engines.base import Encoders
 from colonnade.errors import DataError, RunError, Unwritable
-from colonnade.evaluate.metrics import SCORE_NAME, decide, probabilities
-from colonnade.federation import Federation, RowSplit, Task
+from colonnade.evaluate.metrics import SCORE_NAME
+from colonnade.federation import Federation, Task
 from colonnade.folder import in_use
 from colonnade.methods import make_method
-from colonnade.methods.base import Heard, Method, outputs
+from colonnade.methods.base import Method
 from colonnade.models.encoders import ModelSettings
-from colonnade.models.schema import Schema
-from colonnade.models.stack import Way
+from colonnade.predict import chances, classes_of, decided, logits_of, named, read_rows
 from colonnade.privacy.events import LabelExposure, Release
 from colonnade.privacy.ledger import Ledger
-from colonnade.privacy.mechanism import Mechanism, Opener, Protection
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.privacy.tally import tally
 from colonnade.schedule import ScheduleSettings
-from colonnade.wire.messages import Ask, Order, Purpose
 from colonnade.wire.traffic import Traffic
 
 if TYPE_CHECKING:
@@ -45,6 +43,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 RECORD, MODEL, LEDGER, STORE = "run.json", "model.safetensors", "ledger.jsonl", "run.db"
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
+COLUMNS = "columns.skops"  # how tables became columns, by party, where the run was trained from tables
 
 
 class Training(Settings):
@@ -82,6 +81,7 @@ class Run:
     config: dict[str, Any] | None = None  # the TOML tables it came from, if any
     path: Path | None = None
     privacy: PrivacySettings = field(default_factory=PrivacySettings)
+    plans: Mapping[str, ColumnPlan] = field(default_factory=dict, repr=False)  # how tables became columns, by party
 
     @property
     def accuracy(self) -> float | None:
@@ -107,62 +107,46 @@ class Run:
             digest.update(value.detach().cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()
 
-    def logits(self, columns: Mapping[str, Any]) -> Tensor:
-        """Logits (B, K) for new rows: one array (B, ...) per party. Each party's answer is a release."""
-        wanted = set(self.models)
-        if set(columns) != wanted:
-            missing, extra = sorted(wanted - set(columns)), sorted(set(columns) - wanted)
-            raise DataError(f"prediction wants columns of every party; missing {missing}, unknown {extra}")
-        federation = self._new_rows({name: columns[name] for name in self.models})
-        device = torch.device(self.training.device if torch.cuda.is_available() else "cpu")
-        dtype = DTYPES[self.training.dtype]
-        # The model brings the scaling it was trained with: new rows have no statistics of their own.
-        model = self.model_settings.model_copy(update={"scale_columns": "never"})
-        workshop = open_workshop(federation, model, self.encoders, self.training.seed, dtype, device)
-        ways: list[Way] = ["each"] * len(workshop.schema.groups)  # prediction is one pass: nothing to time
-        mechanism, opener = self._sum(workshop.schema.parties)
-        protection = Protection.everywhere(mechanism)
-        engine = Stacked.open(workshop, self.method, self.ledger, self.id, False, protection, ways)
-        earlier = sum(release.purpose is Purpose.PREDICT for release in self.ledger) // len(self.models)
-        number = self.result["rounds"] + 4 + earlier  # after the last orders; every prediction has its own
-        before, groups = len(self.ledger), []
-        for side in engine.sides:
-            side.load_models(self.models)
-            scaled = side.cohort.scale_columns(side.cohort.columns)
-            groups.append(side.predict(scaled, number, workshop.schema.train).sent)
-        self.append_ledger(before)  # a prediction is a release: the saved ledger goes on
-        with torch.no_grad():
-            state = {k: v.to(device) for k, v in self.state.items()}
-            return outputs(self.method, state, _heard(groups, number, workshop.schema, opener)).cpu()
+    @property
+    def classes(self) -> tuple[Any, ...]:
+        """The classes in the order of the columns of `predict_proba`: names, or 0..K-1; none for a regression."""
+        return classes_of(self.about)
 
-    def _sum(self, parties: tuple[str, ...]) -> tuple[Mechanism | None, Opener | None]:
-        """What stands before predictions and what opens them: under a secure sum, as in training, only the total."""
-        if not self.privacy.secure_sum.use:
-            return None, None
-        from colonnade.privacy.secure_sum.adders import simulated  # needs a library that not everybody installs
+    def logits(self, rows: Any, *, id: Ids = None) -> Tensor:
+        """Logits (B, K) of new rows, in the order of the first party given. Each party's answer is a release.
 
-        return simulated(self.id, parties, self.training.seed, self.privacy).predicting()
+        Args:
+            rows: by party. For a run that was trained from tables: raw data frames, whose columns are found by name.
+                For other runs: arrays (B, ...) as in training. For any run: `federation.select(rows)`.
+            id: the column that data frames are matched on, or one per party. None: the column of the training if all
+                frames have it, otherwise position.
+        """
+        return logits_of(self, read_rows(self, rows, id))
+
+    def predict(self, rows: Any, *, id: Ids = None) -> Any:
+        """Predictions for new rows, given as to `logits`.
+
+        Returns:
+            Class names (B,), or class numbers where the classes have no names; zeros and ones (B, K) for a multilabel
+            task; numbers (B,) or (B, K) for a regression. A NumPy array; for data frames a pandas Series (or
+            DataFrame), indexed by id or, without ids, by position.
+        """
+        read = read_rows(self, rows, id)
+        return named(read, decided(self.about, logits_of(self, read)))
+
+    def predict_proba(self, rows: Any, *, id: Ids = None) -> Any:
+        """Probabilities (B, K) of new rows, given as to `logits`; columns in the order of `classes`.
+
+        Returns:
+            A NumPy array; for data frames a pandas DataFrame, indexed as in `predict`, its columns the classes.
+        """
+        read = read_rows(self, rows, id)
+        return named(read, chances(self.about, logits_of(self, read)), self.classes)
 
     def append_ledger(self, before: int) -> None:
         """Add what was released after the first `before` to the saved ledger, if the run is saved."""
         if self.path is not None:
             _append(self.path / LEDGER, self.ledger.since(before))
-
-    def _new_rows(self, columns: Mapping[str, Any]) -> Federation:
-        """New rows as a federation without labels, in the shapes and the task of the training."""
-        rows, none = len(next(iter(columns.values()))), torch.empty(0, dtype=torch.int64)
-        split = RowSplit(torch.arange(rows), none, none)
-        read = Federation.from_arrays(columns, torch.zeros(rows, 1), task=Task.REGRESSION, split=split)
-        _check_shapes(read, self.about)
-        return replace(read, outputs=self.about["outputs"], task=Task(self.about["task"]))
-
-    def predict(self, columns: Mapping[str, Any]) -> Tensor:
-        """Class numbers (or zeros and ones, or numbers) for new rows."""
-        return decide(Task(self.about["task"]), self.logits(columns))
-
-    def predict_proba(self, columns: Mapping[str, Any]) -> Tensor:
-        """Class probabilities for new rows."""
-        return probabilities(Task(self.about["task"]), self.logits(columns))
 
     def record(self) -> dict[str, Any]:
         """The run as plain values: what `run.json` holds, and all a report needs."""
@@ -195,15 +179,19 @@ class Run:
         }
 
     def save(self, folder: str | Path) -> Path:
-        """Write run.json, model.safetensors and ledger.jsonl; each appears whole or not at all, run.json last."""
-        folder = Path(folder)
+        """Write the run's files, each whole or not at all, run.json last: the folder is complete when it is there."""
+        folder, record = Path(folder), self.record()
+        columns = to_bytes(self.plans) if self.plans else None
         flat = {k: v.detach().cpu().contiguous() for k, v in self._flat().items()}
         lines = "".join(json.dumps(release.to_json()) + "\n" for release in self.ledger)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             replace_file(folder / MODEL, save(flat))
             replace_file(folder / LEDGER, lines.encode())
-            replace_file(folder / RECORD, json.dumps(self.record(), indent=1).encode())
+            if columns is not None:
+                replace_file(folder / COLUMNS, columns)
+                record["columns"] = hashlib.sha256(columns).hexdigest()
+            replace_file(folder / RECORD, json.dumps(record, indent=1).encode())
         except OSError as error:
             raise Unwritable(f"the run cannot be saved in {folder} ({error.strerror}); see to the disk") from None
         self.path = folder
@@ -224,6 +212,7 @@ class Run:
             flat = load((folder / MODEL).read_bytes())
             lines = (folder / LEDGER).read_text(encoding="utf-8").splitlines()
             ledger = Ledger(Release.from_json(json.loads(line)) for line in lines)
+            plans = _read_plans(folder / COLUMNS, record["columns"]) if record.get("columns") else {}
         except FileNotFoundError as error:
             raise RunError(f"{folder} lacks {Path(str(error.filename)).name}; restore it or train again") from None
         except (SafetensorError, ValueError, KeyError, TypeError) as error:
@@ -251,6 +240,7 @@ class Run:
             config=record["config"],
             path=folder,
             privacy=build(PrivacySettings, record.get("privacy", {}), "privacy"),
+            plans=plans,
         )
         if run.fingerprint() != record["fingerprint"]:
             raise RunError(f"{folder / MODEL} does not belong to its {RECORD}; restore both from one copy")
@@ -273,14 +263,6 @@ class Run:
         return explain(self, federation, build(ExplainSettings, settings, "explain"))
 
 
-def _heard(groups: Sequence[Mapping[str, Tensor]], number: int, schema: Schema, opener: Opener | None) -> Heard:
-    if opener is None:
-        return Heard(tuple(groups))
-    order = Order(number, (Ask(Purpose.PREDICT, schema.parties, schema.train),))
-    said = [Said(tuple(range(len(g.parties))), values) for g, values in zip(schema.groups, groups, strict=True)]
-    return open_sum(opener, schema, order, 0, said)
-
-
 def read_record(folder: Path) -> dict[str, Any]:
     """The plain values of a saved run, or one sentence about what is wrong with the folder."""
     if not folder.is_dir():
@@ -300,6 +282,17 @@ def read_record(folder: Path) -> dict[str, Any]:
     return record
 
 
+def _read_plans(path: Path, digest: str) -> dict[str, ColumnPlan]:
+    """How the tables of a saved run became columns; files of versions that did not store it have no such file."""
+    content = path.read_bytes()
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise RunError(f"{path} does not belong to its {RECORD}; restore both from one copy")
+    try:
+        return from_bytes(content)
+    except DataError as error:
+        raise RunError(f"{path} cannot be used: {error}") from None
+
+
 def replace_file(path: Path, content: bytes) -> None:
     """Write beside, flush to disk, rename: a reader sees the old file or the new one."""
     beside = path.with_name(path.name + ".part")
@@ -315,11 +308,3 @@ def _append(path: Path, releases: Iterable[Release]) -> None:
         file.write("".join(json.dumps(release.to_json()) + "\n" for release in releases).encode())
         file.flush()
         os.fsync(file.fileno())
-
-
-def _check_shapes(federation: Federation, about: Mapping[str, Any]) -> None:
-    wanted = {p["name"]: tuple(p["shape"]) for p in about["parties"]}
-    for party in federation.parties:
-        got = tuple(party.columns.shape[1:])
-        if got != wanted[party.name]:
-            raise DataError(f"party {party.name!r} has columns of shape {got}; the model wants {wanted[party.name]}")

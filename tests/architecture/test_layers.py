@@ -4,10 +4,10 @@ import pytest
 
 from tests.architecture.source import Source, lines, package
 
-BASE = {"errors", "randomness", "config", "extras", "federation", "folder", "layout"}
+BASE = {"errors", "randomness", "config", "extras", "federation", "folder", "layout", "rows"}
 DOMAIN = {"admm", "board", "models", "privacy", "schedule", "wire"} | BASE
 TRAINING = {"engines", "evaluate", "methods"} | DOMAIN
-RUNNING = {"checkpoint", "data", "fit", "job", "progress", "run", "store"} | TRAINING
+RUNNING = {"checkpoint", "data", "fit", "job", "predict", "progress", "run", "store"} | TRAINING
 EVERYTHING = {
     "__init__",
     "align",
@@ -30,7 +30,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "extras": {"errors"},  # libraries that only some install know only how to be missing
     "folder": {"errors"},  # a lock knows nothing of what is written under it
     "config": {"errors"},  # settings know no method and no data
-    "federation": {"errors", "randomness", "config"},  # parties, labels, rows: what everything else takes
+    "rows": {"errors"},  # rows to predict: columns by party, and nothing of who trained what
+    "federation": {"errors", "randomness", "config", "rows"},  # parties, labels, rows: what everything else takes
     "data": BASE,  # loaders and splits make Federations and know no training
     "wire": BASE,  # messages and codec know nothing of what they carry
     "privacy": {"wire", "identity"} | BASE,  # the gate seals what may travel: it knows messages; masks need keys
@@ -45,7 +46,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "align": {"identity", "wire", "data"} | BASE,  # finds common rows; knows no transport and no training
     "store": {"privacy", "wire"} | BASE,  # writes state and ledger, whatever trained them
     "checkpoint": {"store"} | TRAINING,  # what a run is, written and put back
-    "run": TRAINING,  # a run is what the loop leaves behind; it does not know the loop
+    "predict": {"data"} | TRAINING,  # new rows through the parties of a run; new tables are encoded as in training
+    "run": {"predict", "data"} | TRAINING,  # a run is what the loop leaves behind; it does not know the loop
     "progress": {"privacy"} | BASE,  # what watchers and people see of a training; knows no training
     "fit": {"run", "checkpoint", "store", "progress"} | TRAINING,  # the loop uses all stations of the data flow
     "job": {"fit", "progress", "run", "data"} | TRAINING,  # a configuration file as objects
@@ -63,8 +65,9 @@ MAY_IMPORT: dict[str, set[str]] = {
 
 # Allowed only inside a function (or for the type checker): importing the unit must not load these.
 MAY_IMPORT_LATE: dict[str, set[str]] = {
-    "federation": {"data.table"},  # `Federation.from_tables` reads tables only when it is given some
+    "federation": {"data.table", "data.columns"},  # `Federation.from_tables` reads tables only when it is given some
     "checkpoint": {"fit"},  # the Trainer, for the type checker
+    "predict": {"run"},  # the Run, for the type checker
     "run": {"report", "explain"},  # drawing and explaining only when asked: a run needs neither
 }
 
@@ -76,6 +79,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "rich": ("cli/", "report/"),  # tables and progress are for people
     "nats": ("engines/",),  # the transport between organisations: one file, see below
     "cryptography": ("identity/", "privacy/secure_sum/", "privacy/normal.py"),  # keys; masks and noise are streams
+    "skops": ("data/stored.py",),  # fitted transforms as a file; says which types it trusts
     "optuna": ("tune.py",),  # the search for settings
     "dp_accounting": ("privacy/",),  # epsilons come from one place
     "private_set_intersection": ("align/",),

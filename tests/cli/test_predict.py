@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 
+from colonnade.config import read_toml
 from colonnade.data.sets import load_set
+from colonnade.job import load_data
 from colonnade.run import Run, read_record
 from tests.cli.conftest import SMALL, Call
-from tests.cli.test_bad_input import write_tables
+from tests.cli.test_bad_input import edit, refused, write_tables
 
 
 def read(path: str | Path) -> list[dict[str, str]]:
@@ -107,14 +112,108 @@ def test_tables_that_do_not_fit(cli: Call, finished: Path) -> None:
     assert "say one thing to predict" in cli("predict", finished).err
 
 
-def test_a_run_from_tables_predicts_only_rows_of_the_same_tables(cli: Call) -> None:
+def trained_from_tables(cli: Call) -> None:
     write_tables()
     assert cli("train", "tables.toml", "--out", "here").code == 0
-    done = cli("predict", "here", "--rows", "test", "--json")
+
+
+def test_a_run_from_tables_predicts_its_own_rows_and_raw_ones_alike(cli: Call) -> None:
+    trained_from_tables(cli)
+    done = cli("predict", "here", "--rows", "test", "--proba", "--json")
     assert done.json["score"] == read_record(Path("here"))["result"]["test_score"]
-    honest = cli("predict", "here", "--tables", "bank=bank.csv", "--tables", "telco=telco.csv")
-    assert honest.code == 2
-    assert "needs its preprocessing, which is not stored yet; use --rows" in honest.err
+    seen = {row["row"]: row for row in done.json["predictions"]}
+    raw = cli("predict", "here", "--tables", "bank=bank.csv", "--tables", "telco=telco.csv", "--proba", "--json")
+    assert raw.code == 0, raw.err
+    told = {row["row"]: row for row in raw.json["predictions"]}
+    assert list(told) == [str(k) for k in range(60)]
+    assert {name: told[name] for name in seen} == seen
+
+
+def test_raw_tables_in_other_orders_give_the_same(cli: Call) -> None:
+    trained_from_tables(cli)
+    tables = ["--tables", "bank=bank.csv", "--tables", "telco=telco.csv"]
+    straight = cli("predict", "here", *tables, "--proba").out.splitlines()
+    bank, telco = (pd.read_csv(file, dtype=str) for file in ("bank.csv", "telco.csv"))
+    bank.iloc[::-1, ::-1].to_csv("bank.csv", index=False)
+    telco.drop(columns="churn").sample(frac=1, random_state=0).to_csv("telco.csv", index=False, sep=";")
+    again = cli("predict", "here", *tables, "--proba").out.splitlines()
+    assert again[0] == straight[0]
+    assert again[1:] == straight[:0:-1]
+
+
+def test_each_table_may_have_its_own_name_for_the_id(cli: Call) -> None:
+    write_tables()
+    edit("telco.csv", "customer,", "subscriber,")
+    edit("tables.toml", 'id = "customer"', 'id = { bank = "customer", telco = "subscriber" }')
+    assert cli("train", "tables.toml", "--out", "here").code == 0
+    tables = ["--tables", "bank=bank.csv", "--tables", "telco=telco.csv"]
+    straight = cli("predict", "here", *tables)
+    assert straight.out.splitlines()[1].startswith("0,")
+    edit("bank.csv", "customer,", "key,")
+    named = cli("predict", "here", *tables, "--id", "bank=key", "--id", "telco=subscriber")
+    assert named.out == straight.out
+    refused(cli("predict", "here", *tables), "party 'bank' has no id column 'customer', and party 'telco' has one")
+    refused(cli("predict", "here", *tables, "--id", "bank=key"), "id names no column for party 'telco'")
+    refused(
+        cli("predict", "here", *tables, "--id", "key", "--id", "x"), "--id 'key': needed COLUMN once, or PARTY=COLUMN"
+    )
+
+
+def test_raw_tables_that_do_not_fit_are_refused_by_party_and_column(cli: Call) -> None:
+    trained_from_tables(cli)
+    tables = ["--tables", "bank=bank.csv", "--tables", "telco=telco.csv"]
+    edit("bank.csv", "income", "Income")
+    refused(cli("predict", "here", *tables), "party 'bank': the new table lacks the column 'income'", "'Income'")
+    edit("bank.csv", "Income", "income")
+    edit("telco.csv", "\n3,", "\n3,many")
+    refused(cli("predict", "here", *tables), "party 'telco', column 'minutes' had numbers in training and has text now")
+    refused(cli("predict", "here", *tables[:2]), "one file for each of the parties bank, telco; got bank")
+
+
+def test_categories_stay_text_in_new_files_and_unknown_ones_are_told(cli: Call) -> None:
+    write_tables()
+    lines = Path("bank.csv").read_text().splitlines()
+    codes = [f"{line},{k % 3 + 1}" for k, line in enumerate(lines[1:])]
+    Path("bank.csv").write_text("\n".join([f"{lines[0]},branch", *codes]) + "\n")
+    edit("tables.toml", 'id = "customer"', 'id = "customer"\ncategories = ["branch"]')
+    assert cli("train", "tables.toml", "--out", "here").code == 0
+    assert read_record(Path("here"))["about"]["parties"][0]["shape"] == [2 + 3]
+    tables = ["--tables", "bank=bank.csv", "--tables", "telco=telco.csv"]
+    assert cli("predict", "here", *tables).err == "60 rows\n"
+    edit("bank.csv", f"{codes[0]}\n", f"{codes[0][:-1]}9\n")
+    told = cli("predict", "here", *tables)
+    assert told.code == 0
+    assert "warning: party 'bank', column 'branch': 1 of 60 values are categories that training did not see" in told.err
+    edit("tables.toml", '["branch"]', '["brunch"]')
+    refused(cli("train", "tables.toml", "--out", "there"), "categories names 'brunch', which is a column of none")
+
+
+def test_a_folder_without_stored_preprocessing_scores_no_raw_tables(cli: Call) -> None:
+    trained_from_tables(cli)
+    record = json.loads(Path("here/run.json").read_text())
+    del record["columns"]
+    Path("here/run.json").write_text(json.dumps(record))
+    Path("here/columns.skops").unlink()
+    done = cli("predict", "here", "--tables", "bank=bank.csv", "--tables", "telco=telco.csv")
+    refused(done, "raw tables cannot be scored with this run", "did not store its preprocessing")
+    assert cli("predict", "here", "--rows", "test").code == 0
+
+
+def test_yes_and_no_have_a_probability_each(cli: Call) -> None:
+    write_tables()
+    lines = Path("telco.csv").read_text().splitlines()
+    named = [line[:-1] + ("no" if line.endswith("0") else "yes") for line in lines[1:]]
+    Path("telco.csv").write_text("\n".join([lines[0], *named]) + "\n")
+    edit("tables.toml", 'id = "customer"', 'id = "customer"\ntask = "binary"')
+    assert cli("train", "tables.toml", "--out", "here").code == 0
+    assert cli("predict", "here", "--rows", "train", "--proba", "--output", "out.csv").code == 0
+    told = pd.read_csv("out.csv")
+    assert list(told.columns) == ["row", "prediction", "proba_no", "proba_yes"]
+    np.testing.assert_allclose(told["proba_no"] + told["proba_yes"], 1, atol=1e-5)
+    assert (told["prediction"] == np.where(told["proba_yes"] > 0.5, "yes", "no")).all()
+    run, federation = Run.load("here"), load_data(read_toml(Path("tables.toml"))["data"])
+    chances = torch.sigmoid(run.logits(federation.select(federation.split.train)))[:, 0]
+    np.testing.assert_allclose(told["proba_yes"], chances, atol=1e-5)
 
 
 def test_rows_keep_the_ids_of_their_owners(cli: Call) -> None:

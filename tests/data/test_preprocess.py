@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 
-from colonnade.data.preprocess import MOST_CATEGORIES, encode
+from colonnade.data.columns import MOST_CATEGORIES, ColumnPlan
 from colonnade.errors import DataError
 
 TRAIN = torch.tensor([0, 1, 2, 3])
+
+
+def encode(party: str, frame: pd.DataFrame, train: torch.Tensor) -> torch.Tensor:
+    return ColumnPlan.fit(party, frame, train).encode(frame)
 
 
 def test_numbers_are_standardised_with_the_training_rows():
@@ -40,11 +46,53 @@ def test_text_is_one_hot_and_a_new_value_is_all_zero(column):
     assert encoded.tolist() == [[0, 1], [1, 0], [1, 0], [0, 1], [0, 0]]
 
 
-def test_booleans_and_mixed_values_are_categories():
+def test_booleans_are_categories():
     frame = pd.DataFrame({"yes": [True, False, True, False, True]})
     assert encode("p", frame, TRAIN).tolist() == [[0, 1], [1, 0], [0, 1], [1, 0], [0, 1]]
-    mixed = pd.DataFrame({"m": pd.Series([1, "a", 1, "a", 2], dtype=object)})
+
+
+@pytest.mark.parametrize(
+    ("column", "says"),
+    [
+        (["31", "44", "unknown", "52", "60"], "1 of 5 values are text among numbers \\(first: 'unknown' in row 2,"),
+        (pd.Series([1, "a", 1, "a", 2], dtype=object), "2 of 5 values are text among numbers \\(first: 'a' in row 1,"),
+        (pd.Series(["a", "b", "c", "d", 7], dtype=object), "4 of 5 values are text among numbers"),
+        (["1,5", "2,25", "3,0", "4,1", "5"], "4 of 5 values are numbers with a comma \\(first: '1,5' in row 0,"),
+        (["1.234,5", "2,25", "high", "4,1", "5"], "3 of 5 values are numbers with a comma"),
+        (["31", "44", "45", "52", "60"], "all values are numbers written as text \\(first: '31' in row 0,"),
+    ],
+)
+def test_text_among_numbers_is_refused_with_the_first_value_and_the_remedy(column, says):
+    with pytest.raises(DataError, match=f"party 'bank', column 'age': {says}.*astype\\('category'\\)"):
+        encode("bank", pd.DataFrame({"age": column}), TRAIN)
+
+
+def test_the_stray_text_is_named_by_the_id_of_its_row():
+    frame = pd.DataFrame({"age": ["31", "44", "?", "52"]}, index=["c7", "c8", "c9", "d1"])
+    with pytest.raises(DataError, match="first: '\\?' in the row with id 'c9'"):
+        encode("bank", frame, torch.tensor([0, 1]))
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pd.Categorical(["31", "44", "unknown", "31", "44"]),  # the user says that it is a category
+        ["18-25", "26-35", "36+", "18-25", "26-35"],
+        ["1", "a", "b", "a", "b"],  # most of the different values are words
+    ],
+)
+def test_categories_that_hold_some_digits_are_categories(column):
+    assert encode("p", pd.DataFrame({"k": column}), TRAIN).shape[1] == 3
+
+
+def test_categories_of_numbers_and_mixed_values_are_taken_at_the_user_s_word():
+    mixed = pd.DataFrame({"m": pd.Series([1, "a", 1, "a", 2], dtype=object).astype("category")})
     assert encode("p", mixed, TRAIN).tolist() == [[1, 0], [0, 1], [1, 0], [0, 1], [0, 0]]
+
+
+def test_decimals_of_a_file_are_numbers():
+    frame = pd.DataFrame({"x": [Decimal("1.5"), Decimal("2.5"), Decimal("3.5"), Decimal("4.5"), Decimal("9")]})
+    assert encode("p", frame, TRAIN).shape == (5, 1)
 
 
 def test_numbers_in_object_columns_and_nullable_integers_are_numbers():

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from colonnade.data.frames import read_table
 from colonnade.data.sets.cifar10_files import BATCHES, read_sheet
 from colonnade.data.sets.mnist import mnist
-from colonnade.data.table import join_tables, read_table
+from colonnade.data.table import join_tables
 from colonnade.errors import DataError
 
 

@@ -11,7 +11,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from colonnade.data.table import join_tables, read_table
+from colonnade.data.frames import read_table
+from colonnade.data.table import join_tables
 from colonnade.errors import DataError, MissingData, RowsDisagree
 from colonnade.federation import Federation, RowSplit, Task
 

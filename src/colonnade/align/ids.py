@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from colonnade.data.table import ids_of, read_table
+from colonnade.data.frames import ids_of, read_table
 from colonnade.errors import DataError
 
 # Line breaks and other control characters, and halves of surrogate pairs, which are no text.
@@ -21,7 +21,7 @@ def read_ids(table: Any, id: str, whose: str = "the table") -> tuple[str, ...]:
     and capitals stay, because two ids that one side takes for the same may be two at the other.
 
     Args:
-        table: a table file (see `data.table.read_table`) or a data frame.
+        table: a table file (see `data.frames.read_table`) or a data frame.
         id: the name of the id column.
         whose: how messages call the table.
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -14,7 +16,7 @@ from colonnade.cli.predict_ids import Absent, DeployedConfig, Ids, Patience, Whe
 from colonnade.cli.predictions import show, table_of
 from colonnade.cli.resume import data_of, read_about
 from colonnade.cli.screen import Screen
-from colonnade.errors import ConfigError, DataError, RowsDisagree, RunError
+from colonnade.errors import ConfigError, DataError, RunError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,10 +28,10 @@ Rows = Literal["train", "validation", "test"]
 
 @dataclass(frozen=True)
 class Wanted:
-    """The rows to decide: their names, each party's columns, and the truth where it is known."""
+    """The rows to decide: their names, what the run is given, and the truth where it is known."""
 
     names: Sequence[str]
-    columns: Mapping[str, Any]
+    rows: Any
     truth: Tensor | None = None
 
 
@@ -40,9 +42,12 @@ def predict(  # noqa: PLR0913, PLR0917 - one parameter per option of the command
     ] = None,
     tables: Annotated[
         list[str] | None,
-        typer.Option(metavar="PARTY=FILE", help="A table of model inputs; once per party.", show_default=False),
+        typer.Option(metavar="PARTY=FILE", help="A new table; once per party.", show_default=False),
     ] = None,
-    id: Annotated[str | None, typer.Option(metavar="COLUMN", help="Join the tables on it.", show_default=False)] = None,
+    id: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[PARTY=]COLUMN", help="Match the tables on it; default: as in training."),
+    ] = None,
     ids: Ids = None,
     config: DeployedConfig = None,
     absent: Absent = "refuse",
@@ -56,8 +61,9 @@ def predict(  # noqa: PLR0913, PLR0917 - one parameter per option of the command
 ) -> None:
     """Predict rows with the kept model: CSV with the columns row, prediction and, if wanted, proba_0, proba_1, ...
 
-    --tables takes numbers exactly as the model reads them, a column per input. A run that was trained from
-    tables encoded them first and does not store how, so it can predict only --rows of the same tables.
+    --tables takes raw tables like those of the training: columns are found by name, rows are matched by the id of the
+    training (--id names another), and each row is named by its id. A run that was trained from arrays, such as a public
+    data set, takes numbers exactly as the model reads them, a column per input.
 
     --ids is for a run of separate organisations, at the label holder: aligned ids, in a table or one per line. The
     parties are asked, and each answer is a release. A row that lacks a party's part says so in the column without.
@@ -77,9 +83,16 @@ def predict(  # noqa: PLR0913, PLR0917 - one parameter per option of the command
         raise RunError(f"the parties of {run} keep their columns and models; predict aligned ids with --ids FILE")
     if trained.result["diverged"] and trained.result["best_round"] is None:
         raise RunError(f"the training of {run} diverged before any round was kept: there is no model to predict with")
-    wanted = _own_rows(run, trained, rows, data_dir) if rows is not None else _new_rows(run, trained, tables or [], id)
     screen = Screen(as_json)
-    logits = trained.logits(wanted.columns)
+    with _warnings_told(screen):
+        if rows is not None:
+            wanted = _own_rows(run, trained, rows, data_dir)
+        else:
+            from colonnade.cli.predict_tables import read_new_tables
+
+            given, names = read_new_tables(trained, tables or [], id or [])
+            wanted = Wanted(names, given)
+        logits = trained.logits(wanted.rows)
     table = table_of(trained, wanted.names, logits, proba)
     return show(screen, run, output, table, _told(trained, logits, wanted))
 
@@ -99,80 +112,17 @@ def _own_rows(folder: Path, run: Run, rows: Rows, data_dir: Path | None) -> Want
     if not len(index):
         raise DataError(f"the data of {folder} have no {rows} rows; choose --rows train, validation or test")
     names = [federation.ids[i] if federation.ids else str(i) for i in index.tolist()]
-    return Wanted(names, {p.name: p.columns[index] for p in federation.parties}, federation.labels[index])
+    return Wanted(names, federation.select(index), federation.labels[index])
 
 
-def _new_rows(folder: Path, run: Run, tables: Sequence[str], key: str | None) -> Wanted:
-    from colonnade.data.table import read_table
-
-    if run.config is not None and "tables" in run.config.get("data", {}):
-        raise RunError(
-            f"{folder} was trained from tables, and predicting new raw tables needs its preprocessing, which is "
-            "not stored yet; use --rows to predict rows of the same tables"
-        )
-    files = dict(_pair(text) for text in tables)
-    shapes = {p["name"]: tuple(p["shape"]) for p in run.about["parties"]}
-    if set(files) != set(shapes) or len(files) < len(tables):
-        raise DataError(f"--tables wants one file for each of the parties {', '.join(shapes)}; got {', '.join(files)}")
-    frames = {party: read_table(files[party], id=key) for party in shapes}
-    names = _match(frames, key)
-    columns = {p: _numbers(p, _ordered(frame, key, names), shapes[p]) for p, frame in frames.items()}
-    return Wanted(names, columns)
-
-
-def _pair(text: str) -> tuple[str, str]:
-    party, equals, file = text.partition("=")
-    if not (party and equals and file):
-        raise ConfigError(f"--tables {text!r}: wanted PARTY=FILE, e.g. --tables party_1=new.csv")
-    return party, file
-
-
-def _match(frames: Mapping[str, Any], key: str | None) -> list[str]:
-    """The names of the rows: ids that all tables have, or positions where all have the same number of rows."""
-    if key is None:
-        counts = {party: len(frame) for party, frame in frames.items()}
-        if len(set(counts.values())) > 1:
-            told = ", ".join(f"{party}: {rows} rows" for party, rows in counts.items())
-            raise RowsDisagree(
-                f"the tables have different numbers of rows ({told}); name a column to join on with --id"
-            )
-        return [str(row) for row in range(next(iter(counts.values())))]
-    ids: dict[str, list[str]] = {}
-    for party, frame in frames.items():
-        if key not in frame.columns:
-            raise DataError(f"the table of party {party!r} has no column {key!r}; --id names a column of every table")
-        ids[party] = [str(value) for value in frame[key]]
-        if len(set(ids[party])) < len(ids[party]):
-            raise DataError(f"the table of party {party!r} has an id in {key!r} more than once; keep one row per id")
-    first, *others = ids
-    for party in others:
-        if set(ids[party]) != set(ids[first]):
-            odd = min(set(ids[party]) ^ set(ids[first]))
-            raise RowsDisagree(
-                f"the ids of {first!r} and {party!r} differ (for example {odd!r}); give both the same rows"
-            )
-    return ids[first]
-
-
-def _ordered(frame: Any, key: str | None, names: Sequence[str]) -> Any:
-    if key is None:
-        return frame
-    return frame.set_axis([str(value) for value in frame[key]], axis=0).drop(columns=key).loc[list(names)]
-
-
-def _numbers(party: str, frame: Any, shape: tuple[int, ...]) -> Any:
-    """The columns of a table as the party's model inputs (N, *shape)."""
-    import numpy as np
-
-    width = int(np.prod(shape))
-    if frame.shape[1] != width:
-        raise DataError(f"the table of party {party!r} has {frame.shape[1]} columns of inputs; its model reads {width}")
-    try:
-        return frame.to_numpy(dtype=np.float64).reshape(len(frame), *shape)
-    except (TypeError, ValueError):
-        raise DataError(
-            f"the table of party {party!r} has a column that is not numeric; its model reads numbers"
-        ) from None
+@contextmanager
+def _warnings_told(screen: Screen) -> Iterator[None]:
+    """Warnings as lines for people, without the file and line that Python would add."""
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        yield
+    for warning in (w for w in heard if w.category is UserWarning):
+        screen.aside(f"warning: {warning.message}")
 
 
 def _told(run: Run, logits: Tensor, wanted: Wanted) -> float | None:

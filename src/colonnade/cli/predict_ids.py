@@ -85,7 +85,7 @@ def _config_of(folder: Path) -> Path:
 def read_wanted(path: Path, column: str) -> list[str]:
     """The ids in a file: the id column of a table, or the lines of a text."""
     from colonnade.align.ids import read_ids
-    from colonnade.data.table import SEPARATORS
+    from colonnade.data.frames import SEPARATORS
 
     if path.name.lower().endswith((*SEPARATORS, ".parquet")):
         return list(read_ids(path, column))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from colonnade.cli.screen import Screen
-from colonnade.errors import ConfigError, RunError
+from colonnade.errors import RunError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,22 +22,16 @@ Table = tuple[list[str], list[list[Any]]]
 
 def table_of(run: Run, names: Sequence[str], logits: Tensor, proba: bool) -> Table:
     """The header and the rows of the CSV file; classes by name where they have one."""
-    from colonnade.evaluate.metrics import decide, probabilities
-    from colonnade.federation import Task
+    from colonnade.predict import chances, decided
 
-    task, classes = Task(run.about["task"]), run.about.get("class_names") or []
-    decided: list[list[Any]] = decide(task, logits).reshape(len(names), -1).tolist()
-    several = len(decided[0]) > 1
-    header = ["row", *([f"prediction_{k}" for k in range(len(decided[0]))] if several else ["prediction"])]
-    if classes and not several:
-        decided = [[classes[int(number)]] for (number,) in decided]
-    lines = [[name, *values] for name, values in zip(names, decided, strict=True)]
+    told = decided(run.about, logits)
+    values = told.reshape(len(names), -1).tolist()
+    header = ["row", *(["prediction"] if told.ndim == 1 else [f"prediction_{k}" for k in range(told.shape[1])])]
+    lines = [[name, *row] for name, row in zip(names, values, strict=True)]
     if proba:
-        if task is Task.REGRESSION:
-            raise ConfigError("a regression predicts numbers, not probabilities; leave --proba out")
-        chances = probabilities(task, logits).double().tolist()
-        header += [f"proba_{name}" for name in (classes or range(len(chances[0])))]
-        lines = [[*line, *(float(f"{p:.6g}") for p in row)] for line, row in zip(lines, chances, strict=True)]
+        header += [f"proba_{name}" for name in run.classes]
+        shares = chances(run.about, logits.double()).tolist()
+        lines = [[*line, *(float(f"{p:.6g}") for p in row)] for line, row in zip(lines, shares, strict=True)]
     return header, lines
 
 

@@ -8,30 +8,29 @@ because a wrong join trains without complaint and is found months later.
 from __future__ import annotations
 
 import difflib
-import warnings
-from collections.abc import Mapping
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 import torch
 
-from colonnade.data.preprocess import encode, encode_labels, listed
-from colonnade.errors import ConfigError, DataError, MissingData, RowsDisagree
+from colonnade.data.columns import ColumnPlan
+from colonnade.data.frames import FRAMES, Ids, as_frame, by_id, by_party, id_columns, listed
+from colonnade.data.preprocess import encode_labels
+from colonnade.data.stored import check_can_store
+from colonnade.errors import ConfigError, DataError, RowsDisagree
 from colonnade.extras import need
 from colonnade.federation import Federation, RowSplit, Task
 
-FRAMES = ("__dataframe__", "__arrow_c_stream__")  # what data frames of any library offer
 KEEP = ("all", "partial")  # which rows of a join, in the words of `colonnade align`
-SEPARATORS = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t"}
 
 
 def join_tables(
     tables: Mapping[str, Any],
     *,
     labels: Any,
-    id: str | None = None,
+    id: Ids = None,
     task: Task | str | None = None,
     split: RowSplit | None = None,
     name: str = "federation",
@@ -47,7 +46,8 @@ def join_tables(
         labels: a column name found in exactly one table; or a frame with the id and one label column; or an
             array aligned by position (with `id`, only if all tables list the same ids in the same order).
             Text classes are numbered in sorted order.
-        id: the column to join on; without it all tables must have the same rows in the same order.
+        id: the column to join on, or one name per party; without it all tables must have the same rows in the same
+            order. A frame of labels has the id column of one of the tables.
         task: what the labels are; guessed from the labels if None.
         split: rows of the joined table; a random split if None, in which partial rows train.
         name: the federation's name.
@@ -60,18 +60,17 @@ def join_tables(
         DataError: a table, column or label is not usable; the message names it.
         RowsDisagree: the tables share no id, or cannot be matched by position.
     """
-    frames = {str(party): _frame(f"party {party!r}", table, id) for party, table in tables.items()}
-    if not frames:
+    check_can_store()
+    given = by_party("tables", tables)
+    if not given:
         raise DataError("a federation needs at least one table; got none")
-    for party, frame in frames.items():
-        if not set(frame.columns) - {id}:
-            raise DataError(f"party {party!r} has no columns besides the id {id!r}; leave that table out")
-    _check_keep(keep, id)
-    frames, target = _take_labels(frames, labels, id)
-    if id is None:
+    keys = id_columns(id, given)
+    frames = {party: _indexed(party, table, keys.get(party)) for party, table in given.items()}
+    _check_keep(keep, keys)
+    holder = next((p for p, frame in frames.items() if isinstance(labels, str) and labels in frame.columns), None)
+    frames, target = _take_labels(frames, labels, keys)
+    if not keys:
         _check_lengths({**_named(frames), "the labels": target})
-    else:
-        frames, target = _by_ids(frames, target, id)
     owners = {party: frame for party, frame in frames.items() if len(frame.columns)}
     if not owners:
         raise DataError("no party has columns left besides the labels; a federation needs at least one")
@@ -79,103 +78,68 @@ def join_tables(
         rows = _all_rows(owners)
         target = _known(target, rows)
     else:
-        rows = target.index if id is None else _common_rows(frames, target, id)
+        rows = _common_rows(frames, target, keys) if keys else target.index
         owners, target = {party: frame.loc[rows] for party, frame in owners.items()}, target.loc[rows]
     y, names = encode_labels(target, Task(task) if task is not None else None)
-    ids = () if id is None else tuple(rows)
-    joined = _encoded(owners, rows, (y, target.index), (task, split))
-    return replace(joined, name=name, ids=ids, class_names=names)
+    sources = [Source(p, frame, keys.get(p), str(labels) if p == holder else None) for p, frame in owners.items()]
+    joined = _encoded(sources, rows, (y, target.index), (task, split))
+    return replace(joined, name=name, ids=tuple(rows) if keys else (), class_names=names)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A party's columns by row, and what else its table had: the id column, and the label if it holds it."""
+
+    party: str
+    frame: Any
+    id: str | None
+    label: str | None
+
+
+def _indexed(party: str, table: Any, key: str | None) -> Any:
+    """A party's table as a frame; with an id, indexed by it."""
+    frame = as_frame(f"party {party!r}", table, key)
+    if not set(frame.columns) - {key}:
+        raise DataError(f"party {party!r} has no columns besides the id {key!r}; leave that table out")
+    return frame if key is None else by_id(f"party {party!r}", frame, key)
 
 
 def _encoded(
-    frames: Mapping[str, Any], rows: Any, labels: tuple[Any, Any], choices: tuple[Task | str | None, RowSplit | None]
+    sources: Sequence[Source], rows: Any, labels: tuple[Any, Any], choices: tuple[Task | str | None, RowSplit | None]
 ) -> Federation:
     """Every owner's columns as numbers; `rows` are all ids, `labels` the known ones with theirs."""
     (y, known), (task, split) = labels, choices
-    places = {party: torch.from_numpy(rows.get_indexer(frame.index)) for party, frame in frames.items()}
-    held = torch.zeros(len(rows), len(frames), dtype=torch.bool)
+    places = {source.party: torch.from_numpy(rows.get_indexer(source.frame.index)) for source in sources}
+    held = torch.zeros(len(rows), len(sources), dtype=torch.bool)
     for place, at in enumerate(places.values()):
         held[at, place] = True
     labelled, full = rows.isin(known), np.zeros((len(rows), *y.shape[1:]), dtype=y.dtype)
     full[rows.get_indexer(known)] = y
     # Checks labels and split before any statistic is taken from training rows.
-    nothing = dict.fromkeys(frames, torch.zeros(len(rows), 1))
+    nothing = dict.fromkeys(places, torch.zeros(len(rows), 1))
     agreed = Federation.from_arrays(nothing, full, task=task, split=split, held=held, labelled=labelled)
-    columns = {}
-    for party, frame in frames.items():
+    columns, plans = {}, {}
+    for source in sources:
         at = torch.full((len(rows),), -1)
-        at[places[party]] = torch.arange(len(frame))
+        at[places[source.party]] = torch.arange(len(source.frame))
         train = at[agreed.split.train]
-        values = encode(party, frame, train[train >= 0])
-        columns[party] = torch.zeros(len(rows), values.shape[1], dtype=values.dtype)
-        columns[party][places[party]] = values
-    return Federation.from_arrays(
+        plan = ColumnPlan.fit(source.party, source.frame, train[train >= 0], id=source.id, label=source.label)
+        values = plan.encode(source.frame)
+        columns[source.party] = torch.zeros(len(rows), values.shape[1], dtype=values.dtype)
+        columns[source.party][places[source.party]] = values
+        plans[source.party] = plan
+    made = Federation.from_arrays(
         columns, full, task=agreed.task, split=agreed.split, scaled=True, held=held, labelled=labelled
     )
+    return replace(made, plans=plans)
 
 
-def read_table(path: str | Path, *, id: str | None = None) -> Any:
-    """A table file as a pandas.DataFrame.
-
-    Args:
-        path: a .csv, .csv.gz, .tsv, .tsv.gz or .parquet file.
-        id: the id column, kept as text so that '007' does not become 7 in one party's file only.
-
-    Raises:
-        MissingData: the file is not there.
-        DataError: the file is of another kind, cannot be read, or pandas is not installed.
-    """
-    path = Path(path)
-    endings = (*SEPARATORS, ".parquet")
-    ending = next((e for e in endings if path.name.lower().endswith(e)), None)
-    if ending is None:
-        raise DataError(f"table file {str(path)!r}: the name must end in one of {', '.join(endings)}")
-    if not path.is_file():
-        raise MissingData(f"table file {str(path)!r} does not exist; check the path")
-    pd = need("pandas", extra="tables", purpose="reading a table file")
-    try:
-        if ending == ".parquet":
-            return pd.read_parquet(path)
-        return pd.read_csv(path, sep=SEPARATORS[ending], dtype=None if id is None else {id: str})
-    except ImportError:
-        raise DataError(f"reading {str(path)!r} needs pyarrow; run: pip install colonnade[tables]") from None
-    except (ValueError, OSError, EOFError) as error:  # pandas' parser errors are ValueErrors
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise DataError(f"table file {str(path)!r} cannot be read as {ending}: {reason}") from None
-
-
-def _frame(whose: str, table: Any, key: str | None) -> Any:
-    """A pandas.DataFrame of our own, with text column names; an index named like the id becomes a column."""
-    pd = need("pandas", extra="tables", purpose="joining tables")
-    if isinstance(table, pd.DataFrame):
-        frame = table.copy(deep=False)
-    elif hasattr(table, "__arrow_c_stream__"):  # polars, pyarrow, duckdb
-        frame = need("pyarrow", extra="tables", purpose=f"reading a {type(table).__name__}").table(table).to_pandas()
-    elif hasattr(table, "__dataframe__"):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # pandas 3 deprecates this protocol; older libraries have no other
-            frame = pd.api.interchange.from_dataframe(table)
-    else:
-        try:
-            frame = pd.DataFrame(table)
-        except (ValueError, TypeError) as error:
-            raise DataError(f"{whose}: wanted a data frame, got {type(table).__name__} ({error})") from None
-    frame = frame.reset_index(drop=not (key is not None and frame.index.name == key and key not in frame.columns))
-    frame.columns = [str(column) for column in frame.columns]
-    twice = frame.columns[frame.columns.duplicated()]
-    if len(twice):
-        raise DataError(f"{whose} has the column {twice[0]!r} more than once; rename or drop one")
-    if not len(frame):
-        raise DataError(f"{whose} has no rows; wanted at least one")
-    return frame
-
-
-def _take_labels(frames: dict[str, Any], labels: Any, key: str | None) -> tuple[dict[str, Any], Any]:
-    """The tables without the label, and the labels as a frame: with the id column if they came with one."""
+def _take_labels(frames: dict[str, Any], labels: Any, keys: Mapping[str, str]) -> tuple[dict[str, Any], Any]:
+    """The tables without the label, and the labels as a frame that is indexed like the tables."""
     pd = need("pandas", extra="tables", purpose="joining tables")
     if isinstance(labels, str):
-        return _take_column(frames, labels, key)
-    if isinstance(labels, pd.Series) and key is not None and labels.index.name == key:
+        return _take_column(frames, labels, keys)
+    if isinstance(labels, pd.Series) and labels.index.name in keys.values():
         labels = labels.to_frame("label" if labels.name is None else labels.name)
     if isinstance(labels, pd.Series) or not any(hasattr(labels, name) for name in FRAMES):
         values = np.asarray(labels)
@@ -184,22 +148,36 @@ def _take_labels(frames: dict[str, Any], labels: Any, key: str | None) -> tuple[
                 f"labels: wanted a column name, a frame or one label per row; got {type(labels).__name__} "
                 f"of shape {values.shape}"
             )
-        return frames, pd.DataFrame(values)
-    target = _frame("the labels", labels, key)
-    if key is not None and key not in target.columns:
-        raise DataError(f"the labels have no id column {key!r} (columns: {listed(target)}); add it, or pass an array")
+        return frames, _by_position(frames, pd.DataFrame(values), keys)
+    target = _label_frame(labels, keys)
     for party, frame in frames.items():
-        leaked = [column for column in target.columns if column != key and column in frame.columns]
+        leaked = [column for column in target.columns if column in frame.columns]
         if leaked:
             raise DataError(f"party {party!r} also has the label column {leaked[0]!r}; drop it from that table")
     return frames, target
 
 
-def _take_column(frames: dict[str, Any], label: str, key: str | None) -> tuple[dict[str, Any], Any]:
-    if label == key:
-        raise DataError(f"the id column {key!r} cannot also be the label")
+def _label_frame(labels: Any, keys: Mapping[str, str]) -> Any:
+    """A frame of labels, indexed by the one id column of the tables that it has."""
+    if not keys:
+        return as_frame("the labels", labels, None)
+    read = {name: as_frame("the labels", labels, name) for name in dict.fromkeys(keys.values())}
+    found = [name for name, frame in read.items() if name in frame.columns]
+    if len(found) != 1:
+        names = " or ".join(map(repr, read))
+        how = "no id column" if not found else "more than one id column"
+        raise DataError(
+            f"the labels have {how} {names} (columns: {listed(next(iter(read.values())))}); give them one, "
+            "or pass an array"
+        )
+    return by_id("the labels", read[found[0]], found[0])
+
+
+def _take_column(frames: dict[str, Any], label: str, keys: Mapping[str, str]) -> tuple[dict[str, Any], Any]:
     owners = [party for party, frame in frames.items() if label in frame.columns]
     if not owners:
+        if label in keys.values():
+            raise DataError(f"the id column {label!r} cannot also be the label")
         known = sorted({column for frame in frames.values() for column in frame.columns})
         close = difflib.get_close_matches(label, known, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"columns: {', '.join(known[:20])}"
@@ -210,26 +188,25 @@ def _take_column(frames: dict[str, Any], label: str, key: str | None) -> tuple[d
             "drop it from all but one, or a party would train on the answer"
         )
     owner = frames[owners[0]]
-    keep = [label] if key is None or key not in owner.columns else [key, label]
-    return {**frames, owners[0]: owner.drop(columns=label)}, owner[keep]
+    return {**frames, owners[0]: owner.drop(columns=label)}, owner[[label]]
 
 
-def _by_ids(frames: dict[str, Any], target: Any, key: str) -> tuple[dict[str, Any], Any]:
-    """Tables and labels indexed by their ids as text; labels without ids only where their order is certain."""
-    frames = {party: _by_id(f"party {party!r}", frame, key) for party, frame in frames.items()}
-    if key in target.columns:
-        return frames, _by_id("the labels", target, key)
+def _by_position(frames: Mapping[str, Any], target: Any, keys: Mapping[str, str]) -> Any:
+    """Labels without ids, indexed like the tables; with ids only where their order is certain."""
+    if not keys:
+        return target
     first = next(iter(frames.values())).index
     same = all(first.equals(frame.index) for frame in frames.values())
     if not same or len(target) != len(first):
         raise RowsDisagree(
             f"{len(target)} labels without ids cannot be matched to tables that do not all list the same "
-            f"{len(target)} ids in the same order; pass a frame with the columns {key!r} and the label"
+            f"{len(target)} ids in the same order; pass a frame with the columns {next(iter(keys.values()))!r} and the "
+            "label"
         )
-    return frames, target.set_axis(first, axis=0)
+    return target.set_axis(first, axis=0)
 
 
-def _common_rows(frames: Mapping[str, Any], target: Any, key: str) -> Any:
+def _common_rows(frames: Mapping[str, Any], target: Any, keys: Mapping[str, str]) -> Any:
     """The ids that all tables and the labels have, in the order of the first table."""
     common = next(iter(frames.values())).index
     for other in (*frames.values(), target):
@@ -237,7 +214,7 @@ def _common_rows(frames: Mapping[str, Any], target: Any, key: str) -> Any:
     if not len(common):
         some = {whose: frame.index[0] for whose, frame in {**_named(frames), "the labels": target}.items()}
         raise RowsDisagree(
-            f"no id in column {key!r} is in all tables (first ids: "
+            f"no id in column {' / '.join(map(repr, dict.fromkeys(keys.values())))} is in all tables (first ids: "
             + ", ".join(f"{whose} {value!r}" for whose, value in some.items())
             + "); check that it is the same kind of id, written the same way"
         )
@@ -260,46 +237,10 @@ def _known(target: Any, rows: Any) -> Any:
     return known
 
 
-def ids_of(whose: str, table: Any, id: str) -> tuple[str, ...]:
-    """The ids of a table as text, in its order; `DataError` if the column is missing or an id is empty or repeated."""
-    return tuple(_text_ids(whose, _frame(whose, table, id), id))
-
-
-def _by_id(whose: str, frame: Any, key: str) -> Any:
-    """The frame indexed by its ids as text."""
-    ids = _text_ids(whose, frame, key)
-    return frame.drop(columns=key).set_axis(ids, axis=0)
-
-
-def _text_ids(whose: str, frame: Any, key: str) -> list[str]:
-    """Ids as text, so that 7 in one table meets '7' in another."""
-    types = need("pandas", extra="tables", purpose="joining tables").api.types
-    if key not in frame.columns:
-        raise DataError(f"{whose} has no id column {key!r}; columns: {listed(frame)}")
-    values = frame[key]
-    if types.is_float_dtype(values.dtype) and bool((values % 1 == 0).all()) and float(values.abs().max()) < 2**53:
-        values = values.astype(np.int64)  # 7.0 is how a whole number looks after a trip through a spreadsheet
-    text = values.astype(object).map(str)
-    empty = (values.isna() | (text.str.strip() == "")).to_numpy().nonzero()[0]
-    if len(empty):
-        raise DataError(
-            f"{whose}, id column {key!r}: {len(empty)} ids are empty (first at rows "
-            f"{', '.join(map(str, empty[:3]))}, counted from 0); give those rows an id or drop them"
-        )
-    twice = text[text.duplicated()].unique()
-    if len(twice):
-        raise DataError(
-            f"{whose}, id column {key!r}: {len(twice)} ids occur more than once "
-            f"(first: {', '.join(map(repr, twice[:3]))}); keep one row per id"
-        )
-    texts: list[str] = text.to_list()
-    return texts
-
-
-def _check_keep(keep: str, key: str | None) -> None:
+def _check_keep(keep: str, keys: Mapping[str, str]) -> None:
     if keep not in KEEP:
         raise ConfigError(f"keep = {keep!r}: wanted {' or '.join(map(repr, KEEP))}")
-    if keep == "partial" and key is None:
+    if keep == "partial" and not keys:
         raise ConfigError("keep = 'partial' needs an id to join on: without one nobody can tell which rows are missing")
 
 

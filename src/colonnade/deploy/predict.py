@@ -122,7 +122,7 @@ def _asks(run: Run, schema: Schema, wish: Wish) -> tuple[tuple[Ask, ...], list[T
         )
     if wish.absent == "leave-out":
         _check_can_leave_out(run)
-    most = rows_that_fit(run.method, schema)
+    most = rows_that_fit(run.method, schema, summed=run.privacy.secure_sum.use)
     asks, asked = [], []
     for who, places in patterns.items():
         for piece in chunked(torch.tensor(places), most):

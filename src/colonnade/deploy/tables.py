@@ -12,8 +12,9 @@ from torch import Tensor
 
 from colonnade.align.files import Alignment
 from colonnade.align.ids import read_ids
-from colonnade.data.preprocess import encode, encode_labels
-from colonnade.data.table import read_table
+from colonnade.data.columns import ColumnPlan
+from colonnade.data.frames import read_table
+from colonnade.data.preprocess import encode_labels
 from colonnade.deploy.membership import Columns
 from colonnade.errors import DataError, RowsDisagree
 from colonnade.federation import Federation, RowSplit, Task
@@ -38,7 +39,8 @@ class PartyTable:
             raise DataError(f"the table {self.path.name!r} has no columns besides the id {self.id!r}")
         place = np.full(int(a.rows.max()) + 1, -1)
         place[a.rows] = np.arange(len(a.rows))
-        values = encode(self.party, frame, torch.from_numpy(place)[train])
+        plan = ColumnPlan.fit(self.party, frame, torch.from_numpy(place)[train], id=self.id)
+        values = plan.encode(frame)
         held = torch.from_numpy(place >= 0)
         full = torch.zeros(len(place), values.shape[1], dtype=values.dtype)
         full[held] = values[torch.from_numpy(place)[held]]

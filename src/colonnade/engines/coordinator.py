@@ -117,7 +117,7 @@ class CoordinatorSide:
     def _looks(self, rows: Tensor) -> tuple[Ask, ...]:
         """Everybody is asked about these rows, in pieces that fit a message."""
         s = self.schema
-        fitting = rows_that_fit(self.method, s)
+        fitting = rows_that_fit(self.method, s, summed=self.opener is not None)
         return tuple(Ask(Purpose.EVALUATE, s.parties, part) for part in chunked(rows, fitting))
 
     def count_down(self, order: Order, down: Down) -> None:
@@ -312,9 +312,10 @@ def open_sum(opener: Opener, schema: Schema, order: Order, place: int, said: Seq
     return Heard(({name: value[None].to(schema.device, schema.dtype) for name, value in total.items()},))
 
 
-def rows_that_fit(method: Method, schema: Schema) -> int:
-    """How many rows a party can be asked about in one message."""
-    sizes = [sum(a.size(schema.dtype) for a in method.says(schema, group).values()) for group in schema.groups]
+def rows_that_fit(method: Method, schema: Schema, *, summed: bool = False) -> int:
+    """How many rows a party can be asked about in one message; under a secure sum every number takes 8 bytes."""
+    dtype = torch.float64 if summed else schema.dtype
+    sizes = [sum(a.size(dtype) for a in method.says(schema, group).values()) for group in schema.groups]
     return min(EVALUATION_CHUNK, max(1, EVALUATION_BYTES // max(1, *sizes)))
 
 

@@ -1,0 +1,86 @@
+"""`colonnade predict RUN --tables PARTY=FILE`: new tables of a finished run, raw or as numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from colonnade.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from colonnade.data.frames import Ids
+    from colonnade.run import Run
+
+
+def read_new_tables(run: Run, tables: Sequence[str], ids: Sequence[str]) -> tuple[Any, Sequence[str]]:
+    """What to hand to the run, and the names of the rows."""
+    from colonnade.predict import check_preprocessing, read_rows
+
+    check_preprocessing(run)
+    parties = list(run.plans) or [party["name"] for party in run.about["parties"]]
+    files = dict(_pair(text) for text in tables)
+    if set(files) != set(parties) or len(files) < len(tables):
+        raise DataError(f"--tables wants one file for each of the parties {', '.join(parties)}; got {', '.join(files)}")
+    id = _ids(ids, parties)
+    if run.plans:
+        rows = read_rows(run, _raw(run, files, id), id)
+        return rows, [str(name) for name in rows.index]
+    return _arrays(run, files, id)
+
+
+def _raw(run: Run, files: Mapping[str, str], id: Ids) -> dict[str, Any]:
+    """Raw tables; ids and the categories of the training stay text, whatever their values look like."""
+    from colonnade.data.columns import BOOLEAN
+    from colonnade.data.frames import id_columns, read_table
+
+    keys, frames = id_columns(id, run.plans), {}
+    for party, file in files.items():
+        plan = run.plans[party]
+        text = [name for name, kind in plan.categories.items() if kind != BOOLEAN]
+        frames[party] = read_table(file, id=keys.get(party, plan.id), categories=text)
+    return frames
+
+
+def _arrays(run: Run, files: Mapping[str, str], id: Ids) -> tuple[Any, Sequence[str]]:
+    """Tables of a run that was trained from arrays: numbers exactly as its networks read them, in order."""
+    from colonnade.data.frames import as_frame, id_columns, read_table
+    from colonnade.data.new_rows import match_rows
+
+    keys = id_columns(id, files)
+    read = {party: read_table(file, id=keys.get(party)) for party, file in files.items()}
+    frames, index = match_rows({p: as_frame(f"party {p!r}", frame, None) for p, frame in read.items()}, keys)
+    shapes = {party["name"]: tuple(party["shape"]) for party in run.about["parties"]}
+    return {p: _numbers(p, frame, shapes[p]) for p, frame in frames.items()}, [str(name) for name in index]
+
+
+def _pair(text: str) -> tuple[str, str]:
+    party, equals, file = text.partition("=")
+    if not (party and equals and file):
+        raise ConfigError(f"--tables {text!r}: wanted PARTY=FILE, e.g. --tables party_1=new.csv")
+    return party, file
+
+
+def _ids(texts: Sequence[str], parties: Sequence[str]) -> Ids:
+    """COLUMN for all tables, or PARTY=COLUMN once per party."""
+    pairs = [text.partition("=") for text in texts]
+    if len(texts) == 1 and (not pairs[0][1] or pairs[0][0] not in parties):
+        return texts[0]
+    for text, (party, equals, column) in zip(texts, pairs, strict=True):
+        if not (party in parties and equals and column):
+            raise ConfigError(f"--id {text!r}: needed COLUMN once, or PARTY=COLUMN for each of {', '.join(parties)}")
+    return {party: column for party, _, column in pairs} or None
+
+
+def _numbers(party: str, frame: Any, shape: tuple[int, ...]) -> Any:
+    """The columns of a table as the party's model inputs (N, *shape)."""
+    import numpy as np
+
+    width = int(np.prod(shape))
+    if frame.shape[1] != width:
+        raise DataError(f"the table of party {party!r} has {frame.shape[1]} columns of inputs; its model reads {width}")
+    try:
+        return frame.to_numpy(dtype=np.float64).reshape(len(frame), *shape)
+    except (TypeError, ValueError):
+        raise DataError(
+            f"the table of party {party!r} has a column that is not numeric; its model reads numbers"
+        ) from None

@@ -1,0 +1,83 @@
+"""Column plans as a file: skops, never pickle; only types that a plan is made of are ever loaded.
+
+The file is a zip with a description in JSON. Before anything of it is built, every type that it names is held against
+`TRUSTED`; skops itself would also build any other estimator of scikit-learn.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from typing import Any
+
+from colonnade.data.columns import ColumnPlan
+from colonnade.errors import DataError
+from colonnade.extras import need
+
+FIELDS = ("numbers", "categories", "constant", "transformer", "id", "label")
+SCHEMA = "schema.json"  # where a skops file says what it holds
+
+# (module, class, how skops builds it): what a fitted plan is made of, and nothing else.
+TRUSTED = {
+    *(("builtins", name, f"{name.title()}Node") for name in ("dict", "list", "tuple", "slice")),
+    ("builtins", "str", "JsonNode"),  # text, numbers, true and false, None
+    ("builtins", "str", "TypeNode"),  # the type of the keys of a dict
+    ("numpy", "ndarray", "NdArrayNode"),
+    *(("numpy", name, "NdArrayNode") for name in ("float64", "int64", "bool", "bool_")),
+    *(("numpy", name, "TypeNode") for name in ("float64", "int64")),
+    ("sklearn.compose._column_transformer", "ColumnTransformer", "ObjectNode"),
+    ("sklearn.preprocessing._data", "StandardScaler", "ObjectNode"),
+    ("sklearn.preprocessing._encoders", "OneHotEncoder", "ObjectNode"),
+}
+BROKEN = (zipfile.BadZipFile, OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, ImportError)
+
+
+def check_can_store() -> None:
+    """Say before a training what would stop it from being saved; without loading the library, which takes a while."""
+    if find_spec("skops") is None:
+        need("skops", extra="tables", purpose="keeping how tables became numbers")
+
+
+def to_bytes(plans: Mapping[str, ColumnPlan]) -> bytes:
+    """The plans of some parties as a file."""
+    skops = need("skops.io", extra="tables", purpose="keeping how tables became numbers")
+    facts = {party: {name: getattr(plan, name) for name in FIELDS} for party, plan in plans.items()}
+    content: bytes = skops.dumps(facts, compression=zipfile.ZIP_DEFLATED)
+    return content
+
+
+def from_bytes(content: bytes) -> dict[str, ColumnPlan]:
+    """The plans in a file.
+
+    Raises:
+        DataError: it is damaged, names a type that no plan is made of, or skops is not installed.
+    """
+    skops = need("skops.io", extra="tables", purpose="reading how tables became numbers")
+    try:
+        for found in _types(json.loads(zipfile.ZipFile(io.BytesIO(content)).read(SCHEMA))):
+            if found not in TRUSTED:
+                module, name, _ = found
+                raise DataError(f"it holds a {module}.{name}, which no preprocessing of ours contains; do not use it")
+        facts = skops.loads(content)
+        return {party: _plan(str(party), **parts) for party, parts in facts.items()}
+    except BROKEN as error:
+        raise DataError(f"it is damaged ({type(error).__name__}: {error})") from None
+
+
+def _plan(party: str, *, numbers: Any, categories: Any, constant: Any, transformer: Any, **rest: Any) -> ColumnPlan:
+    return ColumnPlan(party, tuple(numbers), dict(categories), constant, transformer, rest["id"], rest["label"])
+
+
+def _types(node: Any) -> Iterator[tuple[Any, Any, Any]]:
+    """Every type that a description of a skops file names, and how it would be built."""
+    if isinstance(node, dict):
+        if any(key in node for key in ("__class__", "__module__", "__loader__")):
+            yield node.get("__module__"), node.get("__class__"), node.get("__loader__")
+        for value in node.values():
+            yield from _types(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from _types(value)
