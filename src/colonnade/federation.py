@@ -131,7 +131,7 @@ class Federation:
 
         Args:
             columns: by party; what it has in rows that it does not hold is dropped unread, NaN is welcome there.
-            labels: one per row; of rows that are not `labelled` anything.
+            labels: one per row; of rows that are not `labelled` anything. Text classes are numbered in sorted order.
             task: what the labels are; guessed from the labels if None.
             split: which rows train, validate and test; partial rows may only train. Random if None.
             name: the federation's name.
@@ -141,9 +141,17 @@ class Federation:
             held: (N, M) booleans, which party (in the order of `columns`) holds which row; None: all hold all.
             labelled: (N,) booleans, whose label is known; None: of all rows.
         """
+        if not isinstance(columns, Mapping):
+            raise DataError(
+                f"columns must be given by party name, e.g. {{'bank': x1, 'telco': x2}}; got {type(columns).__name__}"
+            )
         if not columns:
             raise DataError("a federation needs at least one party; got none")
-        y, task, outputs = _read_labels(labels, Task(task) if task is not None else None, labelled)
+        from colonnade.data.preprocess import number_text  # beside the labels of tables: imported only here
+
+        task = Task(task) if task is not None else None
+        labels, classes = number_text(labels, task, labelled)
+        y, task, outputs = _read_labels(labels, task, labelled)
         mask = _mask("held", held, len(y), len(columns))
         whose = [None] * len(columns) if mask is None else [_unless_all(one) for one in mask.T]
         parties = tuple(
@@ -159,7 +167,7 @@ class Federation:
         everything = RowSplit(torch.arange(len(y)), torch.arange(0), torch.arange(0))
         known = _unless_all(_mask("labelled", labelled, len(y)))
         made = cls(parties, y, outputs, task, everything, name, whole, tuple(ids), scaled=scaled, labelled=known)
-        made = replace(made, split=split if split is not None else _random_split(made.complete))
+        made = replace(made, class_names=classes, split=split if split is not None else _random_split(made.complete))
         _check_split(made.split, len(y))
         _check_partial(made)
         return made
@@ -298,7 +306,13 @@ def _check_partial(federation: Federation) -> None:
 
 def as_columns(name: str, values: Any, held: Tensor | None = None) -> Tensor:
     """A party's values as floating point (N, ...); NaN, infinite and missing values are refused by its name."""
-    columns = values if isinstance(values, Tensor) else torch.from_numpy(np.ascontiguousarray(values))
+    try:
+        columns = values if isinstance(values, Tensor) else torch.from_numpy(np.ascontiguousarray(values))
+    except (TypeError, ValueError):
+        raise DataError(
+            f"party {name!r}: needed an array of numbers, got {type(values).__name__} with other values; "
+            "encode text first, or use Federation.from_tables"
+        ) from None
     if columns.dim() == 1:
         columns = columns.unsqueeze(1)
     if not columns.is_floating_point():

@@ -65,7 +65,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 
 # Allowed only inside a function (or for the type checker): importing the unit must not load these.
 MAY_IMPORT_LATE: dict[str, set[str]] = {
-    "federation": {"data.table", "data.columns"},  # `Federation.from_tables` reads tables only when it is given some
+    "federation": {"data.table", "data.columns", "data.preprocess"},  # tables are read only when some are given
     "checkpoint": {"fit"},  # the Trainer, for the type checker
     "predict": {"run"},  # the Run, for the type checker
     "run": {"report", "explain"},  # drawing and explaining only when asked: a run needs neither

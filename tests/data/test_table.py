@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from colonnade.data.frames import read_table
 from colonnade.data.table import join_tables
-from colonnade.errors import DataError, MissingData, RowsDisagree
+from colonnade.errors import ConfigError, DataError, MissingData, RowsDisagree
 from colonnade.federation import Federation, RowSplit, Task
 
 
@@ -288,3 +288,116 @@ def test_unreadable_table_files_are_named(tmp_path):
     (tmp_path / "ragged.csv").write_text("a,b\n1,2\n1,2,3,4\n")
     with pytest.raises(DataError, match=r"ragged\.csv' cannot be read"):
         read_table(tmp_path / "ragged.csv")
+
+
+def test_each_table_may_have_its_own_name_for_the_id():
+    bank, telco = two_tables()
+    telco = telco.rename(columns={"customer": "subscriber"}).assign(customer=5.0)  # a column like any other
+    id = {"b": "customer", "t": "subscriber"}
+    joined = join_tables({"b": bank, "t": telco.iloc[::-1]}, labels="y", id=id)
+    same = join_tables({"b": bank, "t": telco.rename(columns={"customer": "c", "subscriber": "customer"})},
+                       labels="y", id="customer")  # fmt: skip
+    assert joined.ids == same.ids
+    for mine, theirs in zip(joined.parties, same.parties, strict=True):
+        assert torch.equal(mine.columns, theirs.columns)
+    assert [plan.id for plan in joined.plans.values()] == ["customer", "subscriber"]
+
+
+def test_labels_with_the_id_of_one_of_the_tables():
+    bank, telco = two_tables()
+    tables = {"b": bank.drop(columns="y"), "t": telco.rename(columns={"customer": "subscriber"})}
+    id = {"b": "customer", "t": "subscriber"}
+    for name in id.values():
+        labels = bank[["customer", "y"]].rename(columns={"customer": name}).iloc[::-1]
+        assert join_tables(tables, labels=labels, id=id).labels.tolist() == bank["y"].tolist()
+        assert join_tables(tables, labels=labels.set_index(name)["y"], id=id).labels.tolist() == bank["y"].tolist()
+    refused(DataError, "the labels have more than one id column 'customer' or 'subscriber'", tables,
+            labels=bank[["customer", "y"]].assign(subscriber=range(20)), id=id)  # fmt: skip
+    refused(DataError, "the labels have no id column 'customer' or 'subscriber'", tables, labels=bank[["y"]], id=id)
+
+
+def test_id_names_that_do_not_fit_the_tables():
+    bank, telco = two_tables()
+    tables = {"b": bank, "t": telco}
+    refused(ConfigError, "id names no column for party 't'; give one for each of b, t", tables,
+            labels="y", id={"b": "customer"})  # fmt: skip
+    refused(ConfigError, "id names a column for 'z', who has no table", tables, labels="y",
+            id={"b": "customer", "t": "customer", "z": "customer"})  # fmt: skip
+    refused(ConfigError, "id: needed a column name, or one per party; got list", tables, labels="y", id=["customer"])
+    refused(ConfigError, "id of party 't': needed a column name; got 3", tables, labels="y",
+            id={"b": "customer", "t": 3})  # fmt: skip
+    refused(DataError, "party 't' has no id column 'subscriber'", tables, labels="y",
+            id={"b": "customer", "t": "subscriber"})  # fmt: skip
+
+
+def test_a_list_instead_of_a_dict_is_one_sentence():
+    bank, telco = two_tables()
+    with pytest.raises(DataError, match=r"tables must be given by party name, e\.g\. .*; got list"):
+        Federation.from_tables([bank, telco], labels="y")
+    with pytest.raises(DataError, match=r"columns must be given by party name, e\.g\. .*; got list"):
+        Federation.from_arrays([np.zeros((4, 2))], [0, 1, 0, 1])
+
+
+def test_text_labels_of_arrays_are_named_classes():
+    x, words = np.arange(8.0).reshape(4, 2), ["yes", "no", "no", "maybe"]
+    for labels in (words, np.array(words), np.array(words, dtype=object), pd.Series(words)):
+        made = Federation.from_arrays({"a": x}, labels)
+        assert made.labels.tolist() == [2, 1, 1, 0]
+        assert made.class_names == ("maybe", "no", "yes")
+    binary = Federation.from_arrays({"a": x}, ["yes", "no", "no", "yes"], task="binary")
+    assert binary.labels.flatten().tolist() == [1, 0, 0, 1]
+    assert binary.class_names == ("no", "yes")
+    partial = Federation.from_arrays({"a": x}, ["b", None, "a", "b"], labelled=[True, False, True, True])
+    assert (partial.labels.tolist(), partial.class_names) == ([1, 0, 0, 1], ("a", "b"))
+
+
+@pytest.mark.parametrize(
+    ("labels", "task", "says"),
+    [
+        (["a", None, "b", "a"], None, r"needed numbers, or text in every row; got None \(NoneType\)"),
+        (np.array([1, "a", 2, 3], dtype=object), None, r"needed numbers, or text in every row; got 1 \(int\)"),
+        (["a", "a", "a", "a"], None, "one class only"),
+        (["a", "b", "a", "b"], "regression", "text names one class per row"),
+        ([["a", "b"]] * 4, "multilabel", "text names one class per row"),
+        (["a", "b", "c", "a"], "binary", "0 and 1"),
+    ],
+)
+def test_text_labels_of_arrays_that_cannot_be_are_one_sentence(labels, task, says):
+    with pytest.raises(DataError, match=says):
+        Federation.from_arrays({"a": np.zeros((4, 2))}, labels, task=task)
+
+
+def test_text_columns_of_arrays_are_one_sentence():
+    with pytest.raises(DataError, match="party 'a': needed an array of numbers, got list with other values"):
+        Federation.from_arrays({"a": [["x"], ["y"]]}, [0, 1])
+
+
+def test_semicolons_between_the_columns_are_recognised(tmp_path):
+    bank, _ = two_tables()
+    for name in ("t.csv", "t.csv.gz"):
+        bank.to_csv(tmp_path / name, sep=";", index=False)
+        pd.testing.assert_frame_equal(read_table(tmp_path / name), bank)
+    (tmp_path / "one.csv").write_text("x\n1\n2\n")
+    assert list(read_table(tmp_path / "one.csv")) == ["x"]
+    (tmp_path / "ids.csv").write_text("id;x\n007;1\n012;2\n")
+    assert read_table(tmp_path / "ids.csv", id="id")["id"].tolist() == ["007", "012"]
+
+
+def test_decimal_commas_are_refused_by_name(tmp_path):
+    (tmp_path / "t.csv").write_text("customer;income\n" + "".join(f"{k};{k},5\n" for k in range(20)))
+    says = (
+        r"party 't', column 'income': 20 of 20 values are numbers with a comma \(first: '0,5' in the row with id '0'\)"
+    )
+    refused(DataError, says, {"t": read_table(tmp_path / "t.csv", id="customer")},
+            labels=pd.DataFrame({"customer": range(20), "y": [0, 1] * 10}), id="customer")  # fmt: skip
+
+
+def test_categories_of_a_file_are_text_whatever_they_look_like(tmp_path):
+    pytest.importorskip("pyarrow")
+    frame = pd.DataFrame({"zip": [1067, 89073], "x": [1.0, 2.0]})
+    (tmp_path / "t.csv").write_text("zip,x\n01067,1.0\n89073,2.0\n")
+    frame.to_parquet(tmp_path / "t.parquet")
+    read = read_table(tmp_path / "t.csv", categories=["zip"])
+    assert read["zip"].tolist() == ["01067", "89073"]
+    assert str(read["zip"].dtype) == "category"
+    assert read_table(tmp_path / "t.parquet", categories=["zip", "gone"])["zip"].tolist() == ["1067", "89073"]

@@ -145,7 +145,7 @@ def expected(run: Run, federation: Federation, without: tuple[str, ...] = ()) ->
         return outputs(method, state, heard[-1])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("colonnade.run.outputs", spy)
+        patch.setattr("colonnade.predict.outputs", spy)
         return Loaded.logits(run, {p.name: p.columns[ROWS] for p in federation.parties})
 
 

@@ -36,7 +36,7 @@ def membership_of_a_row(run: Run, federation: Federation) -> Finding | None:
         return None
     rows = torch.cat([train, test])
     outside = replace(run, ledger=Ledger(), path=None)  # the audit looks on: it must not write into the run's ledger
-    logits = outside.logits({p.name: p.columns[rows] for p in federation.parties})
+    logits = outside.logits(federation.select(rows))
     losses = row_losses(federation.task, logits, federation.labels[rows])
     return Finding(
         "membership of a row",

@@ -55,7 +55,7 @@ def data_of(run: Path, config: dict[str, Any] | None, data_dir: Path | None) -> 
     if config is None:
         raise RunError(
             f"{run} was started from Python, so its data are not known here; go on there: "
-            f"colonnade.resume({str(run)!r}, federation), or Run.load({str(run)!r}).predict(columns)"
+            f"colonnade.resume({str(run)!r}, federation), or Run.load({str(run)!r}).predict(rows)"
         )
     section: dict[str, Any] = with_data_dir(config.get("data", {"set": "digits"}), data_dir)
     return section

@@ -223,8 +223,9 @@ def _check_text(party: str, column: Any) -> None:
         told = f"{int(stray.sum())} of {len(column)} values are text among numbers{_place(column, stray)}"
     else:
         told = f"all values are numbers written as text{_place(column, ~stray)}"
+    remedy = "write them with a decimal point (pandas.read_csv: decimal=',')" if comma.any() else "correct them"
     raise DataError(
-        f"party {party!r}, column {name!r}: {told}; correct them, or say that the column holds categories: "
+        f"party {party!r}, column {name!r}: {told}; {remedy}, or say that the column holds categories: "
         f"astype('category') in Python, `categories = [{name!r}]` in a configuration file"
     )
 

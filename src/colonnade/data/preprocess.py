@@ -1,10 +1,11 @@
-"""Labels of a table as numbers. Columns are the work of `data.columns`."""
+"""Labels of tables and arrays as numbers. Columns are the work of `data.columns`."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from colonnade.data.frames import listed
 from colonnade.errors import DataError
@@ -54,3 +55,31 @@ def encode_labels(target: Any, task: Task | None) -> tuple[np.ndarray[Any, Any],
             f"label column {listed(target)} has one class only ({str(names[0])!r}); there is nothing to learn"
         )
     return numbers.reshape(-1), tuple(str(name) for name in names)
+
+
+def number_text(labels: Any, task: Task | None, labelled: Any = None) -> tuple[Any, tuple[str, ...]]:
+    """Text labels of arrays as class numbers, with the names in sorted order; other labels as they are.
+
+    Args:
+        labels: one per row; of rows that are not `labelled` anything.
+        task: what the labels are, None if it is to be guessed.
+        labelled: (N,) booleans, whose label is known; None: of all rows.
+
+    Raises:
+        DataError: text and something else are mixed, there is one class only, or the task needs numbers.
+    """
+    raw = None if isinstance(labels, Tensor) else np.asarray(labels)
+    if raw is None or raw.dtype.kind not in "UO" or not raw.size:
+        return labels, ()
+    known = np.full(len(raw), True) if labelled is None else np.asarray(labelled, dtype=bool)
+    others = [value for value in raw[known].flat if not isinstance(value, str)]
+    if others:
+        raise DataError(f"labels: needed numbers, or text in every row; got {others[0]!r} ({type(others[0]).__name__})")
+    if raw.ndim != 1 or task in (Task.REGRESSION, Task.MULTILABEL):
+        raise DataError("labels: text names one class per row; for regression and multilabel tasks give numbers")
+    names, numbers = np.unique(raw[known].astype(str), return_inverse=True)
+    if len(names) < 2:
+        raise DataError(f"labels: there is one class only ({', '.join(map(repr, names))}); there is nothing to learn")
+    full = np.zeros(len(raw), dtype=np.int64)
+    full[known] = numbers.reshape(-1)
+    return full, tuple(str(name) for name in names)

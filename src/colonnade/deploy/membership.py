@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from colonnade.data.columns import ColumnPlan
 from colonnade.deploy.agreement import (
     Agreement,
     Joined,
@@ -48,6 +49,7 @@ class Columns:
     values: Tensor = field(repr=False)
     held: Tensor = field(repr=False)  # (R,) true or false
     scaled: bool = False
+    plan: ColumnPlan | None = field(default=None, repr=False)  # how a table became these columns
 
     def digest(self) -> str:
         """SHA-256, so that a restart with another table is noticed."""

@@ -282,7 +282,8 @@ class PartyProcess:
     def _export(self) -> None:
         agreed = self.store.about()["agreement"]["proposal"]
         about = {"run": self.run, "party": self.me, "proposal": agreed, "stop": self.finished}
-        export(self.store.path.parent, about, self._side.models()[self.me], self.ledger)
+        plan = self.member.columns.plan
+        export(self.store.path.parent, about, self._side.models()[self.me], self.ledger, plan)
 
     # -- speaking -----------------------------------------------------------------------------
 

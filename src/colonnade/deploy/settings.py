@@ -43,6 +43,7 @@ class PartySection(Settings):
     run: Name = Field(description="the run's name, as the label holder calls it: small letters, digits and -")
     table: Path = Field(description="the party's columns: .csv, .tsv (.gz) or .parquet")
     id: str = Field(min_length=1, description="the id column of the table")
+    categories: tuple[str, ...] = Field((), description="columns that hold categories although they look like numbers")
     alignment: Path = Field(Path("alignment"), description="folder of the aligned rows, made by `colonnade align`")
     folder: Path = Field(Path("party"), description="where the party keeps its model, its ledger and what it sent")
     policy: Path | None = Field(None, description="what the operator allows; without it the built-in limits hold")

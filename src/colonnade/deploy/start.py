@@ -48,7 +48,7 @@ def party_duty(read: PartyConfig) -> Duty:
     """What the files of a party say it brings."""
     p = read.party
     alignment = read_alignment(p.alignment)
-    table = PartyTable(p.name, p.table, p.id, alignment)
+    table = PartyTable(p.name, p.table, p.id, alignment, p.categories)
     find_device(p.device, "party.device")
     table.columns(torch.arange(alignment.complete), alignment.complete)  # what is wrong with it is said now, and here
     return Duty(table.columns, read_policy(p.policy), device=p.device, alignment=alignment.digest)

@@ -15,6 +15,7 @@ from colonnade.align.ids import read_ids
 from colonnade.data.columns import ColumnPlan
 from colonnade.data.frames import read_table
 from colonnade.data.preprocess import encode_labels
+from colonnade.data.stored import check_can_store
 from colonnade.deploy.membership import Columns
 from colonnade.errors import DataError, RowsDisagree
 from colonnade.federation import Federation, RowSplit, Task
@@ -28,13 +29,18 @@ class PartyTable:
     path: Path
     id: str
     alignment: Alignment
+    categories: tuple[str, ...] = ()  # columns that hold categories although they look like numbers
 
     def columns(self, train: Tensor, rows: int) -> Columns:
         """Columns (R, F) by row number; statistics and categories come from the training rows alone."""
+        check_can_store()
         a = self.alignment
         if a.complete != rows:
             raise RowsDisagree(f"the run is about {rows} rows; the alignment of {self.party!r} has {a.complete}")
-        frame = _rows_of(read_table(self.path, id=self.id), self.id, self.path, a)
+        frame = _rows_of(read_table(self.path, id=self.id, categories=self.categories), self.id, self.path, a)
+        for name in self.categories:
+            if name not in frame.columns:
+                raise DataError(f"categories names {name!r}, which is no column of the table {self.path.name!r}")
         if not len(frame.columns):
             raise DataError(f"the table {self.path.name!r} has no columns besides the id {self.id!r}")
         place = np.full(int(a.rows.max()) + 1, -1)
@@ -44,7 +50,7 @@ class PartyTable:
         held = torch.from_numpy(place >= 0)
         full = torch.zeros(len(place), values.shape[1], dtype=values.dtype)
         full[held] = values[torch.from_numpy(place)[held]]
-        return Columns(full, held, scaled=True)
+        return Columns(full, held, scaled=True, plan=plan)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,53 @@
+"""A party's own table: its columns by row number, and how it became them, kept at home with its part of the model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from colonnade.align.files import Alignment
+from colonnade.align.match import Agreed, MatchReport, PartyMatch
+from colonnade.data.stored import from_bytes
+from colonnade.deploy.export import export
+from colonnade.deploy.tables import PartyTable
+from colonnade.errors import DataError
+from colonnade.privacy.ledger import Ledger
+
+ROWS = 30
+
+
+def party_table(folder: Path, frame: pd.DataFrame, categories: tuple[str, ...] = ()) -> PartyTable:
+    frame.to_csv(folder / "telco.csv", index=False)
+    ids = tuple(str(name) for name in frame["customer"])
+    report = MatchReport(ROWS, (PartyMatch("telco", ROWS, ROWS),), ROWS, 0, 10)
+    agreed = Agreed("small", "0" * 32, ("telco",), "all", ROWS, 0)
+    alignment = Alignment("telco", agreed, np.arange(ROWS), ids, None, report)
+    return PartyTable("telco", folder / "telco.csv", "customer", alignment, categories)
+
+
+def telco() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    customer, branch = [f"c{k}" for k in range(ROWS)], [11, 22, 33] * (ROWS // 3)
+    return pd.DataFrame({"customer": customer, "minutes": rng.normal(90, 20, ROWS), "branch": branch})
+
+
+def test_the_party_keeps_how_its_table_became_columns(tmp_path: Path) -> None:
+    table = party_table(tmp_path, telco(), categories=("branch",))
+    columns = table.columns(torch.arange(20), ROWS)
+    assert columns.plan is not None
+    export(tmp_path, {"run": "small"}, {"w": torch.zeros(2)}, Ledger(), columns.plan)
+    plan = from_bytes((tmp_path / "columns.skops").read_bytes())["telco"]
+    assert (plan.id, plan.label) == ("customer", None)
+    new = telco()[["branch", "customer", "minutes"]].astype({"branch": str})
+    assert torch.equal(plan.transform(new), columns.values)
+
+
+def test_numbers_are_categories_where_the_party_says_so(tmp_path: Path) -> None:
+    assert party_table(tmp_path, telco()).columns(torch.arange(20), ROWS).values.shape == (ROWS, 2)
+    assert party_table(tmp_path, telco(), ("branch",)).columns(torch.arange(20), ROWS).values.shape == (ROWS, 1 + 3)
+    with pytest.raises(DataError, match="categories names 'brunch', which is no column of the table"):
+        party_table(tmp_path, telco(), ("brunch",)).columns(torch.arange(20), ROWS)
