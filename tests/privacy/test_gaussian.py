@@ -50,7 +50,7 @@ def clipped(values: dict[str, Tensor], clip: float) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 50.0])
 def test_the_whole_upload_is_clipped_to_one_norm(scale: float) -> None:
     values = upload(scale)
-    quiet = Gaussian(0.5, 1e-12, SeededNoise(0))(values, PARTIES, 1, "TRAIN.0")
+    quiet = Gaussian(0.5, 1e-9, SeededNoise(0))(values, PARTIES, 1, "TRAIN.0")
     for name, wanted in clipped(values, 0.5).items():
         assert np.allclose(quiet[name].numpy(), wanted, atol=1e-6)
     norms = [float(torch.sqrt(sum((v[k].double() ** 2).sum() for v in quiet.values()))) for k in range(2)]  # type: ignore[arg-type]
@@ -81,7 +81,8 @@ def test_the_ledger_says_whether_the_noise_can_be_drawn_again() -> None:
         protection = Protection(Gaussian(1.0, 2.0, source))
         gate = Gate("run", Ledger(), {"h": Array(7), "o": Array(2)}, protection)
         gate.release(Upload(upload()), PARTIES, 1, Purpose.TRAIN, 30)
-        assert {r.parameters for r in gate.ledger} == {(("clip", 1.0), ("sigma", 2.0), ("simulated", simulated))}
+        facts = (("clip", 1.0), ("sigma", 2.0), ("simulated", simulated), ("grid", 2.0**-19))
+        assert {r.parameters for r in gate.ledger} == {facts}
 
 
 def test_nothing_leaves_when_the_budget_does_not_pay_for_it() -> None:

@@ -57,6 +57,18 @@ def test_too_little_noise_has_no_exact_figure_and_no_other_takes_its_place() -> 
     assert "promise nothing" in text(loud) and "promise nothing" not in text(statement(release("a", 1)))
 
 
+def test_noise_of_an_earlier_version_is_said_to_be_off_its_grid() -> None:
+    """Ledgers and records from before grids can be read, and say what their noise does not cover."""
+    old, new = release("a", 1), replace(release("a", 1), parameters=(("sigma", 5.0), ("grid", 2.0**-18)))
+    assert "low bits of the noise" in text(statement(old)) and "low bits" not in text(statement(new))
+    record = tally([old], "absent")[0].to_json()
+    del record["off_grid"]  # as an earlier version wrote it
+    for settings, told in ((DP, True), (DP.model_copy(update={"secure_sum": SumSettings(use=True)}), False)):
+        again = Statement.from_tally([Tally.from_json(record)], settings, FULL)
+        assert ("low bits" in text(again)) is told
+    assert Tally.from_json(tally([new], "absent")[0].to_json()) == tally([new], "absent")[0]
+
+
 def test_the_label_holder_s_own_record_names_the_method_s_noise() -> None:
     about = Circumstances(LabelExposure.FULL, spoke=True, deployed=True, own="poisson binomial")
     said = text(statement(settings=PLAIN, about=about))

@@ -15,7 +15,7 @@ from colonnade.errors import AccountingError
 from colonnade.federation import RowSplit
 from colonnade.methods.base import BringsNoise
 from colonnade.privacy.accounting import mean_shift
-from colonnade.privacy.events import COUNTED, Release
+from colonnade.privacy.events import COUNTED, Release, off_grid
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.mechanism import Mechanism
 from colonnade.privacy.pbm import Counted, counted_epsilon
@@ -89,12 +89,24 @@ def _accountable(release: Release) -> bool:
 def _undeclared(run: Run, plan: Plan) -> Iterator[str]:
     """Training uploads that say another protection of themselves than the configuration gives."""
     told = (plan.mechanism.name, plan.mechanism.unit, plan.mechanism.parameters)
-    wrong = [r for r in _uploads(run.ledger) if (r.mechanism, r.unit, r.parameters) != told]
+    before_grids = (*told[:2], tuple(fact for fact in told[2] if fact[0] != "grid"))
+    wrong, older = [], 0
+    for release in _uploads(run.ledger):
+        said = (release.mechanism, release.unit, release.parameters)
+        if said == before_grids and off_grid(release.mechanism, release.parameters):
+            older += 1
+        elif said != told:
+            wrong.append(release)
+    if older:
+        yield (
+            f"{_releases(older)} for TRAIN noised in floating point by an earlier version: the low bits may tell "
+            "more than the claimed epsilon; train again"
+        )
     if wrong:
         first = wrong[0]
-        said = f"{first.mechanism} {dict(first.parameters)}".replace(" {}", "")
+        says = f"{first.mechanism} {dict(first.parameters)}".replace(" {}", "")
         wanted = f"{plan.mechanism.name} {dict(plan.mechanism.parameters)}".replace(" {}", "")
-        yield f"{_releases(len(wrong))} for TRAIN claim another mechanism ({said}) than the run's settings ({wanted})"
+        yield f"{_releases(len(wrong))} for TRAIN claim another mechanism ({says}) than the run's settings ({wanted})"
 
 
 def _unlogged_uploads(run: Run, plan: Plan) -> Iterator[str]:

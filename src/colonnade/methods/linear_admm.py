@@ -21,7 +21,9 @@ at each party.
 Noise, if wanted: W_k = W_k + N(0, sigma^2 (D_k'D_k)^-1) after every solve, D_k all training rows of the party (noise).
 Along directions that no training row shows (D_k'D_k is singular) there is none. Every upload of training is made
 from such a W_k and stands in the ledger as "model noise", unit ROW. What it is worth depends on the sensitivity that
-its publication derives, which we do not have: no epsilon is printed.
+its publication derives, which we do not have: no epsilon is printed. For the same reason it is added in floating
+point, not on a grid (`privacy/grid.py`): uploads are exact functions of columns and noisy weights, and the low bits add
+nothing to what nobody has bounded.
 Labels: after the z-step lambda = softmax(z) - y, and v carries lambda, so parties can decode every label.
 """
 

@@ -4,6 +4,7 @@
 
 An upload of b rows and d numbers per row has norm B sqrt(b d) at most, so one release is a Gaussian mechanism of
 multiplier s / (B sqrt(b d)): much noise, or a large epsilon. The ledger knows B, s, d and the rows of each release.
+What leaves is on a grid, as in `grid.py`: bounding is exact, and cutting towards zero keeps to the bound.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import torch
 from torch import Tensor
 
 from colonnade.privacy.events import BOUNDED, Unit
-from colonnade.privacy.gaussian import NoiseSource, SystemNoise, check_scale, check_width
+from colonnade.privacy.gaussian import NoiseSource, SystemNoise, check_width
+from colonnade.privacy.grid import add_on_grid, check_noise, check_scale, step_of
 
 
 @dataclass(frozen=True)
@@ -31,22 +33,23 @@ class BoundedGaussian:
 
     def __post_init__(self) -> None:
         check_scale("noise", self.deviation)
+        check_noise(self.deviation, self.bound)
 
     @property
     def parameters(self) -> tuple[tuple[str, float], ...]:
         """What an accountant needs besides the rows of a release."""
-        drawn = ("simulated", float(self.source.simulated))
-        return (("bound", self.bound), ("deviation", self.deviation), ("width", float(self.width)), drawn)
+        drawn = (("simulated", float(self.source.simulated)), ("grid", step_of(self.deviation)))
+        return (("bound", self.bound), ("deviation", self.deviation), ("width", float(self.width)), *drawn)
 
     def __call__(
         self, upload: Mapping[str, Tensor], parties: Sequence[str], number: int, what: str
     ) -> dict[str, Tensor]:
         """The (P, B, d) arrays bounded and noised in float64, every party with a draw of its own."""
         check_width(upload, self.width)
-        widths = [value[0].numel() for value in upload.values()]
-        noise = self.source.normals(parties, number, what, sum(widths), self.deviation)
-        out = {}
+        widths, step = [value[0].numel() for value in upload.values()], step_of(self.deviation)
+        noise = self.source.normals(parties, number, what, sum(widths), self.deviation / step)
+        out, plain = {}, torch.ones(len(parties), 1, dtype=torch.float64)
         for (name, value), drawn in zip(upload.items(), torch.split(noise, widths, dim=1), strict=True):
-            bounded = value.detach().cpu().double().clamp(-self.bound, self.bound)
-            out[name] = (bounded + drawn.reshape(value.shape)).to(value)
+            bounded = value.detach().cpu().flatten(1).double().clamp(-self.bound, self.bound)
+            out[name] = add_on_grid(bounded, plain, drawn, step).reshape(value.shape).to(value)
         return out

@@ -16,6 +16,11 @@ COUNTED = frozenset({COUNTS, SUM_OF_COUNTS})  # accounted for in pbm.py
 BARE = frozenset({"none", SUM})  # nothing bounds what the reader learns
 
 
+def off_grid(mechanism: str, parameters: tuple[tuple[str, float], ...]) -> bool:
+    """Whether noise was added in floating point, as before grids: its low bits may tell more than its epsilon."""
+    return mechanism in (GAUSSIAN, BOUNDED) and "grid" not in dict(parameters)
+
+
 class Unit(str, Enum):
     """The thing whose presence a mechanism would hide."""
 

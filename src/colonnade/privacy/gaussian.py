@@ -4,8 +4,9 @@
 
 |.|_F runs over all arrays of the upload together. Whether the party's upload is there or is the zero matrix
 changes the clipped upload by at most C, so one release is as hard to tell apart as two normal distributions whose
-means are 1/sigma standard deviations apart. Clipping and noise are in float64 and rounded to the run's numbers
-afterwards; floating-point noise is not perfectly normal in its last bits (docs/privacy.md).
+means are 1/sigma standard deviations apart. Clipped numbers are cut and noise is rounded to a grid far below the noise
+before they are added, so this also holds for the bits that leave: `grid.py` has the proof. Both are in float64; what
+leaves is rounded to the run's numbers afterwards.
 
 The noise comes from AES-256 with a key of the operating system (normal.py); in a simulation from Philox and the seed,
 so that a run can be repeated. Whoever knows the seed can take the noise away again; the ledger says which it was.
@@ -13,7 +14,6 @@ so that a run can be repeated. Whoever knows the seed can take the noise away ag
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -22,12 +22,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from colonnade.errors import ConfigError, GateError
+from colonnade.errors import GateError
 from colonnade.privacy.events import Unit
+from colonnade.privacy.grid import add_on_grid, check_noise, check_scale, clip_factors, step_of
 from colonnade.privacy.side_by_side import side_by_side
 from colonnade.randomness import stream, system_stream
 
-SMALLEST, LARGEST = 1e-30, 1e30  # of clipping norms and noise; their squares are numbers, also in float32's range
 WORTH_A_THREAD = 2**13  # cells of one party's upload from which drawing in a thread pays
 
 
@@ -95,12 +95,19 @@ class Gaussian:
 
     def __post_init__(self) -> None:
         check_scale("clip", self.clip)
-        check_scale("sigma x clip", self.sigma * self.clip)
+        check_scale("sigma x clip", self.deviation)
+        check_noise(self.deviation, self.clip)
+
+    @property
+    def deviation(self) -> float:
+        """Of the noise in a cell."""
+        return self.sigma * self.clip
 
     @property
     def parameters(self) -> tuple[tuple[str, float], ...]:
-        """What an accountant needs: sigma in units of C; and whether the noise can be repeated."""
-        return (("clip", self.clip), ("sigma", self.sigma), ("simulated", float(self.source.simulated)))
+        """What an accountant needs: sigma in units of C; whether the noise can be repeated; and on which grid it is."""
+        drawn = (("simulated", float(self.source.simulated)), ("grid", step_of(self.deviation)))
+        return (("clip", self.clip), ("sigma", self.sigma), *drawn)
 
     def __call__(
         self, upload: Mapping[str, Tensor], parties: Sequence[str], number: int, what: str
@@ -111,8 +118,9 @@ class Gaussian:
         widths = [value[0].numel() for value in upload.values()]
         wide = [value.detach().cpu().flatten(1).double() for value in upload.values()]
         flat = wide[0] if len(wide) == 1 else torch.cat(wide, dim=1)  # (P, cells)
-        noise = self.source.normals(parties, number, what, sum(widths), self.sigma * self.clip)
-        out = noise.addcmul_(flat, clip_factors(flat, self.clip))
+        step = step_of(self.deviation)
+        noise = self.source.normals(parties, number, what, sum(widths), self.deviation / step)
+        out = add_on_grid(flat, clip_factors(flat, self.clip), noise, step)
         parts = torch.split(out, widths, dim=1)
         return {name: part.reshape(v.shape).to(v) for (name, v), part in zip(upload.items(), parts, strict=True)}
 
@@ -132,21 +140,8 @@ def _drawn(source: NoiseSource, parties: Sequence[str], number: int, what: str, 
     return torch.from_numpy(made).mul_(deviation)
 
 
-def check_scale(what: str, value: float) -> None:
-    """Refuse scales at which squares underflow or overflow: noise would vanish, and nobody would see it."""
-    if not SMALLEST <= value <= LARGEST:
-        raise ConfigError(f"{what} = {value:g}: wanted a number from {SMALLEST:g} to {LARGEST:g}")
-
-
 def check_width(upload: Mapping[str, Tensor], width: int) -> None:
     """Refuse more numbers per row than the ledger will say: they would go uncounted."""
     found = sum(value[0, 0].numel() for value in upload.values())
     if found != width:
         raise GateError(f"an upload has {found} numbers per row; it was declared with {width}; nothing was released")
-
-
-def clip_factors(flat: Tensor, clip: float) -> Tensor:
-    """(P, 1): what each party's upload (P, cells) is multiplied with to have norm `clip` at most."""
-    rows = flat.numpy()  # one by one, so that a party's factor does not depend on how many speak with it
-    norms = [math.sqrt(float(np.einsum("i,i->", row, row))) for row in rows]
-    return torch.tensor([[min(1.0, clip / norm) if norm > 0 else 1.0] for norm in norms], dtype=torch.float64)

@@ -12,7 +12,8 @@ from colonnade.config import Settings
 from colonnade.errors import ConfigError
 from colonnade.privacy.accounting import Neighbours, calibrate, exact_epsilon, shift_of
 from colonnade.privacy.events import LabelExposure
-from colonnade.privacy.gaussian import LARGEST, SMALLEST, Gaussian, NoiseSource
+from colonnade.privacy.gaussian import Gaussian, NoiseSource
+from colonnade.privacy.grid import LARGEST, SMALLEST
 from colonnade.privacy.labels.settings import LabelSettings
 from colonnade.privacy.mechanism import Budget, Mechanism, Protection, Unchanged
 

@@ -34,6 +34,10 @@ NO_EPSILON = "no epsilon: uploads left as they are"
 ONLY_SUM = "no epsilon: only the sum of the uploads can be read, but that as it is"
 SECURE_SUM = "Secure sum: the coordinator reads the sum of the uploads, not one party's."
 OWN_NORM = " Here C is the norm of an upload with every number at its bound."
+OFF_GRID = (
+    "Not covered: the low bits of the noise. An earlier version added it in floating point, and whoever reads the "
+    "uploads may tell from those bits whether a party took part, whatever the epsilon says; train again."
+)
 PROMISES_NOTHING = " Figures of this size promise nothing."
 MEANINGLESS = 100.0  # e^100: no attack is ruled out
 POOLED = "All columns and labels lie in one place: this is a reference, and there is nobody to protect from anybody."
@@ -78,6 +82,7 @@ class Statement:
     about: Circumstances
     simulated: bool  # the noise can be drawn again by whoever knows the seed
     unknown: tuple[str, ...] = ()  # mechanisms that no accountant here knows
+    off_grid: bool = False  # noise was added in floating point, by an earlier version
 
     @classmethod
     def of(cls, ledger: Iterable[Release], settings: PrivacySettings, about: Circumstances) -> Statement:
@@ -91,7 +96,8 @@ class Statement:
         spent = tuple(_spent(t, settings.delta, everyone) for t in tallies if t.releases or t.bare)
         unknown = tuple(sorted({name for t in tallies for name in t.unknown}))
         seeded = settings.labels.mechanism != "none" and not about.deployed
-        return cls(spent, settings, about, seeded or any(t.simulated for t in tallies), unknown)
+        off = any(t.off_grid for t in tallies) and not settings.secure_sum.use  # sums always were on a grid
+        return cls(spent, settings, about, seeded or any(t.simulated for t in tallies), unknown, off)
 
     @property
     def worst(self) -> Spent | None:
@@ -275,7 +281,9 @@ class Statement:
         bare = ", ".join(f"{count} releases for {purpose}" for purpose, count in self._uncovered().items())
         told = [f"Not covered: {bare}, which left without noise."] if bare else []
         rest = "a party's own network, should it be given away; predictions; columns that another party holds too"
-        return [*told, f"Not covered: {rest}; choosing settings; the last bits of floating-point noise."]
+        if self.off_grid:
+            told.append(OFF_GRID)
+        return [*told, f"Not covered: {rest}; choosing settings."]
 
     def _uncovered(self) -> dict[str, int]:
         """Purposes other than training, with the releases that left without noise."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from colonnade.errors import AccountingError
 from colonnade.privacy.accounting import Neighbours, mean_shift
-from colonnade.privacy.events import BARE, BOUNDED, COUNTED, NOISED, Release
+from colonnade.privacy.events import BARE, BOUNDED, COUNTED, NOISED, Release, off_grid
 from colonnade.privacy.pbm import Counted
 from colonnade.wire.messages import COORDINATOR, Purpose
 
@@ -27,6 +27,7 @@ class Tally:
     simulated: bool  # whoever knows the seed can draw the noise of some again
     counts: tuple[Counted, ...] = ()  # where training released counts only; then `shift` is infinite
     bounded: bool = False  # numbers were bounded, not norms clipped
+    off_grid: bool = False  # noise was added in floating point, by an earlier version
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; JSON has no infinity, so there it is none at all."""
@@ -40,7 +41,9 @@ class Tally:
         shift = math.inf if values["shift"] is None else float(values["shift"])
         bare = tuple((str(purpose), int(number)) for purpose, number in values["bare"].items())
         counts = tuple(Counted(**count) for count in values.get("counts", ()))
-        return cls(**{**values, "shift": shift, "bare": bare, "unknown": tuple(values["unknown"]), "counts": counts})
+        off = bool(values.get("off_grid", 0 < shift < math.inf))  # a record that does not say is from before grids
+        facts = {"shift": shift, "bare": bare, "unknown": tuple(values["unknown"]), "counts": counts, "off_grid": off}
+        return cls(**{**values, **facts})
 
 
 def tally(ledger: Iterable[Release], neighbours: Neighbours) -> tuple[Tally, ...]:
@@ -71,4 +74,5 @@ def _of(party: str, releases: Sequence[Release], neighbours: Neighbours) -> Tall
         simulated,
         counts,
         BOUNDED in kinds,
+        any(off_grid(r.mechanism, r.parameters) for r in train),
     )

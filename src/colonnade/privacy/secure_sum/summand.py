@@ -19,7 +19,8 @@ from torch import Tensor
 
 from colonnade.errors import Diverged
 from colonnade.privacy.events import SUM, SUM_WITH_NOISE, Unit
-from colonnade.privacy.gaussian import NoiseSource, check_scale, clip_factors
+from colonnade.privacy.gaussian import NoiseSource
+from colonnade.privacy.grid import check_scale, clip_factors
 from colonnade.privacy.mechanism import Mechanism
 from colonnade.privacy.secure_sum.fixed_point import Cells, Floats, Grid, from_wire, to_wire
 from colonnade.privacy.secure_sum.masks import Masker
@@ -103,6 +104,7 @@ class NoisySummand(Summand):
             ("clip", self.clip),
             ("sigma", self.sigma),
             ("simulated", float(self.source.simulated)),
+            ("grid", self.grid.step),
             ("parties", float(self.grid.parties)),
             ("colluders", float(self.colluders)),
         )
