@@ -176,6 +176,7 @@ class Trainer:
         coordinator = open_coordinator(federation, schema, method, training, ledger, run, Terms(privacy))
         silent = coordinator.schedule.someone_may_be_silent
         protection = Protection.everywhere(mechanism) if mechanism is not None else _protect(coordinator, run, privacy)
+        coordinator.noised = protection.noised
         engine: Engine
         if training.engine == "loop":
             engine = Loop.open(workshop, method, ledger, run, silent, protection)

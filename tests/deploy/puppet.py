@@ -413,6 +413,14 @@ ORDERS: dict[str, tuple[Order, str]] = {
         lambda p, t: p.seal(t.with_arrays(lambda a: a * float("nan") if a.is_floating_point() else a)),
         "holds NaN or infinite values",
     ),
+    "a reply beyond all bounds": (
+        lambda p, t: p.seal(
+            as_message(
+                {**t.header, "own": False}, {k: v + 1e16 if v.is_floating_point() else v for k, v in t.arrays.items()}
+            )
+        ),
+        "the reply of order 3 has numbers beyond 1e+15, or that are not finite; it is not used",
+    ),
     "a reply of another shape": (
         lambda p, t: p.seal(
             as_message({**t.header, "own": False}, {k: v if "rows" in k else v[1:] for k, v in t.arrays.items()})

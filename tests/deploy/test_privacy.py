@@ -96,6 +96,30 @@ def test_two_runs_of_one_seed_draw_different_noise_and_label_noise(tmp_path: Pat
     assert all(label_key(s) not in (s.trial.place(p) / "party.db").read_bytes().decode("latin1") for p in PARTIES)
 
 
+@pytest.mark.parametrize("privacy", [{}, NOISE, NOISE | SUMMED], ids=["nothing", "noise", "noisy sum"])
+def test_a_party_that_diverges_tells_so_only_where_nothing_is_protected(
+    privacy: dict[str, Any], tmp_path: Path
+) -> None:
+    with stage(tmp_path, Deed("party_1", "before learning", 3, "lose the finite numbers"), privacy=privacy) as s:
+        s.play()
+    run = Run.load(s.trial.place(COORDINATOR))
+    kinds = {message["kind"] for message in s.sent("party_1") if message["number"] > 0}
+    if not privacy:
+        assert "DIVERGED" in kinds and "party 'party_1' computed a non-finite upload" in run.result["stop"]
+        return
+    assert run.result["stop"] == "all rounds done" and run.result["rounds"] == ROUNDS
+    assert kinds == {"TRAIN", "DONE"}  # the same as of a party that learns
+
+
+def test_a_party_whose_steps_fail_keeps_it_to_itself(tmp_path: Path) -> None:
+    with stage(tmp_path, Deed("party_1", "before learning", 3, "fail at learning"), privacy=NOISE) as s:
+        s.play()
+        told = [entry["reason"] for entry in s.events("party_1") if entry["event"] == "kept to itself"]
+    assert told and all("local steps were left out (" in reason for reason in told)
+    assert Run.load(s.trial.place(COORDINATOR)).result["stop"] == "all rounds done"
+    assert {message["kind"] for message in s.sent("party_1") if message["number"] > 0} == {"TRAIN", "DONE"}
+
+
 def test_the_budget_is_what_every_party_agreed_to_and_paid(tmp_path: Path) -> None:
     with stage(tmp_path, privacy=NOISE, policy={"most_epsilon": 4.0, "require_mechanism": ["gaussian"]}) as s:
         ending = s.play()

@@ -188,12 +188,34 @@ def stop_files_from_growing(doer: Doer, value: Any, args: tuple[Any, ...]) -> No
     resource.setrlimit(resource.RLIMIT_FSIZE, (longest, longest))
 
 
+def lose_the_finite_numbers(doer: Doer, value: Any, args: tuple[Any, ...]) -> None:
+    """The party's network is NaN from here on, as after steps that were far too long."""
+    cohort = args[0].cohort
+    cohort.restore({name: tensor * float("nan") for name, tensor in cohort.tensors().items() if "parameter." in name})
+
+
+def fail_at_learning(doer: Doer, value: Any, args: tuple[Any, ...]) -> None:
+    """From here on the method fails on this party's numbers, as a solve of a singular system does; not on zeros."""
+    import torch
+
+    learn = type(args[0].method).learn
+
+    def failing(method: Any, cohort: Any, *rest: Any) -> None:
+        if bool(cohort.columns.any()):
+            raise torch.linalg.LinAlgError("the matrix is singular")  # type: ignore[attr-defined]
+        learn(method, cohort, *rest)
+
+    type(args[0].method).learn = failing  # type: ignore[method-assign]
+
+
 ACTS: dict[str, Callable[[Doer, Any, tuple[Any, ...]], None]] = {
     "die": die,
     "dawdle": dawdle,
     "wait": wait_for_go,
     "fill the disk": fill_disk,
     "stop files from growing": stop_files_from_growing,
+    "lose the finite numbers": lose_the_finite_numbers,
+    "fail at learning": fail_at_learning,
 }
 
 

@@ -117,12 +117,21 @@ class TestRefusal:
         assert refusal.value.party == "telco"
         assert len(g.ledger) == 0
 
-    def test_a_mechanism_that_overflows_names_the_party(self) -> None:
-        g = gate(mechanism=Overflow())
-        with pytest.raises(Diverged) as refusal:
-            g.release(Upload({"h": good()}), PARTIES, 1, Purpose.TRAIN, 2)
-        assert refusal.value.party == "telco"
-        assert len(g.ledger) == 0
+    @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+    def test_before_noise_they_are_zero_and_nobody_is_told(self, bad: float) -> None:
+        """Whether a number is finite would be a release that nobody counts."""
+        sent = []
+        for value in (bad, 0.0):
+            values = good()
+            values[1, 0, 2] = value
+            g = gate(mechanism=Gaussian(1.0, 2.0, SeededNoise(0)))
+            sent.append(g.release(Upload({"h": values}), PARTIES, 1, Purpose.TRAIN, 2).releases)
+            assert len(g.ledger) == 2
+        assert [a.payload for a in sent[0]] == [b.payload for b in sent[1]]
+
+    def test_a_mechanism_that_overflows_releases_zeros(self) -> None:
+        values = gate(mechanism=Overflow()).release(Upload({"h": good()}), PARTIES, 1, Purpose.TRAIN, 2).values["h"]
+        assert torch.equal(values[0], good()[0]) and not values[1].any()
 
     def test_a_dtype_that_may_not_travel(self) -> None:
         g = gate()

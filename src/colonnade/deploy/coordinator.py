@@ -36,6 +36,7 @@ from colonnade.fit import Terms, Trainer, find_device, open_coordinator
 from colonnade.identity.credentials import Credentials
 from colonnade.methods.base import Method, brings
 from colonnade.models.encoders import ModelSettings
+from colonnade.privacy.events import BARE
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.progress import Watcher
@@ -219,6 +220,7 @@ class CoordinatorProcess:
         federation, ledger, run = u.federation(agreement), Ledger(), self.link.run
         terms = Terms(u.privacy, u.absence.then == "continue", self.label_key, u.looks)
         coordinator = open_coordinator(federation, schema, u.method, u.training, ledger, run, terms)
+        coordinator.noised = u.body(run)["mechanism"] not in BARE
         engine = Remote(self.link, schema, u.method, run, absence or u.absence, self.say)
         if adders := agreement.adders({}):
             coordinator.opener = adders.opener(coordinator.schedule.most_releases(coordinator.plan.rounds))

@@ -148,7 +148,7 @@ class PartyProcess:
                 return self._refuse(SETTLED, error, unsealed=True)
             columns = self.member.adopt(agreement)
             self.store.describe({"agreement": agreement.to_json(), "columns": columns})
-            self.side, self.number = self.member.open_side(self.ledger), SETTLED
+            self.side, self.number = self._open_side(), SETTLED
             self._commit([])
             self.link.seals = self.member.seals(agreement)
             self.say("agreed", run=self.run, parties=list(agreement.proposal.parties))
@@ -169,11 +169,17 @@ class PartyProcess:
             self._export()  # it may have died between its last commit and this
         self.say("reopened", exchange=self.number, finished=self.finished)
 
+    def _open_side(self) -> PartySide:
+        """This party's side of the run; what fails in its computing is, with noise, for its own operator alone."""
+        side = self.member.open_side(self.ledger)
+        side.tell = lambda reason: self.say("kept to itself", reason=reason)
+        return side
+
     def _restore(self) -> None:
         """Everything as it was committed last."""
         saved = self.store.snapshot()
         self.ledger = Ledger(saved.ledger if saved else ())
-        self.side, self.number = self.member.open_side(self.ledger), SETTLED
+        self.side, self.number = self._open_side(), SETTLED
         if saved is not None:
             self.side.restore(saved.tensors | self._said(saved.facts["number"]))
             facts = saved.facts

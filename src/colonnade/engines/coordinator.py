@@ -22,7 +22,7 @@ from colonnade.engines.base import Answers, Said
 from colonnade.errors import Diverged
 from colonnade.evaluate.metrics import believed_score, score
 from colonnade.layout import canonical, canonical_all, check
-from colonnade.methods.base import Heard, Method, Reply, State, outputs
+from colonnade.methods.base import Heard, Method, Reply, State, outputs, small_enough
 from colonnade.models.schema import Schema
 from colonnade.privacy.gate import CoordinatorGate, Down
 from colonnade.privacy.labels import Labels
@@ -64,6 +64,7 @@ class CoordinatorSide:
     keep: bool = False
     stop: str | None = None
     opener: Opener | None = field(default=None, repr=False)  # of a secure sum: nobody's part can be heard
+    noised: bool = False  # uploads are: then parties refuse replies that are too large
 
     def __post_init__(self) -> None:
         self.watch = Watch(self.plan.stopping)
@@ -223,6 +224,8 @@ class CoordinatorSide:
         finally:
             self.state = canonical_all(self.state)
         if not all(bool(torch.isfinite(v).all()) for part in (reply.common, *reply.own) for v in part.values()):
+            raise Diverged(COORDINATOR, "reply")
+        if self.noised and not small_enough(reply.common, *reply.own):  # parties would refuse it
             raise Diverged(COORDINATOR, "reply")
         steps = {**reply.steps, **dict(turn.steps)}  # a method's choice, unless the schedule names a number
         self.reply, self.learners, self.steps = reply, turn.learners, tuple(steps.items())

@@ -1,20 +1,33 @@
-"""The party side of a round: learn from the last reply, speak, pass the gate. The same in every engine."""
+"""The party side of a round: learn from the last reply, speak, pass the gate. The same in every engine.
+
+Where noise protects the uploads, nothing else may tell what a party computed. So steps that fail on a party's own
+numbers are left out, an upload that fails is zero before noise, and the run goes on: the party's operator is told, the
+coordinator is not. What fails with zeros in place of all numbers of the party, too, is the order's fault or the
+program's, and is told as ever. A reply that is too large to compute with is refused before it is used. Neither says
+anything of the columns. Parties that are stacked compute together, and fail together.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from colonnade.board import Board
+from colonnade.errors import ColonnadeError, WireError
 from colonnade.layout import canonical, check
-from colonnade.methods.base import Method, Received
+from colonnade.methods.base import LARGEST_REPLY, Method, Received, small_enough
 from colonnade.models.cohort import Cohort
 from colonnade.privacy.gate import Gate, Spoken
+from colonnade.privacy.sealed import Upload
 from colonnade.schedule import Turn
 from colonnade.wire.messages import Ask, Order, Purpose, rows_digest
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -30,6 +43,7 @@ class PartySide:
     best: dict[str, Tensor] = field(default_factory=dict, repr=False)  # the model of the best round
     kept: int = -1  # the order that last said keep
     memory: Board | None = field(default=None, repr=False)
+    tell: Callable[[str], None] = field(default=warnings.warn, repr=False)  # the operator, of failures not told others
 
     def __post_init__(self) -> None:
         self.cohort.draw = self.gate.protection.source.normals
@@ -40,12 +54,21 @@ class PartySide:
 
     def answer(self, order: Order, reply: Received) -> list[Spoken]:
         """Do what the order says: keep, learn, speak; one answer per ask, empty where this cohort was not asked."""
+        self._check_reply(order, reply)
         self.keep(order)
         if order.stop is not None:
             return []
         self._learn(order, reply)
         self.cohort.make_canonical()
         return [self._speak(ask, order.number, part) for part, ask in enumerate(order.asks)]
+
+    def _check_reply(self, order: Order, reply: Received) -> None:
+        """With noise: refuse numbers with which squares would overflow; nobody who trains sends such."""
+        if self.gate.protection.noised and not small_enough(reply.common, reply.own):
+            raise WireError(
+                f"the reply of order {order.number} has numbers beyond {LARGEST_REPLY:.0e}, or that are not finite; "
+                "it is not used"
+            )
 
     def keep(self, order: Order) -> None:
         """Keep the model that spoke last time, if the order says it is the best; before learning, and once."""
@@ -64,12 +87,28 @@ class PartySide:
         turn = Turn(turn.number, turn.rows, turn.speakers, order.learners, order.steps)
         said = self._said(turn)
         if len(places) == len(self.cohort.names):
-            self.method.learn(self.cohort, turn, said, reply)
+            self._take_steps(self.cohort, turn, said, reply)
             return
         part = self.cohort.pick(places)
         own = {k: v[places] for k, v in reply.own.items()}
-        self.method.learn(part, turn, {k: v[places] for k, v in said.items()}, Received(reply.common, own))
+        self._take_steps(part, turn, {k: v[places] for k, v in said.items()}, Received(reply.common, own))
         self.cohort.put(places, part)
+
+    def _take_steps(self, cohort: Cohort, turn: Turn, said: Mapping[str, Tensor], reply: Received) -> None:
+        self._discreetly(cohort, lambda c: self.method.learn(c, turn, said, reply), "local steps were left out")
+
+    def _discreetly(self, cohort: Cohort, act: Callable[[Cohort], T], otherwise: str) -> T | None:
+        """Do something with a cohort; None, if that fails on its own numbers and noise is promised."""
+        try:
+            return act(cohort)
+        except ColonnadeError:
+            raise
+        except Exception as error:
+            if not self.gate.protection.noised or _fails_on_zeros(cohort, act):
+                raise
+            names, reason = ", ".join(cohort.names), f"{type(error).__name__}: {error}"
+            self.tell(f"{names}: {otherwise} ({reason}); with noise, the coordinator is not told")
+            return None
 
     def _said(self, turn: Turn) -> dict[str, Tensor]:
         """What was last sent about the turn's rows; zero where nothing ever was."""
@@ -87,13 +126,25 @@ class PartySide:
             return Spoken((), (), {})
         whole = len(places) == len(names)
         cohort = self.cohort if whole else self.cohort.pick(places)
-        with torch.no_grad():
-            upload = self.method.speak(cohort.about(rows), cohort.x(rows), training)
+        upload = self._upload(cohort, rows, training)
         speakers, about = [names[i] for i in places], rows_digest(ask.rows)
         spoken = self.gate.release(upload, speakers, number, ask.purpose, len(rows), part, about)
         if training:
             self._remember(places, rows, spoken.values)
         return spoken
+
+    def _upload(self, cohort: Cohort, rows: Tensor, training: bool) -> Upload:
+        def speak(cohort: Cohort) -> Upload:
+            with torch.no_grad():
+                return self.method.speak(cohort.about(rows), cohort.x(rows), training)
+
+        upload = self._discreetly(cohort, speak, "the upload is zero before noise") if training else speak(cohort)
+        if upload is not None:
+            return upload
+        count, numbers = len(cohort.names), cohort.schema.dtype
+        return Upload(
+            {k: torch.zeros(count, *a.shape(len(rows)), dtype=a.dtype or numbers) for k, a in self.gate.agreed.items()}
+        )
 
     def predict(self, columns: Tensor, number: int, rows: Tensor) -> Spoken:
         """Release what the current model says about new columns (P, B, ...), which are these rows to everybody."""
@@ -149,3 +200,17 @@ class PartySide:
         """The inverse of `models`."""
         mine = [models[name] for name in self.cohort.names]
         self.cohort.restore({k: torch.stack([m[k] for m in mine]) for k in mine[0]})
+
+
+def _fails_on_zeros(cohort: Cohort, act: Callable[[Cohort], object]) -> bool:
+    """Whether something fails for a cohort whose columns, networks and memory are all zero, whatever the numbers."""
+    blank = cohort.pick(range(len(cohort.names)))
+    blank.columns = torch.zeros_like(blank.columns)
+    blank.restore({name: torch.zeros_like(value) for name, value in blank.tensors().items()})
+    try:
+        act(blank)
+    except (ArithmeticError, torch.linalg.LinAlgError):  # type: ignore[attr-defined]  # of the zeros themselves
+        return False
+    except Exception:
+        return True
+    return False

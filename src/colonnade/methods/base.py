@@ -24,6 +24,7 @@ from colonnade.privacy.sealed import Array, Upload
 from colonnade.schedule import Turn
 
 State = dict[str, Tensor]  # the coordinator's; flat, so that saving it needs no code of a method's own
+LARGEST_REPLY = 2.0**50  # of one number, where uploads are noised: its square is still a float32
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,12 @@ class BringsNoise(Protocol):
 
     def mechanism(self, source: NoiseSource, schema: Schema) -> Mechanism | None:
         """What the gate has to put there; None: it was switched off."""
+
+
+def small_enough(*parts: Mapping[str, Tensor]) -> bool:
+    """Whether every number of a reply is one that parties with noise compute with: finite, at most `LARGEST_REPLY`."""
+    numbers = [value for part in parts for value in part.values() if value.is_floating_point() and value.numel()]
+    return all(bool(value.abs().max() <= LARGEST_REPLY) for value in numbers)  # a NaN is not
 
 
 def brings(method: Method) -> str:

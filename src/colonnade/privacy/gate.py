@@ -4,6 +4,11 @@ One call checks the budget, releases, writes the ledger event and seals. A mecha
 between the upload and its release, chosen by purpose; `Unchanged` is the plain one, which lets
 everything pass and says so in the ledger. Noise and clipping are further mechanisms, not
 another path.
+
+An upload that is not finite is refused (`Diverged`), and everybody is told, where nothing is
+protected. Before noise it is not: that one bit would be a release which nobody counts, and a
+coordinator that sends a crafted reply reads a person's columns off it. There such numbers count
+as 0, and the upload leaves like any other.
 """
 
 from __future__ import annotations
@@ -17,7 +22,7 @@ from torch import Tensor
 
 from colonnade.errors import Diverged, GateError
 from colonnade.layout import canonical_all
-from colonnade.privacy.events import Release, Unit
+from colonnade.privacy.events import BARE, Release, Unit
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.mechanism import Hiding, Mechanism, Protection
@@ -79,12 +84,14 @@ class Gate:
         exchange, so that a mechanism never draws the same noise for two of them. `about` is the digest of the rows.
         """
         clean, mechanism = canonical_all(unwrap(upload)), self.protection.before(purpose)
+        told = mechanism.name in BARE  # whether anybody may hear that numbers are not finite
         self._check(clean, parties, rows)
         self.protection.check(self.ledger, parties, purpose)
+        clean = {name: _finite(value, parties, told) for name, value in clean.items()}
         values = mechanism(clean, parties, number, f"{purpose.value}.{part}")
-        for name, value in values.items():
-            if value is not clean[name]:  # rounding may overflow
-                _check_finite(value, parties)
+        values = {  # rounding may overflow
+            name: value if value is clean[name] else _finite(value, parties, told) for name, value in values.items()
+        }
         hidden, extra = None, {}
         if isinstance(mechanism, Hiding):
             hidden, extra = mechanism.hide(values, parties, number, part, about), {"roster": mechanism.roster}
@@ -112,7 +119,6 @@ class Gate:
                 raise GateError(
                     f"upload {name!r} has shape {tuple(value.shape)}; the run agreed on {wanted}; nothing was released"
                 )
-            _check_finite(value, parties)
 
 
 @dataclass
@@ -183,7 +189,11 @@ def _seal_all(parties: Sequence[str], kind: str, number: int, payloads: Sequence
     return side_by_side(one, len(payloads)) if many else [one(place) for place in range(len(payloads))]
 
 
-def _check_finite(values: Tensor, parties: Sequence[str]) -> None:
-    if not all_finite(values):
+def _finite(values: Tensor, parties: Sequence[str], told: bool) -> Tensor:
+    """The values, if all are finite; with 0 for those that are not, where nobody may be told."""
+    if all_finite(values):
+        return values
+    if told:
         finite = torch.isfinite(values.flatten(1)).all(dim=1)  # (P,)
         raise Diverged(parties[int((~finite).nonzero()[0])], "upload")
+    return torch.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)

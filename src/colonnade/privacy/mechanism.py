@@ -11,7 +11,7 @@ from torch import Tensor
 
 from colonnade.errors import BudgetSpent, GateError
 from colonnade.privacy.accounting import SENSITIVITY, Neighbours, affordable, largest_shift
-from colonnade.privacy.events import NOISED, Unit
+from colonnade.privacy.events import BARE, NOISED, Unit
 from colonnade.privacy.gaussian import NoiseSource, SystemNoise
 from colonnade.privacy.ledger import Ledger
 from colonnade.wire.messages import Purpose
@@ -141,6 +141,11 @@ class Protection:
     def everywhere(cls, mechanism: Mechanism | None) -> Protection:
         """The same mechanism for every purpose."""
         return cls() if mechanism is None else cls(mechanism, mechanism, mechanism)
+
+    @property
+    def noised(self) -> bool:
+        """Whether noise stands before training: then nothing else may tell what a party computed, no error either."""
+        return self.training.name not in BARE
 
     def before(self, purpose: Purpose) -> Mechanism:
         """The mechanism of a purpose; `GateError` if nothing may leave for it."""

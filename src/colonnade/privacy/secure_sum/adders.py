@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from colonnade.errors import ConfigError
 from colonnade.identity.envelope import KEY, KeyPair
 from colonnade.privacy.events import SUM
 from colonnade.privacy.gaussian import Gaussian
@@ -34,6 +35,10 @@ class Adders:
             return plain, plain
         if not isinstance(training, Gaussian):  # counts of a method's own: whole numbers fit any grid
             name, known = f"{training.name} {SUM}", self.privacy.secure_sum.colluders
+            if (most := dict(training.parameters).get("trials", 0)) > plain.grid.largest:
+                raise ConfigError(
+                    f"privacy.secure_sum.largest = {plain.grid.largest:g}: counts of up to {most:g} would not fit"
+                )
             return Summand(plain.grid, maskers, name, training.unit, training, known), plain
         noisy = NoisySummand(
             self._grids(training.sigma)[0],
