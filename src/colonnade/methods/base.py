@@ -6,7 +6,7 @@ a global random generator. Both sides of the wire stand in one file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
@@ -101,6 +101,17 @@ class BringsNoise(Protocol):
 
     def mechanism(self, source: NoiseSource, schema: Schema) -> Mechanism | None:
         """What the gate has to put there; None: it was switched off."""
+
+
+@runtime_checkable
+class FitsOutputs(Protocol):
+    """A method whose prediction has numbers that are fitted on validation rows, before each evaluation on them."""
+
+    def fit_outputs(self, state: State, heard: Sequence[Heard], labels: Labels, rows: Tensor) -> None:
+        """Update the state from what every party said about these rows, in pieces; never called under a secure sum.
+
+        Only `labels.held_out` may be used: what is kept is told to the parties, so protected labels stay protected.
+        """
 
 
 def small_enough(*parts: Mapping[str, Tensor]) -> bool:

@@ -2,12 +2,17 @@
 
 The honest baseline of any privacy claim: since labels reach the parties of ADMM methods anyway,
 a party could as well train on them by itself, and no feature ever leaves it in training.
-Prediction is the sum of the parties' logits (for regression: the mean of their predictions).
+
+A prediction is a weighted sum of the parties' outputs and a bias. Each evaluation fits one weight per party and one
+bias per output on the validation rows (`models/blend.py`); those of the best round are kept with its models. Where
+nothing can be fitted, the prediction is the mean: without an evaluation, and under a secure sum, which opens only
+totals. The validation score is of rows that the weights were fitted on, and so a little too good; test rows are
+untouched.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
 import torch
@@ -15,9 +20,9 @@ from pydantic import Field
 from torch import Tensor
 
 from colonnade.config import Settings
-from colonnade.federation import Task
 from colonnade.methods._steps import local_steps, task_loss
 from colonnade.methods.base import Heard, Received, Reply, State
+from colonnade.models.blend import fit_blend
 from colonnade.models.cohort import Cohort
 from colonnade.models.descend import descend
 from colonnade.models.heads import apply_heads, dropout_keys
@@ -33,7 +38,7 @@ from colonnade.schedule import Turn
 
 
 class LocalOnly(Settings):
-    """Every party trains alone on the released labels; predictions are summed."""
+    """Every party trains alone on the released labels; predictions are weighed on validation rows."""
 
     name: ClassVar[str] = "local_only"
     hears: ClassVar[Literal["each", "total", "nothing"]] = "nothing"
@@ -49,8 +54,7 @@ class LocalOnly(Settings):
 
     def open_coordinator(self, schema: Schema, labels: Labels) -> tuple[State, Reply | None]:
         """The labels of all training rows go down once, before round 1."""
-        share = 1 / len(schema.parties) if schema.task is Task.REGRESSION else 1.0
-        state = {"share": torch.tensor(share, dtype=schema.dtype, device=schema.device)}
+        state = {"share": torch.tensor(1 / len(schema.parties), dtype=schema.dtype, device=schema.device)}
         return state, Reply({"targets": labels.compact(schema.train)})
 
     def says(self, schema: Schema, group: Group) -> Mapping[str, Array]:
@@ -94,6 +98,19 @@ class LocalOnly(Settings):
         logits = apply_heads(cohort.head, h, cohort.schema.head.dropout, inputs["key"], inputs["draw"])
         return task_loss(cohort.schema.task, logits, inputs["targets"])
 
+    def fit_outputs(self, state: State, heard: Sequence[Heard], labels: Labels, rows: Tensor) -> None:
+        """Weights and biases that suit the (possibly noisy) labels of the validation rows best."""
+        parts = torch.cat([_each(one) for one in heard], dim=1)  # (M, B, K)
+        blend = fit_blend(labels.task, parts, labels.held_out(rows))
+        state["weights"], state["bias"] = blend.weights.to(parts), blend.bias.to(parts)
+
     def predict(self, state: State, heard: Heard) -> Tensor:
-        """Sum of the logits."""
-        return heard.total("o") * state["share"]
+        """The weighted sum of the outputs; their mean where no weights were fitted."""
+        if "weights" not in state:  # older saved runs have share = 1 for classes: the sum
+            return heard.total("o") * state["share"]
+        return torch.einsum("m,mbk->bk", state["weights"], _each(heard)) + state["bias"]
+
+
+def _each(heard: Heard) -> Tensor:
+    """What every party said, (M, B, K): group by group."""
+    return torch.cat([group["o"] for group in heard.groups])

@@ -1,0 +1,129 @@
+"""One prediction from models that were trained apart: a weight of at least 0 for each, and a bias for each output.
+
+    prediction = sum_k w_k o_k + b
+    w, b       = argmin  loss(prediction, targets) + RIDGE/2 (|w - 1/M|^2 + |b|^2)        subject to w >= 0
+
+The loss is the task's own, summed over the rows: cross entropy of classes, logistic of yes/no labels, half the squares
+of numbers. The bias is what a sum of models needs: each of M models has the frequency of the classes in it, and the sum
+would count it M times. The problem is convex, and is solved by Newton steps on the weights that are not held at 0
+(two-metric projection; Bertsekas 1982) from the mean of the models, in float64 on the CPU: the same uploads give the
+same weights, whatever was fitted before.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from colonnade.federation import Task
+
+RIDGE = 1.0  # pulls to the mean of the models as strongly as a row or two would
+STEPS = 50  # Newton needs about ten
+HALVINGS = 30  # of a step that does not lower the loss
+TOLERANCE = 1e-10  # of the projected gradient, per row
+CELLS = 2**22  # numbers of the rows' design matrices that are in memory at once
+
+
+@dataclass(frozen=True)
+class Blend:
+    """Weights (M,) of the models and biases (K,) of the outputs, in float64."""
+
+    weights: Tensor
+    bias: Tensor
+
+
+def fit_blend(task: Task, parts: Tensor, targets: Tensor) -> Blend:
+    """The best weights and biases for predictions `parts` (M, B, K) of rows with these targets (B, K)."""
+    models, rows = parts.shape[:2]
+    problem = _Problem(task, parts.detach().to("cpu", torch.float64), targets.to("cpu", torch.float64))
+    place, scale = problem.start.clone(), max(1, rows)
+    for _ in range(STEPS):
+        value, slope, curve = problem.expand(place)
+        held = torch.zeros_like(place, dtype=torch.bool)
+        held[:models] = (place[:models] <= 0) & (slope[:models] > 0)
+        free = (~held).nonzero()[:, 0]
+        if not math.isfinite(value) or float(slope[free].abs().max()) <= TOLERANCE * scale:
+            break
+        move, failed = torch.linalg.solve_ex(curve[free][:, free], -slope[free])
+        if int(failed):
+            break
+        step = torch.zeros_like(place).index_put((free,), move)
+        lower = _line_search(problem, place, step, value, slope)
+        if lower is None:
+            break
+        place = lower
+    return Blend(place[:models].contiguous(), place[models:].contiguous())
+
+
+def _line_search(problem: _Problem, place: Tensor, step: Tensor, value: float, slope: Tensor) -> Tensor | None:
+    """The first of ever shorter steps, cut at 0, that lowers the loss enough (Armijo); None: no step does."""
+    for halving in range(HALVINGS):
+        there = problem.project(place + step * 0.5**halving)
+        if problem.value(there) <= value + 1e-4 * float(slope @ (there - place)):
+            return None if bool((there == place).all()) else there
+    return None
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """The penalised loss as a function of weights and biases (M + K,)."""
+
+    task: Task
+    parts: Tensor = field(repr=False)  # (M, B, K) float64
+    targets: Tensor = field(repr=False)  # (B, K) float64
+
+    @property
+    def start(self) -> Tensor:
+        """The mean of the models, and where the ridge pulls to."""
+        models, _, outputs = self.parts.shape
+        return torch.cat([torch.full((models,), 1 / models), torch.zeros(outputs)]).double()
+
+    def project(self, place: Tensor) -> Tensor:
+        """The nearest point without negative weights."""
+        models = len(self.parts)
+        return torch.cat([place[:models].clamp(min=0), place[models:]])
+
+    def value(self, place: Tensor) -> float:
+        """The loss."""
+        models = len(self.parts)
+        logits = torch.einsum("m,mbk->bk", place[:models], self.parts) + place[models:]
+        return float(_loss(self.task, logits, self.targets)) + RIDGE / 2 * float((place - self.start).square().sum())
+
+    def expand(self, place: Tensor) -> tuple[float, Tensor, Tensor]:
+        """The loss, its gradient (M + K,) and its second derivatives (M + K, M + K)."""
+        models, _, outputs = self.parts.shape
+        slope, curve = RIDGE * (place - self.start), RIDGE * torch.eye(models + outputs, dtype=torch.float64)
+        chunk = max(1, CELLS // (outputs * (models + outputs)))
+        for parts, targets in zip(self.parts.split(chunk, dim=1), self.targets.split(chunk), strict=True):
+            ones = torch.eye(outputs, dtype=torch.float64).expand(parts.shape[1], -1, -1)
+            design = torch.cat([parts.permute(1, 2, 0), ones], dim=2)  # (b, K, M + K): logits = design @ place
+            guess, spread = _moments(self.task, design @ place)
+            slope = slope + torch.einsum("bkp,bk->p", design, guess - targets)
+            curve = curve + torch.einsum("bkp,bk,bkq->pq", design, spread, design)
+            if self.task is Task.MULTICLASS:
+                mean = torch.einsum("bkp,bk->bp", design, guess)
+                curve = curve - mean.T @ mean
+        return self.value(place), slope, curve
+
+
+def _loss(task: Task, logits: Tensor, targets: Tensor) -> Tensor:
+    """The task's loss, summed over the rows; targets may be beliefs."""
+    if task is Task.MULTICLASS:
+        return -(targets * logits.log_softmax(dim=1)).sum()
+    if task is Task.REGRESSION:
+        return (logits - targets).square().sum() / 2
+    return torch.nn.functional.binary_cross_entropy_with_logits(logits, targets, reduction="sum")
+
+
+def _moments(task: Task, logits: Tensor) -> tuple[Tensor, Tensor]:
+    """What is expected of the targets, and how it changes with the logit of its own output."""
+    if task is Task.MULTICLASS:
+        guess = logits.softmax(dim=1)
+        return guess, guess
+    if task is Task.REGRESSION:
+        return logits, torch.ones_like(logits)
+    guess = logits.sigmoid()
+    return guess, guess * (1 - guess)
