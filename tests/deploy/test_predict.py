@@ -20,15 +20,15 @@ from colonnade.deploy.party import PartyProcess
 from colonnade.deploy.policy import Policy
 from colonnade.deploy.predict import Prediction, Wish, predict_rows
 from colonnade.engines.nats import Link
-from colonnade.errors import ConfigError, Refused, RunError
+from colonnade.errors import ConfigError, DataError, Refused, RunError
 from colonnade.federation import Federation
 from colonnade.fit import Trainer
 from colonnade.identity.credentials import Credentials
-from colonnade.methods.base import Heard, outputs
 from colonnade.privacy.events import Release
 from colonnade.run import Run
 from colonnade.store import Store
 from colonnade.wire.messages import COORDINATOR, Purpose
+from tests.methods.test_local_only import alone
 from tests.nats_server import NatsServer, needs_nats
 
 pytestmark = needs_nats
@@ -127,26 +127,12 @@ def finished(
 
 
 def expected(run: Run, federation: Federation, without: tuple[str, ...] = ()) -> Tensor:
-    """What the simulated run says, with what some parties say set to nothing."""
-    from colonnade.run import Run as Loaded
-
-    heard: list[Heard] = []
-
-    def spy(method: Any, state: Any, h: Heard) -> Tensor:
-        groups = []
-        place = 0
-        for group in h.groups:
-            size = len(next(iter(group.values())))
-            names = federation.names[place : place + size]
-            keep = torch.tensor([name not in without for name in names]).view(-1, 1, 1)
-            groups.append({k: v * keep for k, v in group.items()})
-            place += size
-        heard.append(Heard(tuple(groups)))
-        return outputs(method, state, heard[-1])
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("colonnade.predict.outputs", spy)
-        return Loaded.logits(run, {p.name: p.columns[ROWS] for p in federation.parties})
+    """What the simulated run says about the rows; without some parties, the mean of what each of the others says."""
+    columns = {p.name: p.columns[ROWS] for p in federation.parties}
+    if not without:
+        return run.logits(columns)
+    said = [alone(run, name).logits({name: columns[name]}) for name in set(columns) - set(without)]
+    return torch.stack(said).mean(dim=0)
 
 
 @pytest.fixture(scope="module")
@@ -166,29 +152,75 @@ def test_all_present(vimadmm: tuple[Scene, Run]) -> None:
         assert [(release.rows, release.owner) for release in new] == [(4, party)]
 
 
-def test_an_absent_party_is_refused_or_left_out(vimadmm: tuple[Scene, Run]) -> None:
+@pytest.fixture(scope="module")
+def local_only(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Scene, Run]]:
+    with finished(tmp_path_factory.mktemp("local_only"), "local_only") as both:
+        yield both
+
+
+def test_an_absent_party_is_waited_for(vimadmm: tuple[Scene, Run]) -> None:
     scene, simulated = vimadmm
     scene.leave("party_2")
-    with pytest.raises(RunError, match=r"party_2 did not answer within 4 s; nothing was predicted"):
+    with pytest.raises(RunError, match=r"party_2 did not answer within 4 s; nothing was predicted; start the party$"):
+        scene.predict(patience=BRIEFLY)
+    scene.arrive("party_2")  # it answers what is in its box, and takes part again
+    assert torch.allclose(scene.predict().logits, expected(simulated, scene.federation), atol=1e-9)
+
+
+def test_parties_that_were_trained_together_cannot_be_left_out(vimadmm: tuple[Scene, Run]) -> None:
+    """Refused by name before anybody is asked: nothing more is in anybody's ledger, also with everybody there."""
+    scene, _ = vimadmm
+    run = scene.trial.place(COORDINATOR)
+    before = {p: len(scene.releases(p)) for p in scene.federation.names}, len(Run.load(run).ledger)
+    with pytest.raises(ConfigError, match="vimadmm has no answer without one of its parties"):
+        scene.predict(absent="leave-out")
+    assert ({p: len(scene.releases(p)) for p in scene.federation.names}, len(Run.load(run).ledger)) == before
+
+
+def test_parties_that_were_trained_alone_can_be_left_out(local_only: tuple[Scene, Run]) -> None:
+    scene, simulated = local_only
+    assert torch.allclose(scene.predict().logits, expected(simulated, scene.federation), atol=1e-9)
+    scene.leave("party_2")
+    with pytest.raises(RunError, match="start the party, or predict without it with --absent leave-out"):
         scene.predict(patience=BRIEFLY)
     found = scene.predict(patience=BRIEFLY, absent="leave-out")
     assert found.left_out == ("party_2",)
     assert found.without == (("party_2",),) * 4
     assert torch.allclose(found.logits, expected(simulated, scene.federation, ("party_2",)), atol=1e-9)
-    scene.arrive("party_2")  # it answers what is in its box, and takes part again
+    scene.arrive("party_2")
     assert torch.allclose(scene.predict().logits, expected(simulated, scene.federation), atol=1e-9)
 
 
-def test_a_party_that_lacks_a_row_is_left_out_of_that_row_only(vimadmm: tuple[Scene, Run]) -> None:
-    scene, simulated = vimadmm
+def test_nobody_answers(local_only: tuple[Scene, Run]) -> None:
+    scene, _ = local_only
+    for name in scene.federation.names:
+        scene.leave(name)
+    with pytest.raises(RunError, match="nobody answered within 4 s; nothing was predicted"):
+        scene.predict(patience=BRIEFLY, absent="leave-out")
+    for name in scene.federation.names:
+        scene.arrive(name)
+
+
+def test_a_party_that_lacks_a_row(vimadmm: tuple[Scene, Run]) -> None:
+    scene, _ = vimadmm
     held = {name: np.ones(2000, dtype=bool) for name in scene.federation.names}
     held["party_3"][900] = False
-    with pytest.raises(RunError, match="party_3 do not hold all of these rows"):
+    with pytest.raises(RunError, match=r"party_3 do not hold all of these rows; predict only rows that all hold$"):
         scene.predict(presence=held)
+
+
+def test_a_party_that_lacks_a_row_is_left_out_of_that_row_only(local_only: tuple[Scene, Run]) -> None:
+    scene, simulated = local_only
+    held = {name: np.ones(2000, dtype=bool) for name in scene.federation.names}
+    held["party_3"][900] = False
     found = scene.predict(presence=held, absent="leave-out")
     assert found.without == ((), (), (), ("party_3",))
     assert torch.allclose(found.logits[:3], expected(simulated, scene.federation)[:3], atol=1e-9)
     assert torch.allclose(found.logits[3], expected(simulated, scene.federation, ("party_3",))[3], atol=1e-9)
+    for name in scene.federation.names:
+        held[name][900] = False
+    with pytest.raises(DataError, match="1 of these rows are held by no party"):
+        scene.predict(presence=held, absent="leave-out")
 
 
 def test_the_operators_limit_holds(vimadmm: tuple[Scene, Run]) -> None:
@@ -206,16 +238,6 @@ def test_the_operators_limit_holds(vimadmm: tuple[Scene, Run]) -> None:
 def test_heads_at_the_parties(tmp_path: Path) -> None:
     with finished(tmp_path, "vimadmm_j", head={"layers": 2}) as (scene, simulated):
         assert torch.allclose(scene.predict().logits, expected(simulated, scene.federation), atol=1e-9)
-        scene.leave("party_1")
-        found = scene.predict(patience=BRIEFLY, absent="leave-out")
-        assert torch.allclose(found.logits, expected(simulated, scene.federation, ("party_1",)), atol=1e-9)
-
-
-def test_a_head_that_says_something_about_nothing_cannot_be_left_out(tmp_path: Path) -> None:
-    with finished(tmp_path, "vimadmm", head={"layers": 2}) as (scene, _):
-        scene.leave("party_1")
-        with pytest.raises(ConfigError, match="cannot leave a party out"):
-            scene.predict(patience=BRIEFLY, absent="leave-out")
 
 
 def test_a_party_that_died_before_it_wrote_its_files_writes_them_when_it_is_back(vimadmm: tuple[Scene, Run]) -> None:

@@ -77,7 +77,7 @@ def test_the_how_to_works_as_it_is_written(stage: Stage) -> None:
     stage.play(TEXT)
     found = (stage.folders["bank_a"] / "predictions.csv").read_text().splitlines()
     assert len(found) == 26
-    assert all(line.endswith(",telco") for line in found[1:])
+    assert found[0] == "row,prediction,proba_benign,proba_malignant"
     assert {p.name for p in (stage.folders["telco"]).iterdir()} >= {"alignment", "party", "telco.csv"}
     assert not list(stage.folders["telco"].parent.rglob("bank_a.csv")), "a machine holds another's table"
     said = "\n".join(terminal.shown for (_, name), terminal in stage.terminals.items() if name != "main")

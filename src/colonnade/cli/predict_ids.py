@@ -29,7 +29,8 @@ DeployedConfig = Annotated[
     ),
 ]
 Absent = Annotated[
-    Literal["refuse", "leave-out"], typer.Option(help="A party that does not answer, or lacks a row (--ids only).")
+    Literal["refuse", "leave-out"],
+    typer.Option(help="A party that does not answer, or lacks a row; leave-out: local_only. (--ids only)"),
 ]
 Patience = Annotated[float, typer.Option(min=0.1, help="Seconds to wait for the parties (--ids only).")]
 
@@ -52,11 +53,14 @@ def predict_ids(
         from colonnade.deploy.settings import read_coordinator
         from colonnade.deploy.start import linked
         from colonnade.folder import claimed
+        from colonnade.methods.base import check_can_leave_out
         from colonnade.run import Run
 
         run = Run.load(folder)
         if run.about["engine"] != "nats":
             raise RunError(f"{folder} is a simulated run; predict it with --rows or --tables")
+        if when.absent == "leave-out":  # before the parties are even looked for
+            check_can_leave_out(run.method, run.privacy.secure_sum.use)
         read = read_coordinator(config or _config_of(folder))
         alignment = read_alignment(read.coordinator.alignment)
         names = read_wanted(ids, read.coordinator.id)

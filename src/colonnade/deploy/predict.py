@@ -1,7 +1,7 @@
 """Prediction by row: the parties are asked once more, and what each one says is a release.
 
-A party that is absent, or that lacks some of the rows, is either waited for and then refused, or left out:
-the prediction is a sum over parties, and its term is missing. Every row's answer says who was left out.
+If a party is absent, or lacks some of the rows, nothing is predicted. It is left out only if that was asked for and the
+method has an answer without it. Every row's answer then says who was left out.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from colonnade.engines.coordinator import open_sum, rows_that_fit
 from colonnade.engines.nats import Link
 from colonnade.engines.post import Say
 from colonnade.engines.remote import Absence, Remote
-from colonnade.errors import ConfigError, DataError, RunError
+from colonnade.errors import DataError, RunError
 from colonnade.fit import find_device
-from colonnade.methods.base import Heard, outputs
+from colonnade.methods.base import Heard, PredictsWithout, check_can_leave_out, outputs
 from colonnade.models.schema import Schema
 from colonnade.privacy.gate import CoordinatorGate
 from colonnade.privacy.mechanism import Opener
@@ -63,6 +63,8 @@ class Wish:
 def predict_rows(folder: Path, link: Link, wish: Wish, say: Say) -> Prediction:
     """Ask the parties of a finished run about some rows."""
     run, agreement, last = _finished(folder)
+    if wish.absent == "leave-out":  # before anybody is asked: what was released cannot be taken back
+        check_can_leave_out(run.method, run.privacy.secure_sum.use)
     schema = agreement.schema(find_device(run.training.device))
     asks, asked = _asks(run, schema, wish)
     number = max((release.number for release in run.ledger), default=0)
@@ -85,7 +87,7 @@ def predict_rows(folder: Path, link: Link, wish: Wish, say: Say) -> Prediction:
     if answers.absent and wish.absent == "refuse":
         raise RunError(
             f"{', '.join(answers.absent)} did not answer within {wish.patience:.0f} s; nothing was predicted; start "
-            "the party, or predict without its term with --absent leave-out"
+            f"the party{_or_without(run)}"
         )
     if adders is not None:
         return _opened(run, schema, order, asked, answers, adders.predicting()[1])
@@ -117,11 +119,10 @@ def _asks(run: Run, schema: Schema, wish: Wish) -> tuple[tuple[Ask, ...], list[T
     lacking = sorted({p for who in patterns for p in schema.parties if p not in who})
     if lacking and wish.absent == "refuse":
         raise RunError(
-            f"{', '.join(lacking)} do not hold all of these rows; predict only rows that all hold, "
-            "or predict without the missing terms with --absent leave-out"
+            f"{', '.join(lacking)} do not hold all of these rows; predict only rows that all hold{_or_without(run)}"
         )
-    if wish.absent == "leave-out":
-        _check_can_leave_out(run)
+    if () in patterns:
+        raise DataError(f"{len(patterns[()])} of these rows are held by no party; leave them out")
     most = rows_that_fit(run.method, schema, summed=run.privacy.secure_sum.use)
     asks, asked = [], []
     for who, places in patterns.items():
@@ -131,15 +132,9 @@ def _asks(run: Run, schema: Schema, wish: Wish) -> tuple[tuple[Ask, ...], list[T
     return tuple(asks), asked
 
 
-def _check_can_leave_out(run: Run) -> None:
-    """Leaving a term out needs a prediction that is a sum of terms which vanish with what is said."""
-    if run.privacy.secure_sum.use:
-        raise ConfigError("a secure sum opens only with all parties: nobody can be left out; use --absent refuse")
-    if run.method.hears == "each" and run.model_settings.head.layers > 1:
-        raise ConfigError(
-            f"{run.method.name} with heads of {run.model_settings.head.layers} layers cannot leave a party out: such a "
-            "head says something even about nothing; use --absent refuse"
-        )
+def _or_without(run: Run) -> str:
+    can = isinstance(run.method, PredictsWithout) and not run.privacy.secure_sum.use
+    return ", or predict without it with --absent leave-out" if can else ""
 
 
 def _opened(
@@ -160,7 +155,7 @@ def _add_up(run: Run, schema: Schema, wish: Wish, asked: Sequence[Tensor], answe
     without: list[tuple[str, ...]] = [()] * len(wish.rows)
     state = {k: v.to(schema.device) for k, v in run.state.items()}
     for places, said in zip(asked, answers.said, strict=True):
-        groups, missing = [], []
+        groups, missing, present = [], [], []
         for group, part in zip(schema.groups, said, strict=True):
             full = {}
             for name, array in run.method.says(schema, group).items():
@@ -170,8 +165,11 @@ def _add_up(run: Run, schema: Schema, wish: Wish, asked: Sequence[Tensor], answe
                     full[name][list(part.places)] = part.values[name]
             groups.append(full)
             missing += [p for at, p in enumerate(group.parties) if at not in part.places]
+            present.append(torch.tensor([at in part.places for at in range(len(group.parties))], device=schema.device))
+        if len(missing) == len(schema.parties):
+            raise RunError(f"nobody answered within {wish.patience:.0f} s; nothing was predicted; start the parties")
         with torch.no_grad():
-            logits[places] = outputs(run.method, state, Heard(tuple(groups))).cpu()
+            logits[places] = outputs(run.method, state, Heard(tuple(groups)), present if missing else None).cpu()
         for place in places.tolist():
             without[place] = tuple(sorted(missing))
     return Prediction(logits, tuple(without))

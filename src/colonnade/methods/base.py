@@ -114,6 +114,14 @@ class FitsOutputs(Protocol):
         """
 
 
+@runtime_checkable
+class PredictsWithout(Protocol):
+    """A method that has an answer where some parties say nothing; all others are refused such predictions."""
+
+    def predict_without(self, state: State, heard: Heard, present: Sequence[Tensor]) -> Tensor:
+        """Logits (B, K) from those present, at least one: a mask (P,) per group; the others' entries are no uploads."""
+
+
 def small_enough(*parts: Mapping[str, Tensor]) -> bool:
     """Whether every number of a reply is one that parties with noise compute with: finite, at most `LARGEST_REPLY`."""
     numbers = [value for part in parts for value in part.values() if value.is_floating_point() and value.numel()]
@@ -137,9 +145,28 @@ def check_rows(method: Method, federation: Federation) -> None:
     )
 
 
-def outputs(method: Method, state: State, heard: Heard) -> Tensor:
-    """A method's prediction on the scale of the labels."""
-    logits = method.predict(state, heard)
+def check_can_leave_out(method: Method, secure_sum: bool) -> PredictsWithout:
+    """The method, if it can predict without a party; refused by name where the model has no answer for that.
+
+    Parties that were trained together correct each other. Their sum without one term is a model that nobody trained:
+    in one trial it said yes to 48 % of the rows instead of 3 %.
+    """
+    if secure_sum:
+        raise ConfigError("a secure sum opens only with all parties: nobody can be left out; use --absent refuse")
+    if not isinstance(method, PredictsWithout):
+        raise ConfigError(
+            f"{method.name} has no answer without one of its parties, because they were trained together: what the "
+            "others say alone is no prediction; wait until all are there (--absent refuse), or train local_only"
+        )
+    return method
+
+
+def outputs(method: Method, state: State, heard: Heard, present: Sequence[Tensor] | None = None) -> Tensor:
+    """A method's prediction on the scale of the labels; `present`: a mask (P,) per group, where not all spoke."""
+    if present is None:
+        logits = method.predict(state, heard)
+    else:
+        logits = check_can_leave_out(method, secure_sum=False).predict_without(state, heard, present)
     if "target.scale" in state:
         logits = logits * state["target.scale"] + state["target.shift"]
     return logits

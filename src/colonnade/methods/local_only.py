@@ -110,6 +110,10 @@ class LocalOnly(Settings):
             return heard.total("o") * state["share"]
         return torch.einsum("m,mbk->bk", state["weights"], _each(heard)) + state["bias"]
 
+    def predict_without(self, state: State, heard: Heard, present: Sequence[Tensor]) -> Tensor:
+        """The mean of those present: each is a model by itself; weights were fitted for all together."""
+        return _each(heard)[torch.cat(tuple(present))].mean(dim=0)
+
 
 def _each(heard: Heard) -> Tensor:
     """What every party said, (M, B, K): group by group."""
