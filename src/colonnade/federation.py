@@ -120,7 +120,7 @@ class Federation:
         *,
         task: Task | str | None = None,
         split: RowSplit | None = None,
-        name: str = "federation",
+        name: str | None = None,
         whole: Tensor | None = None,
         ids: Sequence[str] = (),
         scaled: bool = False,
@@ -134,7 +134,7 @@ class Federation:
             labels: one per row; of rows that are not `labelled` anything. Text classes are numbered in sorted order.
             task: what the labels are; guessed from the labels if None.
             split: which rows train, validate and test; partial rows may only train. Random if None.
-            name: the federation's name.
+            name: the federation's name; None: those of its parties, e.g. bank+telco.
             whole: the columns before they were split, if known.
             ids: the owners' ids of the rows, if any.
             scaled: the columns are on a common scale already.
@@ -166,6 +166,7 @@ class Federation:
                 )
         everything = RowSplit(torch.arange(len(y)), torch.arange(0), torch.arange(0))
         known = _unless_all(_mask("labelled", labelled, len(y)))
+        name = named_after([party.name for party in parties]) if name is None else name
         made = cls(parties, y, outputs, task, everything, name, whole, tuple(ids), scaled=scaled, labelled=known)
         made = replace(made, class_names=classes, split=split if split is not None else _random_split(made.complete))
         _check_split(made.split, len(y))
@@ -181,7 +182,7 @@ class Federation:
         id: str | Mapping[str, str] | None = None,
         task: Task | str | None = None,
         split: RowSplit | None = None,
-        name: str = "federation",
+        name: str | None = None,
         keep: Literal["all", "partial"] = "all",
     ) -> Federation:
         """From data frames joined on `id`; `labels` names a column of one table, or is a frame or array.
@@ -252,6 +253,12 @@ class Federation:
 
 
 # -- partial rows -----------------------------------------------------------------------------
+
+
+def named_after(parties: Sequence[str], most: int = 3) -> str:
+    """A name for the data of these parties: `bank+telco`, `party_1+party_2+party_3+5 more`."""
+    more = len(parties) - most
+    return "+".join([*parties[:most], *([f"{more} more"] if more > 0 else [])])
 
 
 def _mask(what: str, values: Any, *shape: int) -> Tensor | None:

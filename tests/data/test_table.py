@@ -401,3 +401,13 @@ def test_categories_of_a_file_are_text_whatever_they_look_like(tmp_path):
     assert read["zip"].tolist() == ["01067", "89073"]
     assert str(read["zip"].dtype) == "category"
     assert read_table(tmp_path / "t.parquet", categories=["zip", "gone"])["zip"].tolist() == ["1067", "89073"]
+
+
+def test_a_federation_is_named_after_its_parties() -> None:
+    """So that runs of different tables are not all on `federation`."""
+    bank, telco = two_tables()
+    tables = {"bank": bank, "telco": telco}
+    assert Federation.from_tables(tables, labels="y", id="customer").name == "bank+telco"
+    assert Federation.from_tables(tables, labels="y", id="customer", name="churn").name == "churn"
+    many = {f"party_{k}": np.zeros((4, 1)) for k in range(1, 9)}
+    assert Federation.from_arrays(many, [0, 1, 0, 1]).name == "party_1+party_2+party_3+5 more"

@@ -33,7 +33,7 @@ def join_tables(
     id: Ids = None,
     task: Task | str | None = None,
     split: RowSplit | None = None,
-    name: str = "federation",
+    name: str | None = None,
     keep: Literal["all", "partial"] = "all",
 ) -> Federation:
     """Join the parties' tables and encode each party's columns on its own.
@@ -50,7 +50,7 @@ def join_tables(
             order. A frame of labels has the id column of one of the tables.
         task: what the labels are; guessed from the labels if None.
         split: rows of the joined table; a random split if None, in which partial rows train.
-        name: the federation's name.
+        name: the federation's name; None: those of its parties.
         keep: "all": ids that not every table and the labels have are left out, and an empty label is refused.
             "partial": ids that any table with columns has stay, in the order of the first table, then of the second;
             an empty label is an unknown one. Statistics are then of the training rows that the columns' owner holds.
@@ -83,7 +83,7 @@ def join_tables(
     y, names = encode_labels(target, Task(task) if task is not None else None)
     sources = [Source(p, frame, keys.get(p), str(labels) if p == holder else None) for p, frame in owners.items()]
     joined = _encoded(sources, rows, (y, target.index), (task, split))
-    return replace(joined, name=name, ids=tuple(rows) if keys else (), class_names=names)
+    return replace(joined, name=name or joined.name, ids=tuple(rows) if keys else (), class_names=names)
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,8 @@ def content(records: Sequence[Record], terms: Terms | None = None) -> Content:
         check_record(record, f"run {record.get('id', 'without an id')}")
     groups = tuple(grouped(records))
     terms = Terms.of(records[0]) if terms is None else terms
-    facts = _one(records[0]) if len(records) == 1 else _several(groups, terms)
+    alone = sum(len(group.records) for group in groups) == 1  # also where it was named twice
+    facts = _one(records[0]) if alone else _several(groups, terms)
     return Content(groups, terms, facts, tuple(pictures(groups, terms)))
 
 
@@ -85,11 +86,11 @@ def _one(record: Record) -> dict[str, Any]:
 
 
 def _several(groups: Sequence[Group], terms: Terms) -> dict[str, Any]:
-    federations = sorted({group.first["about"]["federation"] for group in groups})
+    methods = len({group.first["method"]["name"] for group in groups})
     number = sum(len(group.records) for group in groups)
     bad = [group.label for group in groups if any(r["result"]["diverged"] for r in group.records)]
     return {
-        "title": f"{words.count(len(groups), 'method')} on {words.listing(federations)}",
+        "title": f"{words.count(methods, 'method')} on {tables.on_data(groups)}",
         "kind": words.count(number, "run"),
         "tiles": [],
         "run": None,

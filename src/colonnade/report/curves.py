@@ -26,9 +26,19 @@ class Picture:
 
 
 def pictures(groups: Sequence[Group], terms: Terms | None = None) -> list[Picture]:
-    """All figures that the records have numbers for; simulated time where methods are compared or a clock is set."""
+    """All figures that the records have numbers for; those of different scores stand apart."""
+    terms = Terms.of(groups[0].first) if terms is None else terms
+    scores = list(dict.fromkeys(words.score_name(group.first) for group in groups))
+    shown = []
+    for name in scores:
+        some = [group for group in groups if words.score_name(group.first) == name]
+        shown += _curves(some, terms, "" if len(scores) == 1 else f"{name}-")
+    return [*shown, *_residuals(groups)]
+
+
+def _curves(groups: Sequence[Group], terms: Terms, prefix: str) -> list[Picture]:
+    """The curves of one score; simulated time where methods are compared or a clock is set."""
     first = groups[0].first
-    terms = Terms.of(first) if terms is None else terms
     name, mixed = _what_is_drawn(groups)
     axes = _axes(name, first)
     name = name[0].upper() + name[1:]
@@ -43,8 +53,9 @@ def pictures(groups: Sequence[Group], terms: Terms | None = None) -> list[Pictur
         lines, axis = _score_lines(groups, what, terms), axes[what]
         if lines:
             told = "; ".join(_told(line, first) for line in lines)
-            shown.append(Picture(chart(f"score-{what}", lines, axis), caption + more, f"{caption}{mixed} {told}."))
-    return [*shown, *_residuals(groups)]
+            drawing = chart(f"{prefix}score-{what}", lines, axis)
+            shown.append(Picture(drawing, caption + more, f"{caption}{mixed} {told}."))
+    return shown
 
 
 def figure(groups: Sequence[Group], terms: Terms) -> str:

@@ -66,7 +66,7 @@ def explained(record: Record, prefix: str = "") -> Explained | None:
 def side_by_side(groups: Sequence[Group]) -> Table | None:
     """What each party adds to the score, by method; None if fewer than two runs of the same parties say so."""
     shown = [(group, found) for group in groups if (found := group.first.get("explanation")) and found.get("shapley")]
-    shown = [(group, found) for group, found in shown if found["parties"] == shown[0][1]["parties"]]
+    shown = [(g, found) for g, found in shown if _comparable(g.first) == _comparable(shown[0][0].first)]
     if len(shown) < 2:
         return None
     order = [[sorted(found["shapley"], reverse=True).index(v) + 1 for v in found["shapley"]] for _, found in shown]
@@ -78,6 +78,11 @@ def side_by_side(groups: Sequence[Group]) -> Table | None:
     rest = ", first seed" if any(len(group.records) > 1 for group, _ in shown) else ""
     caption = f"Shapley values: what each party adds to the score, in {unit} (in brackets: its place){rest}"
     return Table(caption, ("party", *(group.label for group, _ in shown)), rows)
+
+
+def _comparable(record: Record) -> tuple[Any, ...]:
+    """What runs have in common whose parties can stand in one table."""
+    return (record["explanation"]["parties"], words.score_name(record), record["about"].get("data"))
 
 
 def _sentences(found: Mapping[str, Any], record: Record) -> list[str]:

@@ -251,39 +251,83 @@ class Group:
 
 
 def grouped(records: Sequence[Record]) -> list[Group]:
-    """Runs of equal settings together, in order of appearance, each group with a label of its own."""
-    groups: dict[str, list[Record]] = {}
+    """Runs of equal settings on the same data together, in order of appearance, each group with a label of its own.
+
+    A run that is named twice counts once.
+    """
+    groups: dict[str, dict[tuple[str, int], Record]] = {}
     for record in records:
-        groups.setdefault(json.dumps(_identity(record), sort_keys=True, default=str), []).append(record)
-    members = list(groups.values())
+        key = json.dumps(_identity(record), sort_keys=True, default=str)
+        groups.setdefault(key, {})[record["id"], record["training"]["seed"]] = record
+    members = [tuple(group.values()) for group in groups.values()]
     labels = _labels([group[0] for group in members])
-    return [Group(label, tuple(group)) for label, group in zip(labels, members, strict=True)]
+    return [Group(label, group) for label, group in zip(labels, members, strict=True)]
 
 
 def _identity(record: Record) -> dict[str, Any]:
-    """All settings but the seed, and the place: a GPU run of the same settings is the same experiment."""
+    """All settings but the seed and the place (a GPU run of the same settings is the same experiment), and the data."""
     training = {k: v for k, v in record["training"].items() if k not in ("seed", "device", "checkpoint_every")}
     settings = {"method": record["method"]["settings"], "model": record["model"], "training": training}
     settings["privacy"] = record.get("privacy", {})
-    where = {"parties": [p["name"] for p in record["about"]["parties"]], "rows": record["about"]["rows"]}
-    name = {"name": record["method"]["name"], "federation": record["about"]["federation"]}
-    return {**name, **where, **flat(settings)}
+    return {"name": record["method"]["name"], "data": _data(record), **flat(settings), **_networks(record)}
+
+
+def _networks(record: Record) -> dict[str, Any]:
+    return {"model.own_encoders": True} if record.get("own_encoders") else {}
+
+
+def _data(record: Record) -> dict[str, Any]:
+    """All that a record says about its data. Two that differ here are no two seeds of one experiment."""
+    about = record["about"]
+    said = {key: about.get(key) for key in ("federation", "rows", "task", "outputs", "class_names", "partial", "data")}
+    return {**said, "parties": [[p["name"], p.get("shape")] for p in about["parties"]]}
+
+
+def unknown_data(records: Iterable[Record]) -> bool:
+    """Whether a record does not say by a fingerprint which data its run saw, as those of earlier versions do not."""
+    return any("data" not in record["about"] for record in records)
+
+
+def data_names(records: Sequence[Record]) -> list[str]:
+    """What the data of each run are called; where one name stands for different data, with what they differ in."""
+    return [_data_name(record, [r for r in records if _called(r) == _called(record)]) for record in records]
+
+
+def _called(record: Record) -> str:
+    return str(record["about"]["federation"])
+
+
+def _data_name(record: Record, namesakes: Sequence[Record]) -> str:
+    mine, others = _facts(record), [_facts(r) for r in namesakes]
+    told = [text for place, text in enumerate(mine) if text and any(o[place] not in (text, "") for o in others)]
+    twins = {_mark(r) for r in namesakes if _facts(r) == mine} - {""}
+    told += [_mark(record)] if len(twins) > 1 and _mark(record) else []
+    return f"{_called(record)} ({', '.join(told)})" if told else _called(record)
+
+
+def _facts(record: Record) -> tuple[str, ...]:
+    """What can tell data of one name apart."""
+    about = record["about"]
+    outputs = f"{about['outputs']} outputs" if about.get("outputs") else ""
+    return (str(about["task"]), f"{sum(about['rows'].values()):,} rows", outputs)
+
+
+def _mark(record: Record) -> str:
+    """The beginning of the fingerprint; that of a reference in one place is of its own, and says nothing."""
+    about = record["about"]
+    return "" if len(about["parties"]) == 1 or not about.get("data") else f"data {about['data'][:6]}"
 
 
 def _labels(firsts: Sequence[Record]) -> list[str]:
     """Method names; where two groups share one, with the settings they differ in."""
-    names = [r["method"]["name"] for r in firsts]
-    federations = {r["about"]["federation"] for r in firsts}
+    names, data = [r["method"]["name"] for r in firsts], data_names(firsts)
+    identities = [_identity(r) for r in firsts]
     labels = []
-    for place, record in enumerate(firsts):
-        label = names[place]
-        if len(federations) > 1:
-            label += f" on {record['about']['federation']}"
-        twins = [_identity(r) for r, name in zip(firsts, names, strict=True) if name == names[place]]
-        mine = _identity(record)
-        different = [k for k in mine if k not in ("name", "federation", "parties", "rows")]
-        different = [k for k in different if any(twin.get(k) != mine[k] for twin in twins)]
+    for name, mine, where in zip(names, identities, data, strict=True):
+        twins = [other for other, its in zip(identities, names, strict=True) if its == name]
+        different = [k for k in mine if k not in ("name", "data") and any(t.get(k) != mine[k] for t in twins)]
         told = ", ".join(f"{k.partition('.')[2]} {mine[k]}" for k in different[:3])
+        label = f"{name} on {where}" if len(set(data)) > 1 else name
         labels.append(f"{label} ({told})" if told else label)
     return [
         f"{label} #{labels[: n + 1].count(label)}" if labels.count(label) > 1 else label

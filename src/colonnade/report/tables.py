@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import BaseModel
@@ -15,7 +15,18 @@ from colonnade.methods import make_method
 from colonnade.models.encoders import ModelSettings
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.report import words
-from colonnade.report.record import MB, Group, Reached, Record, Terms, reach, released, simulated_ends
+from colonnade.report.record import (
+    MB,
+    Group,
+    Reached,
+    Record,
+    Terms,
+    data_names,
+    reach,
+    released,
+    simulated_ends,
+    unknown_data,
+)
 from colonnade.run import Training
 
 MOST_CLASSES = 20  # a larger confusion matrix is no longer read cell by cell
@@ -35,18 +46,25 @@ class Table:
 def comparison_table(groups: Sequence[Group]) -> Table:
     """One row per method (and settings), mean and standard deviation over seeds."""
     several = any(len(group.records) > 1 for group in groups)
-    name = words.score_name(groups[0].first)
     seeds = ("seeds",) if several else ()
     costs = ("best round", "MB up / down", "seconds", "label exposure")
-    columns = ("method", *seeds, f"test {name}", _validation_column(groups), *costs)
+    columns = ("method", *seeds, f"test {one_score(groups) or 'score'}", _validation_column(groups), *costs)
     how = " (mean ± standard deviation over seeds)" if several else ""
     mixed = len({words.labels_noised(group.first) for group in groups}) > 1
-    rows = tuple(_compared(group, several, mixed) for group in groups)
+    rows = tuple(_compared(group, several, mixed, named=one_score(groups) is None) for group in groups)
     return Table(f"Methods side by side{how}", columns, rows, frozenset({0, len(columns) - 1}))
+
+
+def one_score(groups: Sequence[Group]) -> str | None:
+    """What the test score of all groups is called; None where they have different ones, which cannot be compared."""
+    names = {words.score_name(group.first) for group in groups}
+    return names.pop() if len(names) == 1 else None
 
 
 def costs_table(groups: Sequence[Group], terms: Terms) -> Table:
     """What a round and the whole training cost on the simulated lines, and what it took to reach the target."""
+    if one_score(groups) is None:  # no number is a target for different scores
+        terms = replace(terms, target=None)
     wanted = () if terms.target is None else tuple(f"{what} {_to(groups, terms)}" for what in ("rounds", "MB", "s"))
     columns = ("method", "MB up/round", "MB down/round", "simulated s/round", "simulated s", *wanted)
     rows = tuple(_costs(group, terms) for group in groups)
@@ -104,25 +122,32 @@ def _with_deviation(values: Sequence[float], form: str) -> str:
 def _validation_column(groups: Sequence[Group]) -> str:
     """One heading for all; where only some have protected labels, their cells are marked."""
     names = sorted({words.validation_name(group.first) for group in groups})
-    return names[0] if len(names) == 1 else f"validation {words.score_name(groups[0].first)}"
+    return names[0] if len(names) == 1 else f"validation {one_score(groups) or 'score'}"
 
 
-def _compared(group: Group, several: bool, mixed: bool) -> tuple[str, ...]:
+def _compared(group: Group, several: bool, mixed: bool, named: bool) -> tuple[str, ...]:
     results = [r["result"] for r in group.records]
     traffic = [r["traffic"] for r in group.records]
     up, down = (_mean([t[way] / MB for t in traffic], "{:,.2f}") for way in ("up", "down"))
+    name = f"{words.score_name(group.first)} " if named else ""
     marked = " (noisy labels)" if mixed and words.labels_noised(group.first) else ""
     best, rounds = (_mean([r[key] for r in results], "{:.0f}") for key in ("best_round", "rounds"))
     return (
         group.label + (" (diverged)" if any(r["diverged"] for r in results) else ""),
-        *((str(len(results)),) if several else ()),
-        _score(group, [r["test_score"] for r in results]),
-        _score(group, [r["validation_score"] for r in results]) + marked,
+        *((_seeds(group),) if several else ()),
+        name + _score(group, [r["test_score"] for r in results]),
+        name + _score(group, [r["validation_score"] for r in results]) + marked,
         f"{best} of {rounds}",
         f"{up} / {down}",
         _mean([r["seconds"] for r in results], "{:,.1f}"),
         words.exposure_short(group.first),
     )
+
+
+def _seeds(group: Group) -> str:
+    """How many seeds; the same seed again is no further one."""
+    seeds, runs = len({r["training"]["seed"] for r in group.records}), len(group.records)
+    return str(seeds) if seeds == runs else f"{seeds} ({runs} runs)"
 
 
 def spread(values: Sequence[float | None]) -> tuple[float | None, float | None]:
@@ -272,17 +297,35 @@ def changed_settings(record: Record) -> list[str]:
 def in_words(groups: Sequence[Group]) -> list[str]:
     """A comparison in sentences: what was trained, what did best, what moved least, and how far to trust it."""
     runs = sum(len(group.records) for group in groups)
-    methods = words.count(len(groups), "method")
-    federations = words.listing(sorted({group.first["about"]["federation"] for group in groups}))
-    told = [f"{methods} on {federations}, {words.count(runs, 'run')}."]
-    told += [*_best(groups), *_cheapest(groups)]
+    methods = words.count(len({group.first["method"]["name"] for group in groups}), "method")
+    told = [f"{methods} on {on_data(groups)}, {words.count(runs, 'run')}."]
+    told += [*_best(groups), *_cheapest(groups), *_doubts(groups)]
     if runs == len(groups) > 1:
         told.append("One seed each: small differences may be chance.")
     return told
 
 
+def on_data(groups: Sequence[Group]) -> str:
+    """What was trained on, each of the data by a name of its own."""
+    return words.listing(sorted(set(data_names([group.first for group in groups]))))
+
+
+def _doubts(groups: Sequence[Group]) -> list[str]:
+    """Why some of these runs should not be compared, if so."""
+    told = []
+    if len(set(data_names([group.first for group in groups]))) > 1:
+        told.append("These runs are of different data: their scores do not rank the methods.")
+    unsure = [group.label for group in groups if unknown_data(group.records)]
+    if unsure and sum(len(group.records) for group in groups) > 1:
+        told.append(
+            f"{words.listing(unsure)}: recorded before runs kept a fingerprint of their data; that they saw the same "
+            "data is concluded from names, columns, rows and task."
+        )
+    return told
+
+
 def _best(groups: Sequence[Group]) -> list[str]:
-    if len({words.score_name(group.first) for group in groups}) > 1:
+    if one_score(groups) is None or len(set(data_names([group.first for group in groups]))) > 1:
         return []
     means = {group.label: spread([r["result"]["test_score"] for r in group.records])[0] for group in groups}
     known = {label: mean for label, mean in means.items() if mean is not None}
