@@ -25,6 +25,8 @@ def test_a_run_is_explained_on_validation_rows(cli: Call, run: Path) -> None:
     assert done.code == 0, done.err
     assert "on 180 validation rows" in text and "party_1" in text and "Spearman" in text
     told = json.loads((run / "explain.json").read_text())
+    assert told["ranked_by"] == "shapley"
+    assert f"by Shapley values, {told['ranked'][0]} contributes most and {told['ranked'][-1]} least" in text
     after = [json.loads(line) for line in (run / LEDGER).read_text().splitlines()]
     assert len(after) == len(before) + told["releases"]
     assert {line["purpose"] for line in after[len(before) :]} == {"EXPLAIN"}

@@ -12,10 +12,10 @@ import torch
 
 from colonnade import fit
 from colonnade.errors import ConfigError, DataError, GateError, RunError
-from colonnade.evaluate.metrics import score
+from colonnade.evaluate.metrics import SCORE_NAME, score
 from colonnade.explain.classes import class_scores
-from colonnade.explain.explain import explain, weigh
-from colonnade.explain.explanation import Explanation
+from colonnade.explain.explain import disagreements, explain, weigh
+from colonnade.explain.explanation import Explanation, agreements
 from colonnade.explain.listen import Listener
 from colonnade.explain.scatter import kinds
 from colonnade.explain.settings import TEST_NOISE, ExplainSettings, published_noise
@@ -274,19 +274,57 @@ def test_an_explanation_survives_its_file(tmp_path: Path, federation: Federation
         Explanation.load(tmp_path / "nowhere")
 
 
-def test_parties_are_ranked_by_norms_unless_another_measure_is_wanted(federation: Federation) -> None:
+def test_parties_are_ranked_by_shapley_values_unless_another_measure_is_asked_for(federation: Federation) -> None:
     run = train(federation, "vimadmm")
     for measure in ("norm", "shapley", "mask", "noise"):
         found = run.explain(federation, rank_by=measure)
         values = dict(zip(found.parties, getattr(found, measure), strict=True))
         assert [values[party] for party in found.ranked()] == sorted(values.values(), reverse=True)
         assert found.to_json()["ranked_by"] == measure
-    assert run.explain(federation).ranked_by() == "norm"
+    assert run.explain(federation).ranked_by() == "shapley"
+    assert run.explain(federation, shapley="none").ranked_by() == "mask"
     with pytest.raises(ConfigError, match="ranked by shapley"):
         run.explain(federation, rank_by="shapley", shapley="none").ranked()
+
+
+def test_norms_alone_rank_nobody(tmp_path: Path, federation: Federation) -> None:
+    """All that a run with noise may give: sizes of weights, and no word on who contributes."""
+    found = train(federation, "vimadmm", privacy=DP).explain(federation)
+    assert found.norm is not None and (found.ranked_by(), found.ranked()) == (None, [])
+    found.save(tmp_path)
+    assert Explanation.load(tmp_path) == found
+    assert sorted(found.order("norm")) == sorted(federation.names)
+
+
+def made_up(**measures: list[float]) -> Explanation:
+    names = ["bank", "telco", "shop"]
+    return Explanation("id", "vimadmm", "bank+telco+shop", "validation", 10, "AUC", 0.8, names, **measures)  # type: ignore[arg-type]
+
+
+def test_measures_that_disagree_are_named() -> None:
+    """The largest weights belong to the party that contributes least."""
+    found = made_up(norm=[9.0, 2.0, 3.0], shapley=[0.0, 0.2, 0.1], mask=[0.0, 0.2, 0.1])
+    found.agreement = agreements(found.measures())
+    assert found.ranked() == ["telco", "shop", "bank"]
+    (told,) = disagreements(found)
+    assert "sizes of weights and Shapley values rank the parties differently (Spearman -1.00)" in told
+    assert "by sizes of weights bank is first, by Shapley values it is place 3 of 3" in told
+    same = made_up(norm=[1.0, 3.0, 2.0], shapley=[0.0, 0.2, 0.1])
+    same.agreement = agreements(same.measures())
+    assert disagreements(same) == []
+
+
+@pytest.mark.parametrize("task", list(Task))
+def test_contributions_are_in_units_of_the_score_of_the_task(task: Task) -> None:
+    federation = small(widths=(5, 3, 5), rows=120, task=task)
+    run, rows = train(federation, "vimadmm"), federation.split.validation
     found = run.explain(federation)
-    pair = found.agree("norm", "shapley").spearman
-    assert pair is not None and any("rank the parties differently" in note for note in found.notes) == (pair < 0.5)
+    whole, truth = run.logits(columns(federation, rows)), federation.labels[rows]
+    assert found.score_name == SCORE_NAME[task]
+    assert found.score == pytest.approx(score(task, whole, truth))
+    assert found.shapley is not None and found.silence == "zero"
+    silent = torch.zeros_like(whole) * run.state.get("target.scale", 1.0) + run.state.get("target.shift", 0.0)
+    assert sum(found.shapley) == pytest.approx(score(task, whole, truth) - score(task, silent, truth), abs=1e-9)
 
 
 def test_scattered_rows(federation: Federation) -> None:

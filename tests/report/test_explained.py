@@ -57,13 +57,13 @@ def test_the_page_says_who_contributed_what(record: dict[str, Any]) -> None:
     names = [party["name"] for party in record["about"]["parties"]]
     reader = Reader(render([explained_record(record)]))
     for part in (
-        f"By weights, the most important of 4 parties: {names[2]}; the least: {names[1]}.",
+        f"By Shapley values, of 4 parties the highest contribution: {names[2]}; the lowest: {names[1]}.",
         "Measured on 18 validation rows; the whole model has an accuracy of 90.00 % there.",
         "Advice: with these 2 of 4: 89.0 %.",
         f"Trained with noise on {names[2]}, these lost weight: {names[2]} (place 1, now 4).",
         "20 messages left the parties for this; the ledger lists them (EXPLAIN).",
         "40.00 ± 1.00",  # lost to noise, percentage points
-        "weights and noisy columns",
+        "sizes of weights and noisy columns",
         "most important 50 % (2)",
         "What is lost of each class without a party",
         "green",
@@ -86,7 +86,7 @@ def test_measures_that_are_missing_are_left_out_with_the_reason(record: dict[str
     told = explained(few)
     assert told is not None
     assert [picture.drawing.name for picture in told.pictures] == ["explain-mask", "explain-shapley"]
-    assert "Weights: not available, no heads." in told.sentences
+    assert "Sizes of weights: not available, no heads." in told.sentences
     assert [table.columns for table in told.tables] == [("party", "rank", "lost without it", "Shapley value")]
     assert told.sentences[0].startswith("By Shapley values")
 
@@ -95,6 +95,26 @@ def test_the_measure_that_ranks_is_named(record: dict[str, Any]) -> None:
     told = explained(explained_record(record, rank_by="mask"))
     assert told is not None
     assert told.sentences[0].startswith("By silence")
+
+
+def test_the_largest_weights_are_no_headline(record: dict[str, Any]) -> None:
+    """Also of a file that an earlier version ranked by norms; only those who ask for it get that order."""
+    names = [p["name"] for p in record["about"]["parties"]]
+    odd = {"norm": [9.0, 1.0, 2.0, 3.0], "shapley": [0.0, 0.3, 0.2, 0.1]}
+    told = explained(
+        {**record, "explanation": {**explanation(record).to_json(), **odd, "ranked": names, "ranked_by": "norm"}}
+    )
+    assert told is not None
+    assert told.sentences[0].startswith(f"By Shapley values, of 4 parties the highest contribution: {names[1]}; the")
+    assert [row[1] for row in told.tables[0].rows] == ["4", "1", "2", "3"]
+    asked = explained(explained_record(record, rank_by="norm"))
+    assert asked is not None
+    assert (
+        asked.sentences[0] == f"Largest weights: {names[2]}; smallest: {names[1]}. This does not say who contributes."
+    )
+    only = explained(explained_record(record, noise=None, noise_spread=None, mask=None, shapley=None, agreement=[]))
+    assert only is not None and only.sentences[0].startswith("Nothing measured here says what each party contributes")
+    assert {row[1] for row in only.tables[0].rows} == {"-"}
 
 
 def test_several_explained_runs_have_pictures_of_their_own(trained: dict[tuple[str, int], dict[str, Any]]) -> None:

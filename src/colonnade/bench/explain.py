@@ -86,7 +86,8 @@ def _one_seed(job: Job, federation: Federation, settings: ExplainBenchSettings, 
     found = explain(run, federation, settings.ask)
     results = _agreement(found) | {"all": _percent(run.result["test_score"])}
     again = Again(_again(job, run, federation, settings, watch), "test", watch)
-    summary = summarise(again, federation, found.ranked(), settings.shares)
+    by_norm = found.order("norm") if found.norm is not None else found.ranked()  # the paper's claim is about norms
+    summary = summarise(again, federation, by_norm, settings.shares)
     for one in summary["sets"]:
         side = "top" if one["which"] == "most" else "bottom"
         results[f"{side}{100 * one['share']:g}"] = _percent(one["score"])

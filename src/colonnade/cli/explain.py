@@ -158,6 +158,11 @@ def _train_again(
     from colonnade.explain.summary import summarise
 
     if shares:
+        if not found.ranked():
+            raise ConfigError(
+                "--summarise needs a measure of what parties contribute, and only sizes of weights are there; release "
+                "more with --uncovered, or rank by them all the same with --set rank_by=norm"
+            )
         found.summary = summarise(again, federation, found.ranked(), shares)
     if noisy is not None:
         party, std = noisy
@@ -234,7 +239,7 @@ def _show(screen: Screen, run: Path, found: Explanation) -> None:
     measures = found.measures()
     place = {party: str(n) for n, party in enumerate(found.ranked(), start=1)}
     rows = tuple(
-        (party, place[party], *(f"{values[k]:.4f}" for values in measures.values()))
+        (party, place.get(party, "-"), *(f"{values[k]:.4f}" for values in measures.values()))
         for k, party in enumerate(found.parties)
     )
     score = "no score" if found.score is None else f"{found.score_name} {found.score:.4f}"
@@ -244,7 +249,20 @@ def _show(screen: Screen, run: Path, found: Explanation) -> None:
         screen.say(line)
 
 
+def _headline(found: Explanation) -> str:
+    """Who contributes most, by the measure that ranks; a size of weights is called just that."""
+    from colonnade.explain.explanation import NAMES
+
+    by, ranked = found.ranked_by(), found.ranked()
+    if by is None:
+        return "nothing here says what each party contributes: the sizes of its weights do not"
+    if by == "norm":
+        return f"largest weights: {ranked[0]}; smallest: {ranked[-1]}; this does not say who contributes"
+    return f"by {NAMES[by]}, {ranked[0]} contributes most and {ranked[-1]} least"
+
+
 def _told(found: Explanation) -> Iterator[str]:
+    yield _headline(found)
     for pair in found.agreement:
         if pair.spearman is not None and pair.kendall is not None:
             yield f"{pair.one} and {pair.other}: Spearman {pair.spearman:.2f}, Kendall's tau-b {pair.kendall:.2f}"

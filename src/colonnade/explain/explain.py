@@ -7,7 +7,7 @@ from torch import Tensor
 from colonnade.errors import ConfigError, DataError
 from colonnade.explain.classes import class_scores, evidence
 from colonnade.explain.coalitions import Coalitions
-from colonnade.explain.explanation import Explanation, agreements, mean_and_spread
+from colonnade.explain.explanation import NAMES, Explanation, agreements, mean_and_spread
 from colonnade.explain.listen import Listener, refuse
 from colonnade.explain.norms import Norms, at_coordinator
 from colonnade.explain.scatter import tsne
@@ -18,7 +18,7 @@ from colonnade.job import load_data
 from colonnade.randomness import permutation
 from colonnade.run import Run
 
-DISAGREE = 0.5  # correlation of norms and Shapley values under which it is said
+DISAGREE = 0.5  # rank correlation with the measure that ranks under which it is said
 FEWER = 4  # parties fewer for exact Shapley values, where a coalition takes a prediction and not an addition
 COVER = (
     "the run promises an epsilon, and what leaves for this has no noise and is not covered by it; "
@@ -134,7 +134,7 @@ def _listen(found: Explanation, listener: Listener, labels: Tensor, settings: Ex
         else:
             found.unavailable["shapley"] = "not asked for (shapley = 'none')"
     if settings.tsne:
-        ends = (("most important", found.ranked()[0]), ("least important", found.ranked()[-1]))
+        ends = (("most important", found.ranked()[0]), ("least important", found.ranked()[-1]))  # noise ranks at least
         found.tsne = [tsne(game, party, which, settings, found.class_names) for which, party in ends]
     if settings.pictures:
         found.pictures = {party: shown.tolist() for party, shown in listener.pictures(settings.pictures).items()}
@@ -188,13 +188,28 @@ def _notes(run: Run, found: Explanation) -> list[str]:
         notes.append("made on test rows, as asked: they are no longer unseen by whoever acts on this")
     if run.privacy.protects and found.releases:
         notes.append(f"{found.releases} messages left the parties without noise; the run's epsilon does not cover them")
-    pair = next((a for a in found.agreement if (a.one, a.other) == ("norm", "shapley")), None)
-    if pair is not None and pair.spearman is not None and pair.spearman < DISAGREE:
-        notes.append(
-            f"norms and Shapley values rank the parties differently (Spearman {pair.spearman:.2f}): norms depend on "
-            "first weights and regularisation"
-            + ("" if found.rank_by == "shapley" else "; `rank_by = shapley` ranks by what parties do for the score")
-        )
+    notes += disagreements(found)
     if found.norm is not None and run.model_settings.head.layers > 1:
         notes.append("heads with several layers: the norm is over all their weights, which the paper does not look at")
     return notes
+
+
+def disagreements(found: Explanation) -> list[str]:
+    """Which measures tell another story than the one that ranks: another order, or their first is in its lower half."""
+    by = found.ranked_by()
+    if by is None:
+        return []
+    ranked, told = found.ranked(), []
+    for other in found.measures():
+        if other == by:
+            continue
+        alike, first = found.agree(by, other).spearman, found.order(other)[0]
+        place = ranked.index(first) + 1
+        if alike is not None and (alike < DISAGREE or 2 * place > len(ranked) + 1):
+            why = "; sizes of weights depend on first weights and regularisation, and are no contribution"
+            told.append(
+                f"{NAMES[other]} and {NAMES[by]} rank the parties differently (Spearman {alike:.2f}): by "
+                f"{NAMES[other]} {first} is first, by {NAMES[by]} it is place {place} of {len(ranked)}"
+                + (why if "norm" in (other, by) else "")
+            )
+    return told

@@ -1,4 +1,7 @@
-"""An explanation of a run: what each party contributed, by four measures, and whether they agree. Plain values."""
+"""An explanation of a run: what each party contributed, by three measures, and how large its weights are. Plain values.
+
+Whether the measures agree is part of it.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +15,16 @@ from typing import Any
 from colonnade.errors import ConfigError, RunError
 from colonnade.explain.ranks import kendall, places, spearman
 
-RANKING = ("norm", "shapley", "mask", "noise")
+RANKING = ("shapley", "mask", "noise")  # measures of contribution; a norm is none, whatever it correlates with
 FILE, FORMAT = "explain.json", 2
 DERIVED = {"format", "ranked", "ranked_by"}  # in the file beside what an explanation holds
 MEASURES = {
-    "norm": "weight in the model",
+    "norm": "size of its weights",
     "noise": "score lost to noise on its columns",
     "mask": "score lost without it",
     "shapley": "Shapley value",
 }
+NAMES = {"norm": "sizes of weights", "noise": "noise", "mask": "masking", "shapley": "Shapley values"}  # in sentences
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,7 @@ class Explanation:
     score_name: str
     score: float | None
     parties: list[str]
-    rank_by: str = "auto"  # the measure that ranks parties; auto: the first of those below that is there
+    rank_by: str = "auto"  # the measure that ranks parties; auto: the first measure of contribution that is there
     norm_of: str | None = None  # what the norm is the norm of
     norm: list[float] | None = None
     noise_std: float | None = None  # None: as wide as each party's own columns
@@ -76,21 +80,26 @@ class Explanation:
         found = {name: getattr(self, name) for name in MEASURES}
         return {name: values for name, values in found.items() if values is not None}
 
-    def importance(self) -> list[float]:
-        """What parties are ranked by."""
-        return self.measures()[self.ranked_by()]
+    def ranked_by(self) -> str | None:
+        """The measure that was asked for; unless one was, Shapley values, else masking, else noise; None: no measure.
 
-    def ranked_by(self) -> str:
-        """The measure that was asked for; unless one was, the paper's norms, else Shapley values, else masking."""
-        wanted = RANKING if self.rank_by == "auto" else (self.rank_by,)
-        found = next((name for name in wanted if getattr(self, name) is not None), None)
-        if found is None:
-            raise ConfigError(f"parties cannot be ranked by {' or '.join(wanted)}: not available in this explanation")
-        return found
+        Raises:
+            ConfigError: the one that was asked for is not available.
+        """
+        if self.rank_by == "auto":
+            return next((name for name in RANKING if getattr(self, name) is not None), None)
+        if getattr(self, self.rank_by) is None:
+            raise ConfigError(f"parties cannot be ranked by {self.rank_by}: not available in this explanation")
+        return self.rank_by
 
     def ranked(self) -> list[str]:
-        """Party names, the most important first."""
-        place = dict(zip(self.parties, places(self.importance()), strict=True))
+        """Party names, the highest contribution first; empty where nothing says what parties contribute."""
+        by = self.ranked_by()
+        return [] if by is None else self.order(by)
+
+    def order(self, measure: str) -> list[str]:
+        """Party names, the largest first."""
+        place = dict(zip(self.parties, places(self.measures()[measure]), strict=True))
         return sorted(self.parties, key=lambda party: place[party])
 
     def agree(self, one: str, other: str) -> Agreement:

@@ -41,7 +41,8 @@ class ExplainSettings(Settings):
     )
     permutations: int = Field(200, ge=2, description="random orders of the parties, where Shapley values are sampled")
     rank_by: Literal["auto", "norm", "shapley", "mask", "noise"] = Field(
-        "auto", description="the measure that ranks parties; auto: the paper's norms, else the next that is there"
+        "auto",
+        description="the measure that ranks parties; auto: Shapley values, else masking, else noise",
     )
     uncovered: bool = Field(
         False, description="explain a run with noise although what leaves for it has none and no epsilon covers it"

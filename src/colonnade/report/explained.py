@@ -18,12 +18,13 @@ from colonnade.report.record import Group, Record
 from colonnade.report.tables import Table
 
 MEASURES = {  # key -> heading of a column, caption of its bars, key of the whiskers
-    "norm": ("weight", "Weight of each party in the model", None),
+    "norm": ("size of its weights", "Size of each party's weights in the model, which is no contribution", None),
     "noise": ("lost to noise on its columns", "Score lost when noise is put on one party's columns", "noise_spread"),
     "mask": ("lost without it", "Score lost when one party is silent", None),
     "shapley": ("Shapley value", "Shapley value: a party's fair share of the score", "shapley_error"),
 }
-SHORT = {"norm": "weights", "noise": "noisy columns", "mask": "silence", "shapley": "Shapley values"}
+CONTRIBUTION = ("shapley", "mask", "noise")  # the first of these that is there ranks; norms only if they were asked for
+SHORT = {"norm": "sizes of weights", "noise": "noisy columns", "mask": "silence", "shapley": "Shapley values"}
 MOST_CLASSES = 20
 
 
@@ -85,14 +86,33 @@ def _comparable(record: Record) -> tuple[Any, ...]:
     return (record["explanation"]["parties"], words.score_name(record), record["about"].get("data"))
 
 
-def _sentences(found: Mapping[str, Any], record: Record) -> list[str]:
-    ranked = found["ranked"]
+def _ranking(found: Mapping[str, Any]) -> tuple[str | None, list[str]]:
+    """The measure that ranks, and the parties by it, the highest first; files of earlier versions rank by norms."""
+    asked = found.get("rank_by", "auto")
+    by = next((key for key in CONTRIBUTION if found.get(key)), None) if asked == "auto" else asked
+    if by is None:
+        return None, []
+    order = sorted(range(len(found["parties"])), key=lambda k: -found[by][k])
+    return by, [found["parties"][k] for k in order]
+
+
+def _headline(found: Mapping[str, Any]) -> str:
+    """Who contributes most; sizes of weights are called what they are."""
+    by, ranked = _ranking(found)
+    if by is None:
+        return "Nothing measured here says what each party contributes; the sizes of its weights do not."
     some = min(3, max(1, len(ranked) // 3))
-    by = SHORT.get(found.get("ranked_by", ""), "importance")
+    most, least = words.listing(ranked[:some]), words.listing(ranked[-some:])
+    if by == "norm":
+        return f"Largest weights: {most}; smallest: {least}. This does not say who contributes."
+    all_of = words.count(len(ranked), "party", "parties")
+    return f"By {SHORT[by]}, of {all_of} the highest contribution: {most}; the lowest: {least}."
+
+
+def _sentences(found: Mapping[str, Any], record: Record) -> list[str]:
     on = "on " + words.count(found["count"], f"{found['rows']} row")
     told = [
-        f"By {by}, the most important of {words.count(len(ranked), 'party', 'parties')}: "
-        f"{words.listing(ranked[:some])}; the least: {words.listing(ranked[-some:])}.",
+        _headline(found),
         f"Measured {on}; the whole model has {_article(record)} of {words.score(record, found.get('score'))} there.",
     ]
     told += [f"{SHORT.get(key, key).capitalize()}: not available, {why}." for key, why in _pairs(found, "unavailable")]
@@ -156,10 +176,10 @@ def _measures_table(found: Mapping[str, Any], record: Record) -> Table | None:
     there = [key for key in MEASURES if found.get(key)]
     if not there:
         return None
-    rows = []
+    rows, (_, ranked) = [], _ranking(found)
     for place, party in enumerate(found["parties"]):
         cells = (_cell(key, found, place, record) for key in there)
-        rows.append((party, str(found["ranked"].index(party) + 1), *cells))
+        rows.append((party, str(ranked.index(party) + 1) if ranked else "-", *cells))
     columns = ("party", "rank", *(MEASURES[key][0] for key in there))
     return Table("What each party contributed", columns, tuple(rows))
 
