@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -27,14 +27,33 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
 
+    def __init__(self, *unnamed: Any, **values: Any) -> None:
+        """Settings by name.
+
+        Raises:
+            ConfigError: one is unknown, of the wrong type or out of range; one sentence, as from a file.
+        """
+        name = type(self).__name__
+        if unnamed:
+            raise ConfigError(f"{name} takes settings by name, e.g. {_example(type(self))}; got {unnamed[0]!r}")
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise ConfigError(_sentence(error, type(self), name)) from None
+
+    # Settings inside others are then still made by pydantic, which knows where in the outer ones they stand.
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
+
 
 S = TypeVar("S", bound=BaseModel)
 
 
 def build(kind: type[S], values: Mapping[str, Any], section: str) -> S:
     """`kind(**values)`, with one clear sentence instead of a validation report."""
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"[{section}] needs settings by name, e.g. {_example(kind)}; got {values!r}")
     try:
-        return kind(**values)
+        return kind.model_validate(dict(values))
     except ValidationError as error:
         raise ConfigError(_sentence(error, kind, section)) from None
 
@@ -43,7 +62,7 @@ def _sentence(error: ValidationError, kind: type[BaseModel], section: str) -> st
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"]) or section
     if first["type"] == "extra_forbidden":
-        return unknown_key(where, _known_keys(kind, first["loc"]), section)
+        return unknown_key(where, _known_keys(kind, first["loc"]), section, _inside(kind, where))
     meaning = _meaning(kind, first["loc"])
     if first["type"] == "missing":
         return f"[{section}] needs {where!r}" + (f": {meaning}" if meaning else "")
@@ -77,9 +96,21 @@ def _models(annotation: Any) -> list[type[BaseModel]]:
     return [model for part in get_args(annotation) for model in _models(part)]
 
 
-def unknown_key(key: str, known: list[str], section: str) -> str:
-    """The sentence for a key nobody declared, with the nearest declared one."""
-    close = difflib.get_close_matches(key.rsplit(".", 1)[-1], known, n=1)
+def _inside(kind: type[BaseModel], key: str) -> list[str]:
+    """Where a key of that name is declared one level further in: `lr` is `optimiser.lr`."""
+    fields = kind.model_fields.items()
+    return [f"{name}.{key}" for name, field in fields if any(key in m.model_fields for m in _models(field.annotation))]
+
+
+def _example(kind: type[BaseModel]) -> str:
+    """One setting by name, with its default."""
+    name, field = next(iter(kind.model_fields.items()))
+    return f"{name}={field.default!r}"
+
+
+def unknown_key(key: str, known: list[str], section: str, inside: Sequence[str] = ()) -> str:
+    """The sentence for a key nobody declared, with the nearest declared one, or the same name `inside` another."""
+    close = list(inside) or difflib.get_close_matches(key.rsplit(".", 1)[-1], known, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"known keys: {', '.join(sorted(known))}"
     return f"unknown key {key!r} in [{section}]; {hint}"
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from colonnade.checkpoint import commit, describe, fingerprint, restore, warn_of_another_machine
-from colonnade.config import build
+from colonnade.config import Settings, build
 from colonnade.engines.base import Encoders, Engine, open_workshop
 from colonnade.engines.coordinator import CoordinatorSide, Plan, is_model
 from colonnade.engines.loop import Loop
@@ -24,7 +24,7 @@ from colonnade.errors import ConfigError, Diverged, RunError, ShortTraining
 from colonnade.evaluate.metrics import class_report, score
 from colonnade.federation import Federation, Task
 from colonnade.folder import claimed
-from colonnade.methods import make_method
+from colonnade.methods import as_method, make_method
 from colonnade.methods.base import BringsNoise, Method, brings, check_rows, outputs
 from colonnade.models.encoders import ModelSettings
 from colonnade.models.schema import Schema
@@ -47,7 +47,7 @@ from colonnade.wire.traffic import Traffic
 
 def fit(  # noqa: PLR0913 - the front door: everything a user may want to say about a training
     federation: Federation,
-    method: Method,
+    method: Method | type[Settings] | str,
     *,
     training: Training | None = None,
     model: ModelSettings | Mapping[str, Any] | None = None,
@@ -62,6 +62,7 @@ def fit(  # noqa: PLR0913 - the front door: everything a user may want to say ab
 ) -> Run:
     """Train `method` on `federation` and return the run, its best round kept.
 
+    `method` is one of `colonnade.methods` with settings, or its name or class for the default settings.
     Keyword settings (`rounds=50, seed=7, ...`) are those of `Training`; `model` shapes the built-in
     networks, `encoders` brings your own (a module per party, or a function of party and column shape).
     `privacy` says what is promised to whom; `mechanism` puts one of your own before every release instead.
@@ -74,6 +75,11 @@ def fit(  # noqa: PLR0913 - the front door: everything a user may want to say ab
     """
     if training is not None and settings:
         raise ConfigError("give either training=Training(...) or its settings as keywords, not both")
+    if not isinstance(federation, Federation):
+        raise ConfigError(
+            f"fit needs a Federation first, e.g. Federation.from_tables(...); got {type(federation).__name__}"
+        )
+    method = as_method(method)
     training = training if training is not None else build(Training, settings, "training")
     model = model if isinstance(model, ModelSettings) else build(ModelSettings, model or {}, "model")
     privacy = privacy if isinstance(privacy, PrivacySettings) else build(PrivacySettings, privacy or {}, "privacy")

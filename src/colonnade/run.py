@@ -83,6 +83,14 @@ class Run:
     privacy: PrivacySettings = field(default_factory=PrivacySettings)
     plans: Mapping[str, ColumnPlan] = field(default_factory=dict, repr=False)  # how tables became columns, by party
 
+    def __repr__(self) -> str:
+        """What was trained on what, how good it is, and where it is saved: settings are in `method` and `training`."""
+        test, result = self.result["test_score"], self.result
+        told = f"test {self.score_name} {test:.4f}" if test is not None else "not measured on test rows"
+        done = f"{result['rounds']} of {self.training.rounds} rounds"
+        saved = f", saved in {self.path}" if self.path is not None else ""
+        return f"<Run {self.id}: {self.method.name} on {self.about['federation']}, {done}, {told}{saved}>"
+
     @property
     def accuracy(self) -> float | None:
         """The score on the test rows (accuracy, or R2 for regression), looked at once, after training."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from typing import Any
+from typing import Any, cast
 
 from colonnade.config import Settings, build
 from colonnade.errors import ConfigError
@@ -72,15 +72,33 @@ __all__ = [
 
 def make_method(name: str, settings: dict[str, Any] | None = None, preset: str | None = None) -> Any:
     """A method by name; `preset` = "paper" or "paper:cifar10" starts from the published settings."""
+    if not isinstance(name, str):
+        raise ConfigError(f"a method is named by a text, e.g. 'vimadmm'; got {name!r}")
     if name not in METHODS:
         close = difflib.get_close_matches(name, METHODS, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(METHODS)}"
         raise ConfigError(f"unknown method {name!r}; {hint}")
     cls = METHODS[name]
-    values = dict(settings or {})
+    values: Any = settings or {}
     if preset:
         values = _preset(cls, name, preset) | values
     return build(cls, values, f"method {name}")
+
+
+def as_method(method: Method | type[Settings] | str) -> Method:
+    """A method as it is, by its name, or by its class: the latter two with their default settings.
+
+    Raises:
+        ConfigError: there is no such method.
+    """
+    if isinstance(method, str):
+        return cast(Method, make_method(method))
+    made = method() if isinstance(method, type) and issubclass(method, Settings) else method
+    if isinstance(made, type) or not isinstance(made, Method):
+        raise ConfigError(
+            f"a method is needed, e.g. 'vimadmm' or VIMADMM(rho=1.0); got {made!r}; there are {', '.join(METHODS)}"
+        )
+    return made
 
 
 def _preset(cls: type[Settings], name: str, preset: str) -> dict[str, Any]:

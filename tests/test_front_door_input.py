@@ -1,0 +1,71 @@
+"""What a new user types at the Python front door, right or wrong: an answer, or one clear sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from colonnade import Training, fit
+from colonnade.errors import ConfigError
+from colonnade.methods import VIMADMM, make_method
+from colonnade.models.optimise import AdamW
+from tests.federations import small
+
+SHORT: dict[str, Any] = {"rounds": 2}
+
+
+def test_a_method_by_name_class_or_settings_is_the_same() -> None:
+    runs = [fit(small(), method, **SHORT) for method in ("vimadmm", VIMADMM, VIMADMM())]
+    assert len({run.fingerprint() for run in runs}) == 1
+
+
+WRONG: dict[str, tuple[Callable[[], object], str]] = {
+    "a name that does not exist": (lambda: fit(small(), "vimadm", **SHORT), r"did you mean 'vimadmm'\?"),
+    "something else as a method": (lambda: fit(small(), 3, **SHORT), "a method is needed, e.g. 'vimadmm'"),  # type: ignore[arg-type]
+    "another class as a method": (lambda: fit(small(), Training, **SHORT), "a method is needed"),
+    "a class of the user's": (lambda: fit(small(), int, **SHORT), "a method is needed"),  # type: ignore[arg-type]
+    "no federation": (lambda: fit({"a": [1]}, "vimadmm"), "fit needs a Federation first.*got dict"),  # type: ignore[arg-type]
+    "a setting of an inner one": (
+        lambda: VIMADMM(lr=0.1),
+        r"unknown key 'lr' in \[VIMADMM\]; did you mean 'optimiser.lr'\?",
+    ),  # type: ignore[call-arg]
+    "a misspelt setting": (lambda: VIMADMM(roh=1.0), r"did you mean 'rho'\?"),  # type: ignore[call-arg]
+    "a wrong value": (lambda: VIMADMM(rho=-1.0), r"\[VIMADMM\] rho = -1.0 is not valid"),
+    "a wrong value further in": (lambda: VIMADMM(optimiser={"kind": "adamw", "lr": -1}), r"optimiser\.adamw\.lr = -1"),  # type: ignore[arg-type]
+    "a misspelt setting further in": (lambda: VIMADMM(optimiser={"kind": "adamw", "lrr": 1}), r"did you mean 'lr'\?"),  # type: ignore[arg-type]
+    "a value without a name": (lambda: VIMADMM(1.0), "VIMADMM takes settings by name, e.g. rho="),  # type: ignore[misc]
+    "an optimiser": (lambda: AdamW(lr="fast"), r"\[AdamW\] lr = 'fast' is not valid"),  # type: ignore[arg-type]
+    "training": (lambda: Training(epochs=3), r"unknown key 'epochs' in \[Training\]; known keys"),  # type: ignore[call-arg]
+    "a keyword of fit": (lambda: fit(small(), "vimadmm", batch=3), r"did you mean 'schedule\.batch'\?"),
+    "a list for a dict": (lambda: fit(small(), "vimadmm", model=[1, 2]), r"\[model\] needs settings by name"),  # type: ignore[arg-type]
+    "a list of settings": (lambda: make_method("vimadmm", [1]), r"\[method vimadmm\] needs settings by name"),  # type: ignore[arg-type]
+    "make_method with an unknown one": (lambda: make_method("vimadmm", {"lr": 1}), r"did you mean 'optimiser\.lr'\?"),
+    "make_method without a name": (lambda: make_method(VIMADMM), "a method is named by a text"),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_one_sentence_about(what: str) -> None:
+    call, told = WRONG[what]
+    with pytest.raises(ConfigError, match=told) as caught:
+        call()
+    assert "\n" not in str(caught.value) and caught.value.__cause__ is None
+
+
+def test_settings_inside_others_are_read_as_before() -> None:
+    made = VIMADMM(optimiser={"kind": "sgd", "lr": 0.3})  # type: ignore[arg-type]
+    assert (made.optimiser.kind, made.optimiser.lr) == ("sgd", 0.3)
+    assert VIMADMM(optimiser=AdamW(lr=0.2)).optimiser == AdamW(lr=0.2)
+    assert VIMADMM.model_validate_json(made.model_dump_json()) == made
+
+
+def test_a_run_is_shown_in_one_line(tmp_path: Path) -> None:
+    run = fit(small(), "vimadmm", out=tmp_path / "run", **SHORT)
+    shown = repr(run)
+    assert len(shown) < 200 + len(str(tmp_path)) and "\n" not in shown
+    assert run.id in shown and "vimadmm on small, 2 of 2 rounds, test accuracy 0." in shown and str(tmp_path) in shown
+    never = fit(small(), "vimadmm", privacy={"mechanism": "gaussian", "clip": 1.0, "sigma": 2.0}, **SHORT)
+    assert "not measured on test rows" in repr(never)
