@@ -36,6 +36,7 @@ from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.mechanism import Budget, Mechanism, Protection
 from colonnade.privacy.settings import PrivacySettings, last_affordable
 from colonnade.privacy.statement import SoFar
+from colonnade.privacy.training_rows import TrainingRows
 from colonnade.progress import Progress, Telling, Watcher
 from colonnade.randomness import key
 from colonnade.run import DTYPES, STORE, Run, Training
@@ -263,6 +264,7 @@ class Trainer:
         run = Run(
             self.id, c.method, self.model, self.training, about, c.history, c.traffic, self.ledger,
             result, state, ordered, self.encoders, self.config, privacy=self.privacy, plans=self.federation.plans,
+            trained=TrainingRows.of(self.federation),
         )  # fmt: skip
         if store is not None:
             run.save(store.path.parent)

@@ -25,6 +25,7 @@ from colonnade.methods.base import Heard, outputs
 from colonnade.models.schema import Schema
 from colonnade.models.stack import Way
 from colonnade.privacy.mechanism import Mechanism, Opener, Protection
+from colonnade.privacy.training_rows import check_new, note
 from colonnade.rows import Rows
 from colonnade.schedule import chunked
 from colonnade.wire.messages import Ask, Order, Purpose
@@ -105,6 +106,7 @@ def _checked(run: Run, rows: Rows) -> Rows:
 def logits_of(run: Run, rows: Rows) -> Tensor:
     """Logits (B, K): every party answers about all rows, in as many messages as their size needs."""
     device = torch.device(run.training.device if torch.cuda.is_available() else "cpu")
+    trained = check_new(run.trained, run.ledger, rows.columns, run.releases_training_rows)
     mechanism, opener = _sum(run)
     engine = _open(run, device, Protection.everywhere(mechanism))
     state = {name: value.to(device) for name, value in run.state.items()}
@@ -115,6 +117,7 @@ def logits_of(run: Run, rows: Rows) -> Tensor:
     for number, piece in enumerate(chunked(torch.arange(len(rows)), most), first):
         before, groups = len(run.ledger), []
         for side in engine.sides:
+            side.gate.notes = note(int(trained[piece].sum()))
             columns = torch.stack([rows.columns[name][piece] for name in side.cohort.names])  # (P, B, ...)
             scaled = side.cohort.scale_columns(columns.to(device, engine.schema.dtype))
             groups.append(side.predict(scaled, number, piece).sent)

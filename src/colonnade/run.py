@@ -34,6 +34,7 @@ from colonnade.privacy.events import LabelExposure, Release
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.privacy.tally import tally
+from colonnade.privacy.training_rows import TrainingRows
 from colonnade.schedule import ScheduleSettings
 from colonnade.wire.traffic import Traffic
 
@@ -82,6 +83,8 @@ class Run:
     path: Path | None = None
     privacy: PrivacySettings = field(default_factory=PrivacySettings)
     plans: Mapping[str, ColumnPlan] = field(default_factory=dict, repr=False)  # how tables became columns, by party
+    trained: TrainingRows | None = field(default=None, repr=False)  # None: not known, the run was loaded
+    releases_training_rows: bool = False  # predict them although they trained with noise, which undoes its promise
 
     def __repr__(self) -> str:
         """What was trained on what, how good it is, and where it is saved: settings are in `method` and `training`."""

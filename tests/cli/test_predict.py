@@ -265,3 +265,18 @@ def test_the_pooled_reference_predicts_too(cli: Call, tmp_path: Path) -> None:
     assert cli("train", "pooled.toml", "--out", "here").code == 0
     done = cli("predict", "here", "--rows", "test", "--json")
     assert done.json["score"] == read_record(Path("here"))["result"]["test_score"]
+
+
+def test_training_rows_that_had_noise_are_refused(cli: Call, tmp_path: Path) -> None:
+    noise = '\n[privacy]\nmechanism = "gaussian"\nclip = 1.0\nepsilon = 1.0\n'
+    (tmp_path / "own.toml").write_text(SMALL + noise)
+    run = tmp_path / "run"
+    assert cli("train", tmp_path / "own.toml", "--out", run).code == 0
+    before = (run / "ledger.jsonl").read_bytes()
+    done = cli("predict", run, "--rows", "train")
+    assert done.code == 2 and "of these rows trained this run: predicting them would release them" in done.err
+    assert (run / "ledger.jsonl").read_bytes() == before and not done.out
+    assert cli("predict", run, "--rows", "test").code == 0
+    assert cli("predict", run, "--rows", "train", "--training-rows", "release").code == 0
+    told = [r for r in Run.load(run).ledger if "training_rows" in dict(r.parameters)]
+    assert {dict(r.parameters)["training_rows"] for r in told} == {1258.0} and len(told) == 2

@@ -16,7 +16,7 @@ import torch
 
 from colonnade.data.columns import ColumnPlan
 from colonnade.engines import coordinator
-from colonnade.errors import ConfigError, DataError, RowsDisagree, RunError
+from colonnade.errors import ConfigError, DataError, Refused, RowsDisagree, RunError
 from colonnade.federation import Federation, RowSplit
 from colonnade.fit import fit, resume
 from colonnade.methods import make_method
@@ -303,3 +303,14 @@ def test_the_plan_of_a_party_is_only_its_own(run: Run) -> None:
     assert run.plans["bank"].label is None
     assert run.plans["telco"].label == "churn"
     assert set(joined(120).only(["bank"]).plans) == {"bank"}
+
+
+def test_raw_tables_of_rows_that_trained_with_noise_are_refused() -> None:
+    """The stored preprocessing gives the numbers of the training again, so they are known as training rows."""
+    federation = joined()
+    run = train(federation, rounds=2, privacy={"mechanism": "gaussian", "clip": 1.0, "sigma": 3.0})
+    bank, telco = tables(500, 1)
+    with pytest.raises(Refused, match=f"{len(federation.split.train)} of these rows trained this run"):
+        run.predict({"bank": bank, "telco": telco.drop(columns="churn")})
+    new_bank, new_telco = tables(50, 2)
+    assert len(run.predict({"bank": new_bank, "telco": new_telco.drop(columns="churn")})) == 50

@@ -401,6 +401,10 @@ ORDERS: dict[str, tuple[Order, str]] = {
         "order 3 asks for 2 training uploads; the run agreed on one in each of",
     ),
     "a purpose that was not agreed on": (_ask("EXPLAIN", ROWS), "the run did not agree on purpose EXPLAIN"),
+    "predictions about rows that trained with noise": (
+        _ask("PREDICT", FEDERATION.split.train[:2].int()),
+        "predict_training_rows: 2 of the rows trained this run, and predicting them would release them without",
+    ),
     "more predictions than the policy allows": (
         _ask("PREDICT", torch.arange(6, dtype=torch.int32)),
         "most_rows_per_prediction: 6 rows in one prediction were asked for, the policy allows 5;",

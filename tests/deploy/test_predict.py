@@ -262,3 +262,21 @@ def test_under_a_secure_sum_only_the_total_is_read(tmp_path: Path) -> None:
         scene.leave("party_2")
         with pytest.raises(RunError, match="party_2 did not answer within 4 s; nothing was predicted"):
             scene.predict(patience=BRIEFLY)
+
+
+def test_rows_that_trained_with_noise_are_refused_unless_a_policy_allows_them(tmp_path: Path) -> None:
+    noise = {"mechanism": "gaussian", "clip": 1.0, "epsilon": 4.0}
+    with finished(tmp_path, "vimadmm_j", privacy=noise) as (scene, _):
+        split = scene.federation.split
+        with pytest.raises(
+            Refused, match=r"predict_training_rows: 2 of the rows trained this run, and predicting them"
+        ):
+            scene.predict(rows=torch.cat([split.test[:2], split.train[:2]]))
+        assert scene.predict(rows=split.test[:3]).logits.shape == (3, 10)
+        assert [r.parameters for r in scene.releases("party_1")] == [()]
+        for party in scene.federation.names:
+            scene.leave(party)
+            scene.arrive(party, Policy(predict_training_rows=True))
+        scene.predict(rows=torch.cat([split.test[:2], split.train[:2]]))
+        for party in scene.federation.names:
+            assert scene.releases(party)[-1].parameters == (("training_rows", 2.0),)

@@ -52,6 +52,9 @@ def predict(  # noqa: PLR0913, PLR0917 - one parameter per option of the command
     config: DeployedConfig = None,
     absent: Absent = "refuse",
     patience: Patience = 30.0,
+    training_rows: Annotated[
+        Literal["refuse", "release"], typer.Option(help="Rows that trained with noise, which none protects now.")
+    ] = "refuse",
     proba: Annotated[bool, typer.Option("--proba", help="Also the probability of each class.")] = False,
     output: Annotated[
         Path | None, typer.Option(metavar="FILE.csv", help="Default: stdout.", show_default=False)
@@ -83,6 +86,7 @@ def predict(  # noqa: PLR0913, PLR0917 - one parameter per option of the command
         raise RunError(f"the parties of {run} keep their columns and models; predict aligned ids with --ids FILE")
     if trained.result["diverged"] and trained.result["best_round"] is None:
         raise RunError(f"the training of {run} diverged before any round was kept: there is no model to predict with")
+    trained.releases_training_rows = training_rows == "release"
     screen = Screen(as_json)
     with _warnings_told(screen):
         if rows is not None:
@@ -100,6 +104,7 @@ def predict(  # noqa: PLR0913, PLR0917 - one parameter per option of the command
 def _own_rows(folder: Path, run: Run, rows: Rows, data_dir: Path | None) -> Wanted:
     from colonnade.checkpoint import fingerprint
     from colonnade.job import load_data
+    from colonnade.privacy.training_rows import TrainingRows
     from colonnade.run import STORE
 
     federation = load_data(data_of(folder, run.config, data_dir))
@@ -107,6 +112,7 @@ def _own_rows(folder: Path, run: Run, rows: Rows, data_dir: Path | None) -> Want
         federation = federation.pooled()
     if (folder / STORE).exists() and read_about(folder)["data"] != fingerprint(federation):
         raise RunError(f"{folder} was trained on other data than these; give it the same files with --data-dir")
+    run.trained = TrainingRows.of(federation)
     index: Tensor = getattr(federation.split, rows)
     index = index[federation.complete[index]]  # prediction needs every party, and the score the label
     if not len(index):

@@ -20,7 +20,7 @@ from colonnade.deploy.agreement import (
     read_agreement,
     read_proposal,
 )
-from colonnade.deploy.policy import Policy, check_prediction, check_run
+from colonnade.deploy.policy import Policy, check_prediction, check_run, check_training_rows
 from colonnade.deploy.sealing import RunSeals, seals_of_party
 from colonnade.engines.base import Encoders, Workshop, introduce, open_module
 from colonnade.engines.party import PartySide
@@ -31,6 +31,7 @@ from colonnade.identity.envelope import KeyPair
 from colonnade.methods.base import BringsNoise, brings
 from colonnade.models.schema import Schema
 from colonnade.models.stack import portable_key
+from colonnade.privacy.events import BARE
 from colonnade.privacy.gate import Gate
 from colonnade.privacy.gaussian import SystemNoise
 from colonnade.privacy.ledger import Ledger
@@ -261,9 +262,16 @@ class Membership:
                 continue
             if ask.purpose in (Purpose.PREDICT, Purpose.EXPLAIN):
                 check_prediction(self.duty.policy, len(ask.rows), ask.purpose.value)
+                check_training_rows(self.duty.policy, self._trained_with_noise(ask.rows))
             if not bool(held[ask.rows].all()):
                 raise Refused(f"order {order.number} asks about rows that {self.me!r} does not have")
         self._check_training(order)
+
+    def _trained_with_noise(self, rows: Tensor) -> int:
+        """How many of some rows trained, where the run agreed on noise for them."""
+        if self.agreement is None or self.agreement.proposal.body["mechanism"] in BARE:
+            return 0
+        return int(torch.isin(rows, self.agreement.proposal.train).sum())
 
     def _check_training(self, order: Order) -> None:
         """What was agreed on is what is counted: so many rounds, one upload in each, about training rows only."""

@@ -24,6 +24,7 @@ from pydantic import Field, PrivateAttr
 from colonnade.config import Settings, build, read_toml
 from colonnade.errors import ConfigError, Refused
 from colonnade.methods import METHODS
+from colonnade.privacy.training_rows import WHY
 from colonnade.wire.messages import Purpose
 
 
@@ -37,6 +38,9 @@ class Policy(Settings):
     most_rounds: int = Field(0, ge=0, description="rounds of one training; 0: no limit")
     fewest_rows: int = Field(1, ge=1, description="aligned rows that a run needs; small sets expose people")
     most_rows_per_prediction: int = Field(0, ge=0, description="rows of one prediction; 0: no limit")
+    predict_training_rows: bool = Field(
+        False, description="after training with noise, rows that trained may be predicted, which none protects"
+    )
     label_exposure: tuple[str, ...] = Field(
         (), description="how much a method may tell this party about the labels: FULL, EPS, NONE; empty: anything"
     )
@@ -146,6 +150,19 @@ def check_prediction(policy: Policy, rows: int, purpose: str) -> None:
     """
     _check_purpose(policy, purpose)
     _at_most(policy, "most_rows_per_prediction", "rows in one prediction", rows)
+
+
+def check_training_rows(policy: Policy, rows: int) -> None:
+    """Refuse a question about rows that trained with noise, unless the policy allows it.
+
+    Raises:
+        Refused: with the rule and which line to change.
+    """
+    if rows and not policy.predict_training_rows:
+        raise Refused(
+            f"predict_training_rows: {rows:,} of the rows trained this run, and predicting them {WHY}; "
+            + policy.where("predict_training_rows", True)
+        )
 
 
 def _check_purpose(policy: Policy, asked: object) -> None:

@@ -24,6 +24,7 @@ from colonnade.methods.base import LARGEST_REPLY, Method, Received, small_enough
 from colonnade.models.cohort import Cohort
 from colonnade.privacy.gate import Gate, Spoken
 from colonnade.privacy.sealed import Upload
+from colonnade.privacy.training_rows import note
 from colonnade.schedule import Turn
 from colonnade.wire.messages import Ask, Order, Purpose, rows_digest
 
@@ -127,11 +128,18 @@ class PartySide:
         whole = len(places) == len(names)
         cohort = self.cohort if whole else self.cohort.pick(places)
         upload = self._upload(cohort, rows, training)
+        self.gate.notes = note(self._trained_on(ask))
         speakers, about = [names[i] for i in places], rows_digest(ask.rows)
         spoken = self.gate.release(upload, speakers, number, ask.purpose, len(rows), part, about)
         if training:
             self._remember(places, rows, spoken.values)
         return spoken
+
+    def _trained_on(self, ask: Ask) -> int:
+        """How many rows of a question trained with noise, and would leave without it now."""
+        if not self.gate.protection.noised or ask.purpose not in (Purpose.PREDICT, Purpose.EXPLAIN):
+            return 0
+        return int(torch.isin(ask.rows.cpu(), self.cohort.schema.train.cpu()).sum())
 
     def _upload(self, cohort: Cohort, rows: Tensor, training: bool) -> Upload:
         def speak(cohort: Cohort) -> Upload:

@@ -67,6 +67,7 @@ class Gate:
     ledger: Ledger
     agreed: Mapping[str, Array]
     protection: Protection = field(default_factory=Protection)
+    notes: tuple[tuple[str, float], ...] = ()  # what the ledger says of releases, besides the mechanism's parameters
 
     def release(
         self,
@@ -105,7 +106,7 @@ class Gate:
             payloads.append(encode(header, mine, known_finite=True))
         sealed = _seal_all(parties, purpose.value, number, payloads)
         for released in sealed:
-            self.ledger.record(_event(released, mechanism, purpose, rows))
+            self.ledger.record(_event(released, mechanism, purpose, rows, self.notes))
         return Spoken(tuple(parties), tuple(sealed), canonical_all(values), hidden and canonical_all(hidden))
 
     def _check(self, clean: Mapping[str, Tensor], parties: Sequence[str], rows: int) -> None:
@@ -165,10 +166,11 @@ class CoordinatorGate:
         return released
 
 
-def _event(released: Released, m: Mechanism, purpose: Purpose, rows: int) -> Release:
-    return Release(
-        released.sender, COORDINATOR, m.unit, m.name, purpose, released.number, rows, released.digest, m.parameters
-    )
+def _event(
+    released: Released, m: Mechanism, purpose: Purpose, rows: int, notes: tuple[tuple[str, float], ...]
+) -> Release:
+    known = (*m.parameters, *notes)
+    return Release(released.sender, COORDINATOR, m.unit, m.name, purpose, released.number, rows, released.digest, known)
 
 
 def repeat(ledger: Ledger, sender: str, kind: str, number: int, payload: bytes) -> Released:
