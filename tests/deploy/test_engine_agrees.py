@@ -85,7 +85,8 @@ def test_organisations_agree_with_the_engines_of_one_process(name: str, scenario
     stacked = in_process(name, SCENARIOS[scenario], "stacked")
     here = gathered(stage, stacked)
     assert_same_tensors(here._flat(), stacked._flat(), atol=1e-9)
-    columns = {party.name: party.columns for party in small(**DATA).parties}
+    federation = small(**DATA)
+    columns = {party.name: party.columns[federation.split.test] for party in federation.parties}
     torch.testing.assert_close(here.logits(columns), stacked.logits(columns), rtol=0, atol=1e-9)
 
     loop = in_process(name, SCENARIOS[scenario], "loop")

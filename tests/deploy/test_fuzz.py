@@ -430,7 +430,7 @@ def test_the_coordinator_survives_consents_with_anything_in_them(
 @example(data=MARK, number=0, where=0.0)
 def test_an_envelope_opens_whole_or_not_at_all(scene: Scene, data: bytes, number: int, where: float) -> None:
     keys, mine = scene.coordinator.keys, scene.party.member.keys
-    seals = seals_of_coordinator(keys, {PARTY: mine.public}, scene.proposal.digest)
+    seals = seals_of_coordinator(scene.coordinator.credentials, keys, {PARTY: mine.public}, scene.proposal.digest)
     theirs = scene.party.member.seals(scene.agreed)
     subject = f"run.{RUN}.up.{PARTY}"
     sealed = theirs.seal(COORDINATOR, subject, number, data)

@@ -61,7 +61,7 @@ class Scene:
 
         def serve() -> None:
             with contextlib.suppress(Exception):  # the link is closed under it when it leaves
-                party = PartyProcess(self.trial.place(name), link, link._credentials, duty, lambda e, **f: None)
+                party = PartyProcess(self.trial.place(name), link, link.credentials, duty, lambda e, **f: None)
                 ready.set()
                 party.serve()
 
@@ -76,7 +76,7 @@ class Scene:
         link = self.link(COORDINATOR)
         say: Any = lambda event, **facts: None  # noqa: E731
         try:
-            credentials, place = link._credentials, self.trial.place(COORDINATOR)
+            credentials, place = link.credentials, self.trial.place(COORDINATOR)
             return CoordinatorProcess(place, link, credentials, self.trial.undertaking(), say).serve()
         finally:
             link.close()

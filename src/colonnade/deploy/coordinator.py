@@ -172,7 +172,7 @@ class CoordinatorProcess:
     def _seal(self, agreement: Agreement) -> None:
         """From now on nobody but its reader opens a message."""
         publics = {p: joined.key for p, joined in agreement.joined.items()}
-        self.link.seals = seals_of_coordinator(self.keys, publics, agreement.proposal.digest)
+        self.link.seals = seals_of_coordinator(self.credentials, self.keys, publics, agreement.proposal.digest)
 
     def roll_call(self, notice: Notice, answer: str, read: Callable[[Notice], T]) -> dict[str, T]:
         """Say something to everybody and wait for everybody's answer, as long as it takes."""

@@ -182,7 +182,7 @@ class Membership:
             secret = bytes.fromhex(agreement.secrets[self.me])
         except (KeyError, ValueError):
             raise WireError("the agreement has no key of the run for this party") from None
-        return seals_of_party(self.me, self.keys, p.key, secret, p.digest)
+        return seals_of_party(self.credentials, self.keys, p.key, secret, p.digest)
 
     # -- one's own part -----------------------------------------------------------------------
 

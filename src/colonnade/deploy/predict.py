@@ -74,7 +74,7 @@ def predict_rows(folder: Path, link: Link, wish: Wish, say: Say) -> Prediction:
     down = gate.release(order, {}, ())
     run.append_ledger(before)  # it is in the ledger before anybody can read it
     publics = {p: joined.key for p, joined in agreement.joined.items()}
-    link.seals = seals_of_coordinator(own_keys(folder), publics, agreement.proposal.digest)
+    link.seals = seals_of_coordinator(link.credentials, own_keys(folder), publics, agreement.proposal.digest)
     link.lay(schema.parties, anew=True)
     link.listen()
     engine = Remote(link, schema, run.method, link.run, Absence(patience=wish.patience, then="continue"), say)

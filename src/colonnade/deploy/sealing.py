@@ -4,14 +4,19 @@
     from the coordinator to all             the run's key, which each party gets in an envelope of its own
 
     sealed message = mark (8 bytes) | number of the exchange (8) | envelope (28 bytes longer than its content)
+    content to all = length (4 bytes) | signature and certificate of the coordinator, as JSON | the message
 
 Subject and number are authenticated with the content. So the operator of the server sees sizes, times, names
-and numbers; it can neither read a message nor make one, nor let one pass for another.
+and numbers; it can neither read a message nor make one, nor let one pass for another. Every party has the run's key, so
+the envelope of a message to all proves only that somebody of the run sealed it: the signature proves that the
+coordinator did. It covers the proposal, subject, number and content, costs the coordinator 0.1 ms and a party 0.6 ms
+per exchange (P-256, one core), and stays valid over a renewed certificate.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -19,11 +24,12 @@ from pathlib import Path
 
 from colonnade.engines.post import Letter
 from colonnade.errors import IdentityError, RunError
+from colonnade.identity.credentials import Credentials
 from colonnade.identity.envelope import Envelope, KeyPair
 from colonnade.wire.messages import COORDINATOR
 
 MARK = b"COLSEAL1"  # no message begins so: safetensors would read it as a header of exabytes
-NUMBER = 8
+NUMBER, LENGTH = 8, 4  # bytes of the exchange's number, and of a signature's length
 KEY_FILE = "key"
 EVERYONE = "*"
 
@@ -32,13 +38,15 @@ EVERYONE = "*"
 class RunSeals:
     """The envelopes of one process: by reader for what it sends, by writer for what it gets."""
 
-    me: str
+    me: Credentials = field(repr=False)
+    proposal: str  # its digest: what is signed for one run means nothing in another
     envelopes: Mapping[str, Envelope] = field(repr=False)  # by name of the other side, and "*"
 
     def seal(self, to: str, subject: str, number: int, payload: bytes) -> bytes:
         """The payload for one reader, or for everybody."""
         start = MARK + number.to_bytes(NUMBER, "big", signed=True)
-        return start + self.envelopes[to].seal(payload, start + subject.encode())
+        about = start + subject.encode()
+        return start + self.envelopes[to].seal(self._signed(about, payload) if to == EVERYONE else payload, about)
 
     def open(self, letter: Letter) -> Letter:
         """The letter with its payload; one that came open is left as it is, and says so."""
@@ -48,8 +56,30 @@ class RunSeals:
         other = EVERYONE if letter.subject.endswith(".all") else letter.sender
         if other not in self.envelopes:
             raise IdentityError(f"a sealed message of {other[:64]!r}, with whom no key was agreed on")
-        opened = self.envelopes[other].open(rest, start + letter.subject.encode())
+        about = start + letter.subject.encode()
+        opened = self.envelopes[other].open(rest, about)
+        if other == EVERYONE:
+            opened = self._checked(about, opened)
         return replace(letter, data=opened, sealed=True, number=_number(start))
+
+    def _signed(self, about: bytes, payload: bytes) -> bytes:
+        signature = json.dumps(self.me.sign(self._text(about, payload))).encode()
+        return len(signature).to_bytes(LENGTH, "big") + signature + payload
+
+    def _checked(self, about: bytes, content: bytes) -> bytes:
+        """The message to all inside its signature; `IdentityError` if that is not the coordinator's."""
+        end = LENGTH + int.from_bytes(content[:LENGTH], "big")
+        try:
+            signature = json.loads(content[LENGTH:end])
+        except (ValueError, RecursionError):
+            raise IdentityError("a message to all that is not signed; only the coordinator may send one") from None
+        payload = content[end:]
+        self.me.verify(self._text(about, payload), signature, COORDINATOR)
+        return payload
+
+    def _text(self, about: bytes, payload: bytes) -> bytes:
+        """What is signed; all parts but the subject at the end have one length."""
+        return b"to all\0" + self.proposal.encode() + hashlib.sha256(payload).digest() + about
 
 
 def unopened(letter: Letter) -> int | None:
@@ -96,15 +126,15 @@ def secrets_for(keys: KeyPair, publics: Mapping[str, bytes], proposal: str) -> d
     }
 
 
-def seals_of_coordinator(keys: KeyPair, publics: Mapping[str, bytes], proposal: str) -> RunSeals:
+def seals_of_coordinator(me: Credentials, keys: KeyPair, publics: Mapping[str, bytes], proposal: str) -> RunSeals:
     """The coordinator's envelopes."""
     envelopes = {party: Envelope.between(keys, public, proposal) for party, public in publics.items()}
     envelopes[EVERYONE] = Envelope.broadcast(run_secret(keys, proposal), keys.public, proposal)
-    return RunSeals(COORDINATOR, envelopes)
+    return RunSeals(me, proposal, envelopes)
 
 
-def seals_of_party(me: str, keys: KeyPair, coordinator: bytes, sealed_secret: bytes, proposal: str) -> RunSeals:
+def seals_of_party(me: Credentials, keys: KeyPair, coordinator: bytes, sealed_secret: bytes, proposal: str) -> RunSeals:
     """A party's envelopes; `IdentityError` if the run's key was not meant for it."""
     pair = Envelope.between(keys, coordinator, proposal)
     secret = pair.open(sealed_secret, b"run secret")
-    return RunSeals(me, {COORDINATOR: pair, EVERYONE: Envelope.broadcast(secret, coordinator, proposal)})
+    return RunSeals(me, proposal, {COORDINATOR: pair, EVERYONE: Envelope.broadcast(secret, coordinator, proposal)})

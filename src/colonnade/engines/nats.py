@@ -44,7 +44,7 @@ ACK_WAIT = 3.0  # seconds after which an unacknowledged message is delivered aga
 SLOWEST = 100_000  # bytes per second that a line may be slow without a message counting as lost
 TROUBLE = (nats.errors.Error, asyncio.TimeoutError, OSError)  # nats' JetStream errors are among the first
 MOST_WAITING = 2**30  # bytes of one party that may wait to be looked at; more are dropped, and asked for again
-ENVELOPE = 1024  # bytes that sealing and headers may add to a message
+ENVELOPE = 2**17  # bytes that sealing, a signature with its certificates, and headers may add to a message
 
 
 class Link:
@@ -52,7 +52,7 @@ class Link:
 
     def __init__(self, credentials: Credentials, run: str, say: Say, keeps_answers: bool = False) -> None:
         self.me, self.run, self.stream, self._keeps_answers = credentials.name, run, f"RUN_{run}", keeps_answers
-        self._credentials, self._say = credentials, say
+        self.credentials, self._say = credentials, say
         self._letters: queue.SimpleQueue[Letter] = queue.SimpleQueue()
         self._waiting: Counter[str] = Counter()  # bytes under each subject that nobody has looked at yet
         self._held: dict[int, Msg] = {}  # came over this connection, not acknowledged yet; by identity
@@ -83,7 +83,7 @@ class Link:
 
     async def _connect(self) -> None:
         failed: asyncio.Future[str] = self._loop.create_future()
-        connection, told = self._credentials.connection, False
+        connection, told = self.credentials.connection, False
 
         async def on_error(error: Exception) -> None:
             nonlocal told
@@ -111,7 +111,7 @@ class Link:
         client = Client()
         connecting = asyncio.ensure_future(
             client.connect(
-                connection.server, tls=self._credentials.tls(), name=self.me, inbox_prefix=f"_INBOX_{self.me}",
+                connection.server, tls=self.credentials.tls(), name=self.me, inbox_prefix=f"_INBOX_{self.me}",
                 reconnect_time_wait=RETRY,  # type: ignore[arg-type]  # sleeps so long; fractions are fine
                 max_reconnect_attempts=-1, connect_timeout=5, pending_size=4 * LIMIT, ping_interval=5,
                 max_outstanding_pings=3, error_cb=on_error, disconnected_cb=on_off, reconnected_cb=on_again,
