@@ -161,8 +161,10 @@ def local_only(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Scene
 def test_an_absent_party_is_waited_for(vimadmm: tuple[Scene, Run]) -> None:
     scene, simulated = vimadmm
     scene.leave("party_2")
+    before = {p: scene.releases(p) for p in scene.federation.names}
     with pytest.raises(RunError, match=r"party_2 did not answer within 4 s; nothing was predicted; start the party$"):
         scene.predict(patience=BRIEFLY)
+    assert {p: scene.releases(p) for p in before} == before  # those who were there released nothing either
     scene.arrive("party_2")  # it answers what is in its box, and takes part again
     assert torch.allclose(scene.predict().logits, expected(simulated, scene.federation), atol=1e-9)
 
@@ -227,10 +229,11 @@ def test_the_operators_limit_holds(vimadmm: tuple[Scene, Run]) -> None:
     scene, _ = vimadmm
     scene.leave("party_1")
     scene.arrive("party_1", Policy(most_rows_per_prediction=2))
-    before = len(scene.releases("party_1"))
-    with pytest.raises(Refused, match=r"'party_1' refuses: .*most_rows_per_prediction"):
-        scene.predict()
-    assert len(scene.releases("party_1")) == before
+    before = {p: scene.releases(p) for p in scene.federation.names}
+    for absent in ("refuse", "leave-out"):
+        with pytest.raises(Refused, match=r"'party_1' refuses: .*most_rows_per_prediction"):
+            scene.predict(absent=absent)
+    assert {p: scene.releases(p) for p in before} == before  # nobody released anything for it
     scene.leave("party_1")
     scene.arrive("party_1")
 

@@ -243,6 +243,8 @@ class PartyProcess:
     ) -> None:
         side = self._side
         self.member.check_order(order)
+        if order.consent:
+            return self._consent(order, letters)
         common = {k: v.to(side.cohort.device) for k, v in unprefixed("common", arrays).items()}
         reply = Received(common, {k: v.unsqueeze(0).to(side.cohort.device) for k, v in own.items()})
         before, self._notice = len(self.ledger), {}
@@ -261,6 +263,13 @@ class PartyProcess:
         rows = sum(len(ask.rows) for ask in order.asks if ask.purpose is Purpose.PREDICT and self.me in ask.speakers)
         if rows:
             self.say("predicted", exchange=order.number, rows=rows)
+        return None
+
+    def _consent(self, order: Order, letters: Sequence[Letter]) -> None:
+        """It would be answered. Nothing is computed or stored; asked again, the answer is the same."""
+        self.say("consenting", exchange=order.number, rows=sum(len(ask.rows) for ask in order.asks))
+        self._tell(DONE, order.number)
+        self.link.done(letters)
 
     def _answer(self, side: PartySide, order: Order, reply: Received) -> list[Spoken]:
         try:

@@ -1,5 +1,8 @@
 """Prediction by row: the parties are asked once more, and what each one says is a release.
 
+First everybody is asked whether it would answer; only when all who are needed are there and agree, they are asked to.
+So nothing leaves for a prediction that somebody refuses, or that lacks somebody; but for one who goes away in between.
+
 If a party is absent, or lacks some of the rows, nothing is predicted. It is left out only if that was asked for and the
 method has an answer without it. Every row's answer then says who was left out.
 """
@@ -7,7 +10,7 @@ method has an answer without it. Every row's answer then says who was left out.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -26,7 +29,7 @@ from colonnade.errors import DataError, RunError
 from colonnade.fit import find_device
 from colonnade.methods.base import Heard, PredictsWithout, check_can_leave_out, outputs
 from colonnade.models.schema import Schema
-from colonnade.privacy.gate import CoordinatorGate
+from colonnade.privacy.gate import CoordinatorGate, Down
 from colonnade.privacy.mechanism import Opener
 from colonnade.run import STORE, Run
 from colonnade.schedule import chunked
@@ -68,11 +71,7 @@ def predict_rows(folder: Path, link: Link, wish: Wish, say: Say) -> Prediction:
     schema = agreement.schema(find_device(run.training.device))
     asks, asked = _asks(run, schema, wish)
     number = max((release.number for release in run.ledger), default=0)
-    order = Order(max(number, last + AFTER_TRAINING) + 1, asks)
-    gate = CoordinatorGate(link.run, run.ledger, schema.parties, tuple(g.parties for g in schema.groups))
-    before = len(run.ledger)
-    down = gate.release(order, {}, ())
-    run.append_ledger(before)  # it is in the ledger before anybody can read it
+    order = Order(max(number, last + AFTER_TRAINING) + 2, asks)
     publics = {p: joined.key for p, joined in agreement.joined.items()}
     link.seals = seals_of_coordinator(link.credentials, own_keys(folder), publics, agreement.proposal.digest)
     link.lay(schema.parties, anew=True)
@@ -81,17 +80,32 @@ def predict_rows(folder: Path, link: Link, wish: Wish, say: Say) -> Prediction:
     adders = agreement.adders({})
     engine.roster = adders.roster.digest if adders else ""
     try:
-        answers = engine.exchange(order, down)
+        for question in (replace(order, number=order.number - 1, consent=True), order):
+            answers = engine.exchange(question, _released(run, link, schema, question))
+            _check_present(run, answers, wish)
     finally:
         link.purge()  # nobody answers a question later that nobody waits for any more
+    if adders is not None:
+        return _opened(run, schema, order, asked, answers, adders.predicting()[1])
+    return _add_up(run, schema, wish, asked, answers)
+
+
+def _released(run: Run, link: Link, schema: Schema, order: Order) -> Down:
+    """An order as it leaves; it is in the saved ledger before anybody can read it."""
+    gate = CoordinatorGate(link.run, run.ledger, schema.parties, tuple(g.parties for g in schema.groups))
+    before = len(run.ledger)
+    down = gate.release(order, {}, ())
+    run.append_ledger(before)
+    return down
+
+
+def _check_present(run: Run, answers: Answers, wish: Wish) -> None:
+    """Refuse a prediction that lacks somebody, unless such a one may be left out."""
     if answers.absent and wish.absent == "refuse":
         raise RunError(
             f"{', '.join(answers.absent)} did not answer within {wish.patience:.0f} s; nothing was predicted; start "
             f"the party{_or_without(run)}"
         )
-    if adders is not None:
-        return _opened(run, schema, order, asked, answers, adders.predicting()[1])
-    return _add_up(run, schema, wish, asked, answers)
 
 
 def _finished(folder: Path) -> tuple[Run, Agreement, int]:

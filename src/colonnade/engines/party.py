@@ -57,7 +57,7 @@ class PartySide:
         """Do what the order says: keep, learn, speak; one answer per ask, empty where this cohort was not asked."""
         self._check_reply(order, reply)
         self.keep(order)
-        if order.stop is not None:
+        if order.stop is not None or order.consent:
             return []
         self._learn(order, reply)
         self.cohort.make_canonical()

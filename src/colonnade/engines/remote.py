@@ -121,7 +121,9 @@ class Remote:
         return self._answers(now)
 
     def _parts(self, order: Order, party: str) -> set[int]:
-        """The asks that a party has to answer; the whole order, if none."""
+        """The asks that a party has to answer; the whole order, if none, or if only its consent is asked for."""
+        if order.consent:
+            return {WHOLE}
         return {i for i, ask in enumerate(order.asks) if party in ask.speakers} or {WHOLE}
 
     def _collect(self, now: Exchange) -> None:

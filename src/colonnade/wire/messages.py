@@ -54,6 +54,7 @@ class Order:
     steps: tuple[tuple[str, int], ...] = ()  # local steps of a party where they differ from the method's
     keep: bool = False  # the model that spoke in number - 1 is the best so far
     stop: str | None = None  # the reason why this is the last message
+    consent: bool = False  # only say whether this would be answered: nothing is computed, nothing released
 
 
 def order_header(order: Order, everyone: tuple[str, ...]) -> dict[str, Any]:
@@ -69,6 +70,7 @@ def order_header(order: Order, everyone: tuple[str, ...]) -> dict[str, Any]:
         "steps": [list(pair) for pair in order.steps],
         "keep": order.keep,
         "stop": order.stop,
+        **({"consent": True} if order.consent else {}),
     }
 
 
@@ -92,7 +94,7 @@ def read_order(header: Mapping[str, Any], arrays: Mapping[str, Tensor], everyone
         number, keep, stop = int(header["number"]), bool(header["keep"]), header["stop"]
         if any(ask.rows.dim() != 1 for ask in asks) or not isinstance(stop, (str, type(None))):
             raise ValueError("rows that are no list, or a reason to stop that is no text")
-        return Order(number, asks, full(header["learners"]), steps, keep, stop)
+        return Order(number, asks, full(header["learners"]), steps, keep, stop, bool(header.get("consent", False)))
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise WireError(f"the coordinator's message is malformed: {error!r}") from None
 
