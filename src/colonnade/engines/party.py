@@ -107,8 +107,8 @@ class PartySide:
         except Exception as error:
             if not self.gate.protection.noised or _fails_on_zeros(cohort, act):
                 raise
-            names, reason = ", ".join(cohort.names), f"{type(error).__name__}: {error}"
-            self.tell(f"{names}: {otherwise} ({reason}); with noise, the coordinator is not told")
+            names, kind = ", ".join(cohort.names), type(error).__name__  # not its text: that may hold numbers
+            self.tell(f"{names}: {otherwise} ({kind}); with noise, the coordinator is not told")
             return None
 
     def _said(self, turn: Turn) -> dict[str, Tensor]:
