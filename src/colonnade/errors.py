@@ -11,6 +11,7 @@
     ├── Diverged            training left the finite numbers
     ├── LayoutError         a tensor that outlives a round is not row-major (debug mode only)
     ├── RunError            a run folder is missing, truncated or not a run
+    │   ├── NoSuchScore     a run is asked for a score that its task does not have
     │   └── Unwritable      a run's store cannot be written: the disk is full, or gone
     ├── IdentityError       a certificate or a signature does not prove what it should
     ├── LinkError           the server between the organisations cannot be used
@@ -80,6 +81,10 @@ class LayoutError(ColonnadeError):
 
 class RunError(ColonnadeError):
     """A run folder is missing, truncated, of another version or not a run at all."""
+
+
+class NoSuchScore(RunError, AttributeError):
+    """A run is asked for a score that its task does not have; `hasattr` and `getattr` see it as absent."""
 
 
 class Unwritable(RunError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
 import warnings
@@ -21,8 +22,9 @@ from colonnade.engines.coordinator import CoordinatorSide, Plan, is_model
 from colonnade.engines.loop import Loop
 from colonnade.engines.stacked import Stacked
 from colonnade.errors import ConfigError, Diverged, RunError, ShortTraining
-from colonnade.evaluate.metrics import class_report, score
-from colonnade.federation import Federation, Task
+from colonnade.evaluate.chance import measured
+from colonnade.evaluate.metrics import SCORE_NAME
+from colonnade.federation import Federation
 from colonnade.folder import claimed
 from colonnade.methods import as_method, make_method
 from colonnade.methods.base import BringsNoise, Method, brings, check_rows, outputs
@@ -44,6 +46,8 @@ from colonnade.schedule import Schedule
 from colonnade.store import Store
 from colonnade.wire.messages import Order
 from colonnade.wire.traffic import Traffic
+
+log = logging.getLogger("colonnade")
 
 
 def fit(  # noqa: PLR0913 - the front door: everything a user may want to say about a training
@@ -234,7 +238,7 @@ class Trainer:
         done = min(c.number, c.plan.rounds)
         moved, spent = c.traffic.up + c.traffic.down, SoFar.of(self.ledger, self.privacy, c.schema.parties)
         noisy = c.labels.epsilon is not None
-        return Progress(done, c.plan.rounds, last, best, moved, self.seconds, spent, noisy)
+        return Progress(done, c.plan.rounds, last, best, moved, self.seconds, spent, noisy, c.metric)
 
     # -- the end ------------------------------------------------------------------------------
 
@@ -244,20 +248,24 @@ class Trainer:
             side.use_best()
         state = c.best_state or {k: v for k, v in c.state.items() if is_model(k)}
         self.diverged = self.diverged or reason.startswith("diverged")
-        tested: dict[str, Any] = {"test_score": None}
+        found: dict[str, Any] = {"metric": SCORE_NAME[c.schema.task], "test_score": None}
         scored = c.watch.best_round >= 0
         looks = self.privacy.evaluates() and self.looks and len(self.federation.split.test)
         if looks and (scored or not self.diverged):
-            tested = self._test(state)
+            found |= self._test(state)
         result = {
             "rounds": min(c.number, c.plan.rounds),
             "stop": reason,
             "diverged": self.diverged,
             "best_round": c.watch.best_round if scored else None,
             "validation_score": c.watch.best if scored else None,
-            **tested,
+            "validation_metric": c.metric,
+            **found,
+            "warnings": [*(c.judge.warnings if scored else ()), *found.get("warnings", ())],
             "seconds": self.seconds,
         }
+        for warning in result["warnings"]:
+            log.warning(warning)
         models = {party: model for side in self.engine.parties() for party, model in side.models().items()}
         ordered = {name: models[name] for name in self.federation.names if name in models}  # others keep theirs
         about = describe(self)["about"]
@@ -281,11 +289,9 @@ class Trainer:
         with torch.no_grad():
             heard = [c.heard(order, place, said) for place, said in enumerate(answers.said)]
             logits = torch.cat([outputs(c.method, state, h) for h in heard])
-        truth = c.truth[rows.to(c.truth.device)]
-        tested: dict[str, Any] = {"test_score": score(c.schema.task, logits, truth)}
-        if c.schema.task is Task.MULTICLASS:
-            tested |= class_report(logits, truth)
-        return tested
+        known, train = self.federation.labelled, self.federation.split.train
+        shares = c.shares(train if known is None else train[known[train]])
+        return measured(c.schema.task, logits, c.truth[rows.to(c.truth.device)], shares)
 
 
 @dataclass(frozen=True)

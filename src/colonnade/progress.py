@@ -31,7 +31,8 @@ class Progress:
     bytes: int  # training bytes so far
     seconds: float
     spent: SoFar | None = None  # what training has cost each party, where uploads are noised
-    noisy_labels: bool = False  # the scores are agreement with protected labels, not accuracy
+    noisy_labels: bool = False  # the scores are by protected labels, not by true ones
+    metric: str = "accuracy"  # what the scores are
 
     @property
     def epsilon(self) -> float | None:
@@ -39,10 +40,14 @@ class Progress:
         return None if self.spent is None else self.spent.largest
 
     @property
+    def judged(self) -> str:
+        """What the scores are, and by which labels."""
+        return f"{self.metric} by noisy labels" if self.noisy_labels else f"validation {self.metric}"
+
+    @property
     def line(self) -> str:
         """One line for people: the round, the scores, what was sent, and the time it took."""
-        judged = "noisy labels agree" if self.noisy_labels else "validation"
-        score = "" if self.score is None else f", {judged} {self.score:.4f} (best {self.best:.4f})"
+        score = "" if self.score is None else f", {self.judged} {self.score:.4f} (best {self.best:.4f})"
         return f"round {self.round} of {self.rounds}{score}, {self.bytes / 1e6:.1f} MB, {self.seconds:.0f} s"
 
 

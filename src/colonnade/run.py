@@ -22,8 +22,8 @@ from colonnade.data.columns import ColumnPlan
 from colonnade.data.frames import Ids
 from colonnade.data.stored import from_bytes, to_bytes
 from colonnade.engines.base import Encoders
-from colonnade.errors import DataError, RunError, Unwritable
-from colonnade.evaluate.metrics import SCORE_NAME
+from colonnade.errors import DataError, NoSuchScore, RunError, Unwritable
+from colonnade.evaluate.metrics import FORMER_NAME
 from colonnade.federation import Federation, Task
 from colonnade.folder import in_use
 from colonnade.methods import make_method
@@ -95,9 +95,21 @@ class Run:
         return f"<Run {self.id}: {self.method.name} on {self.about['federation']}, {done}, {told}{saved}>"
 
     @property
-    def accuracy(self) -> float | None:
-        """The score on the test rows (accuracy, or R2 for regression), looked at once, after training."""
+    def score(self) -> float | None:
+        """The kept model's score on the test rows; `score_name` says what it measures. None: not measured."""
         value: float | None = self.result["test_score"]
+        return value
+
+    @property
+    def accuracy(self) -> float | None:
+        """The share of test rows (of labels, for a multi-label task) decided right; None: not measured.
+
+        Raises:
+            NoSuchScore: the task predicts numbers, which have no accuracy.
+        """
+        if Task(self.about["task"]) is Task.REGRESSION:
+            raise NoSuchScore("a regression has no accuracy; its score on the test rows is R2: use run.score")
+        value: float | None = self.result.get("test_accuracy", None if self.score_name == "AUC" else self.score)
         return value
 
     @property
@@ -107,8 +119,8 @@ class Run:
 
     @property
     def score_name(self) -> str:
-        """What the score measures."""
-        return SCORE_NAME[Task(self.about["task"])]
+        """What `score` measures: accuracy, AUC (yes/no) or R2 (numbers)."""
+        return str(self.result.get("metric", FORMER_NAME[Task(self.about["task"])]))
 
     def fingerprint(self) -> str:
         """SHA-256 over every number of the model: equal for runs that are bit-identical."""

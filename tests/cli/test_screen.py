@@ -71,7 +71,7 @@ def watch(screen: Screen, monkeypatch: pytest.MonkeyPatch, stream: io.StringIO) 
 
 def test_a_terminal_is_told_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     out = watch(Screen(), monkeypatch, Terminal())
-    for part in ("vimadmm", "50/100", "validation 0.9512 (best 0.9600)", "12.3 MB"):
+    for part in ("vimadmm", "50/100", "validation accuracy 0.9512 (best 0.9600)", "12.3 MB"):
         assert part in out
 
 

@@ -69,7 +69,7 @@ def test_no_nan_no_swings_and_a_useful_model(make: Callable[[], Federation], met
     run = fit(make(), method, rounds=24, evaluate_every=2, schedule={"batch": 256}, stopping={"drop": 1.0})
     seen = scores(run)
     assert not run.result["diverged"]
-    assert run.accuracy is not None and run.accuracy >= HARD[make]
+    assert run.score is not None and run.score >= HARD[make]
     fallen = np.maximum.accumulate(seen) - seen
     assert fallen[3:].max() <= SWING, seen.round(3)
 

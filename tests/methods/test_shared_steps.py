@@ -68,6 +68,6 @@ def test_numbers_are_predicted_on_their_own_scale(method: VIMADMM | VIMADMMJ) ->
     split = RowSplit(order[:160], order[160:200], order[200:])
     federation = Federation.from_arrays({"a": x, "b": x * 5}, y, task="regression", split=split)
     run = fit(federation, method, rounds=15, evaluate_every=3, schedule={"batch": 80})
-    assert run.accuracy is not None and run.accuracy > 0.98  # R2
+    assert run.score is not None and run.score > 0.98  # R2
     told = torch.from_numpy(run.predict({"a": x[:4], "b": x[:4] * 5})).double()
     torch.testing.assert_close(told, y[:4, 0], rtol=0, atol=300)

@@ -126,7 +126,8 @@ def test_one_run_says_what_happened(one: str, trained: dict[tuple[str, int], dic
     for part in (
         "vimadmm on small",
         "vimadmm trained one model over 4 parties of small (54 training, 18 validation and 18 test rows).",
-        f"It decides {100 * result['test_score']:.2f} % of the test rows right",
+        f"Test accuracy {100 * result['test_score']:.2f} % (95 % interval {100 * result['test_interval'][0]:.1f} to ",
+        f'always guessing "{result["baseline_class"]}": {100 * result["baseline_score"]:.1f} %).',
         "It ran 4 of at most 4 rounds (all rounds done)",
         f"the model of round {result['best_round']} was kept",
         "Label exposure FULL: the parties can read the training labels from what the coordinator sends down",
@@ -186,8 +187,20 @@ def test_a_diverged_run_is_warned_about(record: dict[str, Any]) -> None:
 @pytest.mark.parametrize("task", [Task.REGRESSION, Task.BINARY, Task.MULTILABEL])
 def test_other_tasks(task: Task) -> None:
     text = Reader(render([train("vimadmm_j", task=task)])).text
-    assert "Confusion" not in text
+    assert ("Confusion" in text) == (task is Task.BINARY)
     assert ("R2" in text) == (task is Task.REGRESSION)
+    assert ("Test AUC 0." in text and "guessing: 0.50); accuracy" in text) == (task is Task.BINARY)
+
+
+def test_a_record_of_the_first_version_is_reported_as_it_was_judged() -> None:
+    record = train("vimadmm_j", task=Task.BINARY)
+    accuracy = record["result"]["test_accuracy"]
+    old = ("rounds", "stop", "diverged", "best_round", "seconds")
+    record["result"] = {key: record["result"][key] for key in old} | {"validation_score": 0.5, "test_score": accuracy}
+    record["about"].pop("positive", None)
+    text = Reader(render([record])).text
+    assert f"Test accuracy {100 * accuracy:.2f} %." in text and "validation accuracy of 50.00 %" in text
+    assert "AUC" not in text and "guessing" not in text
 
 
 def test_a_run_that_never_looked_has_no_score_curves() -> None:

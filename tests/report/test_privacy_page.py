@@ -176,7 +176,7 @@ class TestNoisyLabels:
         noisy, plain = text_of(promised["labels"]), text_of(promised["nothing"])
         assert "validation accuracy" not in noisy.lower() and "validation accuracy" in plain.lower()
         assert "agreement with noisy validation labels" in noisy and "noisy" not in plain.lower()
-        assert "not an accuracy" in noisy
+        assert "not the true accuracy" in noisy
 
     def test_in_curves(self, promised: dict[str, Any]) -> None:
         shown = pictures(grouped([promised["labels"]]))
@@ -184,7 +184,7 @@ class TestNoisyLabels:
         assert "noisy-label agreement (%)" in shown[0].drawing.svg()
         assert "alidation accuracy" in pictures(grouped([promised["nothing"]]))[0].caption
         mixed = pictures(grouped([promised["labels"], promised["nothing"]]))[0]
-        assert "Of vimadmm_j: agreement with noisy validation labels, which is no accuracy" in mixed.caption
+        assert "Of vimadmm_j: scores by noisy validation labels, which are not the true ones" in mixed.caption
         assert "score on validation rows (%)" in mixed.drawing.svg()
 
     def test_in_comparisons(self, promised: dict[str, Any]) -> None:

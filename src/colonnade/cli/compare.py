@@ -33,7 +33,8 @@ def compare(  # noqa: PLR0913, PLR0917 - one parameter per option
     method: Annotated[list[str] | None, typer.Option(help="One name; may be repeated.", show_default=False)] = None,
     seeds: Annotated[str | None, typer.Option(help="Numbers, e.g. 0,1,2 or 0-2.", show_default=False)] = None,
     target: Annotated[
-        float | None, typer.Option(help="Validation score to reach: 96 (per cent), or R2.", show_default=False)
+        float | None,
+        typer.Option(help="Validation score to reach: 96 (per cent), AUC or R2.", show_default=False),
     ] = None,
     jobs: Annotated[int, typer.Option(min=0, help="Trainings at a time; 0: as many as fit.")] = 1,
     overrides: Overrides = None,
@@ -203,8 +204,11 @@ def _terms(tables: Mapping[str, Any]) -> Terms:
 def _check_target(terms: Terms, federation: Federation) -> None:
     from colonnade.evaluate.metrics import SCORE_NAME
 
-    if terms.target is not None and SCORE_NAME[federation.task] == "accuracy" and not 1 < terms.target <= 100:
-        raise ConfigError(f"target {terms.target:g}: wanted per cent of accuracy, above 1 and up to 100, e.g. 96")
+    name, target = SCORE_NAME[federation.task], terms.target
+    if target is not None and name == "accuracy" and not 1 < target <= 100:
+        raise ConfigError(f"target {target:g}: needed per cent of accuracy, above 1 and up to 100, e.g. 96")
+    if target is not None and name != "accuracy" and target > 1:
+        raise ConfigError(f"target {target:g}: the score of a {federation.task.value} task is {name}, at most 1")
 
 
 def _folder(out: Path | None) -> Path:

@@ -132,7 +132,10 @@ def _warnings_told(screen: Screen) -> Iterator[None]:
 
 
 def _told(run: Run, logits: Tensor, wanted: Wanted) -> float | None:
-    from colonnade.evaluate.metrics import score
+    from colonnade.evaluate.metrics import has_auc, score
     from colonnade.federation import Task
 
-    return None if wanted.truth is None else score(Task(run.about["task"]), logits, wanted.truth)
+    task = Task(run.about["task"])
+    if wanted.truth is None or (task is Task.BINARY and not has_auc(wanted.truth)):
+        return None
+    return score(task, logits, wanted.truth)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from colonnade.report.tables import Table
 
 WIDE = 140  # columns where there is no terminal: a table in a file is not cut
-NOISY = "noisy labels agree: protected labels judge the validation rows, so this ranks rounds and is not an accuracy"
+NOISY = "noisy labels: protected labels judge the validation rows, so this ranks rounds and is not the true score"
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class Bars:
 
 def told(now: Exchange) -> str:
     """What stands beside a bar: the score and what judged it, the bytes, and what the parties have spent."""
-    judged = "noisy labels agree" if now.noisy_labels else "validation"
+    judged = f"{now.metric} by noisy labels" if now.noisy_labels else f"validation {now.metric}"
     score = "" if now.score is None else f"{judged} {now.score:.4f} (best {now.best:.4f}) "
     return f"{score}{now.bytes / 1e6:.1f} MB" + ("" if now.spent is None else f" {now.spent.figure}")
 

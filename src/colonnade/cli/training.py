@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from colonnade.run import Run
 
 
+BESIDE = (  # what a result says of its test score, where it was measured
+    "test_interval", "test_accuracy", "baseline_score", "baseline_accuracy", "validation_metric", "warnings",
+)  # fmt: skip
+
+
 def free_folder(out: Path | None, kind: str) -> Path:
     """The folder to write to: the wanted one if nothing is there, else a new one named for time and method."""
     from colonnade.job import new_run_folder
@@ -72,6 +77,7 @@ def facts(record: dict[str, Any], folder: Path) -> dict[str, Any]:
         "seed": record["training"]["seed"],
         "score": score_name(record),
         **{key: result[key] for key in keys},
+        **{key: result[key] for key in BESIDE if key in result},
         "bytes": {key: traffic[key] for key in ("up", "down", "multicast", "evaluation")},
         "label_exposure": record["label_exposure"],
         "fingerprint": record["fingerprint"],

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -19,8 +20,9 @@ from torch import Tensor
 from colonnade.admm.stopping import Stopping, Watch
 from colonnade.board import Board
 from colonnade.engines.base import Answers, Said
-from colonnade.errors import Diverged
-from colonnade.evaluate.metrics import believed_score, score
+from colonnade.errors import Diverged, RunError
+from colonnade.evaluate.chance import shares_of
+from colonnade.evaluate.metrics import FORMER_NAME, SCORE_NAME, Judge
 from colonnade.layout import canonical, canonical_all, check
 from colonnade.methods.base import FitsOutputs, Heard, Method, Reply, State, outputs, small_enough
 from colonnade.models.schema import Schema
@@ -201,18 +203,31 @@ class CoordinatorSide:
             self.method.fit_outputs(self.state, heard, self.labels, self.validation)
             self.state = canonical_all(self.state)
         logits = torch.cat([outputs(self.method, self.state, h) for h in heard])
-        value = self._judged(logits)
+        value = self.judge(logits)
         better, self.stop = self.watch.see(value, order.number - 1)
         if better:
             self.keep = True
             self.best_state = {k: v.clone() for k, v in self.state.items() if is_model(k)}
         return {"score": value}
 
-    def _judged(self, logits: Tensor) -> float:
-        """The validation score: keep and stop go down to the parties, so protected labels judge by the noisy ones."""
-        if self.labels.epsilon is None:
-            return score(self.schema.task, logits, self.truth[self.validation.to(self.truth.device)])
-        return believed_score(self.schema.task, logits, self.labels.held_out(self.validation))
+    @cached_property
+    def judge(self) -> Judge:
+        """What gives the validation score: keep and stop go down to the parties, so protected labels judge noised."""
+        task, labels = self.schema.task, self.labels
+        if labels.epsilon is None:
+            return Judge.of(task, self.truth[self.validation.to(self.truth.device)])
+        return Judge.of(task, labels.held_out(self.validation), noisy=True)
+
+    @property
+    def metric(self) -> str:
+        """What the validation scores so far are; before the first one, what the task's score is."""
+        return self.judge.name if self.watch.seen else SCORE_NAME[self.schema.task]
+
+    def shares(self, rows: Tensor) -> Tensor:
+        """(K,) how often these rows have each class or label; protected labels are counted as they were noised."""
+        if self.labels.epsilon is not None:
+            return self.labels.held_out(rows).mean(dim=0)
+        return shares_of(self.schema.task, self.schema.outputs, self.truth[rows.to(self.truth.device)])
 
     def _coordinate(self, number: int, heard: Heard) -> None:
         turn = self.schedule.turn(number)
@@ -270,6 +285,7 @@ class CoordinatorSide:
             "away": list(self.away),
             "steps": [list(s) for s in self.steps],
             "watch": self.watch.to_json(),
+            "metric": self.metric,
         }
 
     def restore(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
@@ -295,6 +311,12 @@ class CoordinatorSide:
         self.learners, self.away = tuple(facts["learners"]), tuple(facts.get("away", ()))
         self.steps = tuple((str(p), int(n)) for p, n in facts["steps"])
         self.watch.load(facts["watch"])
+        former = facts.get("metric", FORMER_NAME[self.schema.task])
+        if self.watch.seen and former != self.metric:
+            raise RunError(
+                f"this run was begun by an earlier version, which judged rounds by {former}; this one judges by "
+                f"{self.metric}, and the two cannot be mixed: train it again, or go on with the earlier version"
+            )
 
 
 def _canonical(reply: Reply) -> Reply:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from colonnade.errors import ConfigError, DataError
+from colonnade.evaluate.metrics import SCORE_NAME
 from colonnade.explain.classes import class_scores, evidence
 from colonnade.explain.coalitions import Coalitions
 from colonnade.explain.explanation import NAMES, Explanation, agreements, mean_and_spread
@@ -46,7 +47,7 @@ def explain(run: Run, federation: Federation | None = None, settings: ExplainSet
     before = len(run.ledger)
     listener = Listener.open(run, federation, rows, covered)
     found = Explanation(
-        run.id, run.method.name, run.about["federation"], settings.rows, len(rows), run.score_name, None,
+        run.id, run.method.name, run.about["federation"], settings.rows, len(rows), SCORE_NAME[federation.task], None,
         list(federation.names), class_names=_class_names(federation), rank_by=settings.rank_by,
     )  # fmt: skip
     try:
@@ -70,7 +71,14 @@ def weigh(run: Run, federation: Federation, settings: ExplainSettings) -> list[f
     covered = run.privacy.evaluates() or settings.uncovered
     listener = Listener.open(run, federation, federation.split.train[:1], covered)
     found = Explanation(
-        run.id, run.method.name, run.about["federation"], settings.rows, 0, run.score_name, None, list(federation.names)
+        run.id,
+        run.method.name,
+        run.about["federation"],
+        settings.rows,
+        0,
+        SCORE_NAME[federation.task],
+        None,
+        list(federation.names),
     )
     try:
         _weigh(found, run, listener, covered)

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from colonnade.errors import ConfigError
-from colonnade.federation import Federation
+from colonnade.evaluate.metrics import SCORE_NAME
+from colonnade.federation import Federation, Task
 from colonnade.fit import fit
 from colonnade.methods.base import Method
 from colonnade.progress import Watcher
@@ -37,6 +38,13 @@ class Again:
             raise ConfigError(
                 "training again releases as much again, which the run's epsilon does not cover; "
                 "set uncovered = true (--uncovered) to do it all the same"
+            )
+        name = SCORE_NAME[Task(self.run.about["task"])]
+        judged = {self.run.score_name, self.run.result.get("validation_metric", self.run.score_name)}
+        if judged != {name}:
+            raise ConfigError(
+                f"this run was judged by {' and '.join(sorted(judged))}, a training now is judged by {name}, and the "
+                "two cannot be compared: train it again, with both classes among the validation rows"
             )
 
     def train(

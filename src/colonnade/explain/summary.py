@@ -74,4 +74,4 @@ def advice(found: dict[str, Any], score_name: str) -> str:
 def _told(score: float | None, name: str) -> str:
     if score is None:
         return "no score"
-    return f"R2 {score:.3f}" if name == "R2" else f"{100 * score:.1f} %"
+    return f"{100 * score:.1f} %" if name == "accuracy" else f"{name} {score:.3f}"

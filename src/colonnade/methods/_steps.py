@@ -83,11 +83,17 @@ def smoothed(targets: Tensor, smoothing: float, task: Task) -> Tensor:
     return (1 - smoothing) * targets + smoothing / targets.shape[1]
 
 
-def agreement(total: Tensor, targets: Tensor) -> Tensor:
-    """Share of the turn's rows already classified right: free, since these uploads were made anyway."""
-    if targets.shape[1] == 1:
-        return ((total > 0) == (targets > 0.5)).double().mean()
-    return (total.argmax(dim=1) == targets.argmax(dim=1)).double().mean()
+def batch_notes(task: Task, total: Tensor, targets: Tensor) -> dict[str, Tensor]:
+    """How well the turn's rows are predicted already, by its name: free, since these uploads were made anyway.
+
+    `batch_accuracy`: the share of rows (multi-label: of labels) that agree with their targets. `batch_mse`, for
+    numbers: the mean squared error in units of the targets, which have deviation 1 over the training rows.
+    """
+    if task is Task.REGRESSION:
+        return {"batch_mse": (total - targets).double().square().mean()}
+    if task is Task.MULTICLASS:
+        return {"batch_accuracy": (total.argmax(dim=1) == targets.argmax(dim=1)).double().mean()}
+    return {"batch_accuracy": ((total > 0) == (targets > 0.5)).double().mean()}
 
 
 def sum_logits(parts: Sequence[Tensor]) -> Tensor:

@@ -42,7 +42,7 @@ from colonnade.methods._given import (
     release_labels,
     slope,
 )
-from colonnade.methods._steps import agreement, local_steps, published
+from colonnade.methods._steps import batch_notes, local_steps, published
 from colonnade.methods.base import Heard, Received, Reply, State
 from colonnade.models.cohort import Cohort
 from colonnade.models.descend import descend
@@ -107,7 +107,7 @@ class FDML(Settings):
         """The sum of the logits goes back; the targets are read for the history only."""
         total = heard.total("o")  # s (B, K)
         y = labels.targets(turn, total)
-        return Reply({"total": total}, notes={"batch_accuracy": agreement(total, y)})
+        return Reply({"total": total}, notes=batch_notes(labels.task, total, y))
 
     def learn(self, cohort: Cohort, turn: Turn, said: Mapping[str, Tensor], reply: Received) -> None:
         """Keep the labels of turn 0; afterwards (received) or (fresh)."""

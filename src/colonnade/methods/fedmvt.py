@@ -42,7 +42,7 @@ from torch import Tensor
 
 from colonnade.config import Settings
 from colonnade.methods._server import follow, get_server, step_server
-from colonnade.methods._steps import agreement, local_steps, published
+from colonnade.methods._steps import batch_notes, local_steps, published
 from colonnade.methods._views import (
     classify,
     decide,
@@ -180,7 +180,7 @@ class FedMVT(Settings):
         if bool(known.any()):
             visit = Turn(turn.number, turn.rows[known], turn.speakers, turn.learners)
             targets[known] = labels.targets(visit, joint[known])
-            notes["batch_accuracy"] = agreement(joint[known], targets[known])
+            notes |= batch_notes(labels.task, joint[known], targets[known])
         return targets, counted | known, notes
 
     def learn(self, cohort: Cohort, turn: Turn, said: Mapping[str, Tensor], reply: Received) -> None:

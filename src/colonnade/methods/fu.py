@@ -25,7 +25,7 @@ from torch import Tensor
 
 from colonnade.config import Settings
 from colonnade.methods._given import along_gradient, learning, slope
-from colonnade.methods._steps import agreement, local_steps, published
+from colonnade.methods._steps import batch_notes, local_steps, published
 from colonnade.methods.base import Heard, Received, Reply, State
 from colonnade.methods.fdml import PUBLISHED
 from colonnade.models.cohort import Cohort
@@ -80,7 +80,7 @@ class Fu(Settings):
         total = heard.total("o") * state["share"]
         y = labels.targets(turn, total)
         gradient = state["share"] * slope(labels.task, total, y)
-        return Reply({"gradient": gradient}, notes={"batch_accuracy": agreement(total, y)})
+        return Reply({"gradient": gradient}, notes=batch_notes(labels.task, total, y))
 
     def learn(self, cohort: Cohort, turn: Turn, said: Mapping[str, Tensor], reply: Received) -> None:
         """Back-propagate what came."""

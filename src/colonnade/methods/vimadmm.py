@@ -33,7 +33,7 @@ from colonnade.admm.step import residuals, update_dual, update_z
 from colonnade.config import Settings
 from colonnade.errors import ConfigError
 from colonnade.methods._steps import (
-    agreement,
+    batch_notes,
     check_damping,
     first_heads,
     get_heads,
@@ -140,7 +140,7 @@ class VIMADMM(Settings):
         state["dual"][turn.rows] = dual
         put_heads(state, new)
         gaps = residuals(total, z, dual)
-        notes = {"primal": gaps.primal, "dual": gaps.dual, "batch_accuracy": agreement(total, y)}
+        notes = {"primal": gaps.primal, "dual": gaps.dual, **batch_notes(labels.task, total, y)}
         after = joint if self.residual == "auto" else self.residual == "after"
         if after:  # the printed residual: yhat once more, with the new heads
             total = sum_logits([apply_heads(w, e) for w, e in zip(new, h, strict=True)])

@@ -13,7 +13,10 @@ from colonnade.report import tables, words
 from colonnade.report.figures import Axis, Drawing, Line, chart, matrix, panels
 from colonnade.report.record import Group, Record, Terms, residual_curve, score_curve
 
-AXIS = {words.NOISY_SCORE: "noisy-label agreement"}  # what is too long for the side of a figure
+AXIS = {
+    words.NOISY_SCORE: "noisy-label agreement",
+    words.NOISY_AUC: "noisy-label AUC",
+}  # what is too long for the side of a figure
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,7 @@ def _what_is_drawn(groups: Sequence[Group]) -> tuple[str, str]:
     if len(names) == 1:
         return names.pop(), ""
     noisy = words.listing([group.label for group in groups if words.labels_noised(group.first)])
-    return "score on validation rows", f" Of {noisy}: {words.NOISY_SCORE}, which is no accuracy; do not compare."
+    return "score on validation rows", f" Of {noisy}: {words.NOISY_MIXED}; do not compare."
 
 
 def _score_line(group: Group, what: str, place: int, mark: bool, terms: Terms) -> Line | None:

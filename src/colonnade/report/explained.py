@@ -122,7 +122,7 @@ def _sentences(found: Mapping[str, Any], record: Record) -> list[str]:
 
 
 def _article(record: Record) -> str:
-    return f"an {words.score_name(record)}"  # accuracy, R2
+    return f"an {words.score_name(record)}"  # accuracy, AUC, R2
 
 
 def _pairs(found: Mapping[str, Any], key: str) -> list[tuple[str, str]]:
@@ -215,10 +215,12 @@ def _classes_table(found: Mapping[str, Any], record: Record) -> Table | None:
     if not drops or len(drops[0]) > MOST_CLASSES:
         return None
     names = found.get("class_names") or [str(place) for place in range(len(drops[0]))]
+    share = record["about"]["task"] != "regression"  # of a class's rows decided right, also where AUC is the score
     rows = tuple(
-        (party, *(_points(value, record) for value in row)) for party, row in zip(found["parties"], drops, strict=True)
+        (party, *(f"{100 * value:.2f}" if share else f"{value:.4f}" for value in row))
+        for party, row in zip(found["parties"], drops, strict=True)
     )
-    unit = "percentage points of the class's rows" if words.is_share(record) else "score of the output"
+    unit = "percentage points of the class's rows" if share else "score of the output"
     return Table(f"What is lost of each class without a party ({unit})", ("party", *map(str, names)), rows)
 
 

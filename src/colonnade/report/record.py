@@ -17,6 +17,8 @@ from typing import Any
 from colonnade.config import build
 from colonnade.errors import ConfigError, RunError
 from colonnade.evaluate.clock import ClockSettings, run_ends
+from colonnade.evaluate.metrics import FORMER_NAME
+from colonnade.federation import Task
 from colonnade.privacy.events import Release
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.tally import tally
@@ -177,7 +179,7 @@ class Terms:
     """What a comparison asks of all runs alike."""
 
     clock: ClockSettings = field(default_factory=ClockSettings)
-    target: float | None = None  # a validation score to reach: per cent of accuracy, or R2 itself
+    target: float | None = None  # a validation score to reach: per cent of accuracy, or AUC or R2 itself
 
     @classmethod
     def of(cls, record: Record) -> Terms:
@@ -269,7 +271,13 @@ def _identity(record: Record) -> dict[str, Any]:
     training = {k: v for k, v in record["training"].items() if k not in ("seed", "device", "checkpoint_every")}
     settings = {"method": record["method"]["settings"], "model": record["model"], "training": training}
     settings["privacy"] = record.get("privacy", {})
+    settings["result"] = {"metric": metric_of(record)}
     return {"name": record["method"]["name"], "data": _data(record), **flat(settings), **_networks(record)}
+
+
+def metric_of(record: Record) -> str:
+    """What the score on the test rows is; runs of version 0.1 do not say it, but their task does."""
+    return str(record["result"].get("metric", FORMER_NAME[Task(record["about"]["task"])]))
 
 
 def _networks(record: Record) -> dict[str, Any]:

@@ -132,8 +132,10 @@ def _compared(group: Group, several: bool, mixed: bool, named: bool) -> tuple[st
     name = f"{words.score_name(group.first)} " if named else ""
     marked = " (noisy labels)" if mixed and words.labels_noised(group.first) else ""
     best, rounds = (_mean([r[key] for r in results], "{:.0f}") for key in ("best_round", "rounds"))
+    doubt = " (diverged)" if any(r["diverged"] for r in results) else ""
+    doubt += " (not clearly better than guessing)" if any(map(words.no_better, group.records)) else ""
     return (
-        group.label + (" (diverged)" if any(r["diverged"] for r in results) else ""),
+        group.label + doubt,
         *((_seeds(group),) if several else ()),
         name + _score(group, [r["test_score"] for r in results]),
         name + _score(group, [r["validation_score"] for r in results]) + marked,
@@ -163,8 +165,7 @@ def _score(group: Group, values: Sequence[float | None]) -> str:
     text = words.score(group.first, mean)
     if deviation is None:
         return text
-    scale = 100 if words.is_share(group.first) else 1
-    return f"{text.removesuffix(' %')} ± {scale * deviation:.2f}{' %' if text.endswith('%') else ''}"
+    return f"{text.removesuffix(' %')} ± {words.score(group.first, deviation)}"
 
 
 def _mean(values: Sequence[float | None], form: str) -> str:
@@ -299,7 +300,8 @@ def in_words(groups: Sequence[Group]) -> list[str]:
     runs = sum(len(group.records) for group in groups)
     methods = words.count(len({group.first["method"]["name"] for group in groups}), "method")
     told = [f"{methods} on {on_data(groups)}, {words.count(runs, 'run')}."]
-    told += [*_best(groups), *_cheapest(groups), *_doubts(groups)]
+    told += [*_best(groups), *words.baselines([r for group in groups for r in group.records]), *_cheapest(groups)]
+    told += _doubts(groups)
     if runs == len(groups) > 1:
         told.append("One seed each: small differences may be chance.")
     return told

@@ -9,11 +9,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from colonnade.evaluate.metrics import SCORE_NAME
-from colonnade.federation import Task
 from colonnade.methods import METHODS
 from colonnade.privacy.events import COUNTED, NOISED
-from colonnade.report.record import Record
+from colonnade.report.record import Record, metric_of
 
 EXPOSURE = {
     "FULL": "the parties can read the training labels from what the coordinator sends down (docs/privacy.md)",
@@ -22,17 +20,19 @@ EXPOSURE = {
 }
 EXPOSURE_SHORT = {"FULL": "parties can read the labels", "EPS": "behind a label mechanism", "NONE": "none"}
 NOISY_SCORE = "agreement with noisy validation labels"
+NOISY_AUC = "AUC by noisy validation labels"
+NOISY_MIXED = "scores by noisy validation labels, which are not the true ones"
 NOISY_MEANING = (
-    "Protected labels judged the validation rows, so that number is not an accuracy: it says how far the noisy labels "
-    "bear the model out, it is low for a perfect model too, and it only ranks rounds of one run."
+    "Protected labels judged the validation rows, so that number is not the true {name}: it says how well the model "
+    "agrees with the noisy labels, it is low for a perfect model too, and it only ranks rounds of one run."
 )
 COVERS = "Noise covers uploads of training; labels, evaluation and predictions are not covered by it."
 UNCHANGED = {"none", "empty"}  # ledger names of what leaves as it is, and of messages without labels
 
 
 def score_name(record: Record) -> str:
-    """What the score of the run's task is called."""
-    return SCORE_NAME[Task(record["about"]["task"])]
+    """What the score on the test rows is called."""
+    return metric_of(record)
 
 
 def is_share(record: Record) -> bool:
@@ -41,21 +41,24 @@ def is_share(record: Record) -> bool:
 
 
 def labels_noised(record: Record) -> bool:
-    """Whether protected labels judged the validation rows: then their score is no accuracy."""
+    """Whether protected labels judged the validation rows: then their score is not the true one."""
     labels = record.get("privacy", {}).get("labels", {})
     return bool(labels.get("mechanism", "none") != "none")
 
 
 def validation_name(record: Record) -> str:
     """What the score on validation rows is called."""
-    return NOISY_SCORE if labels_noised(record) else f"validation {score_name(record)}"
+    name = str(record["result"].get("validation_metric", score_name(record)))
+    if not labels_noised(record):
+        return f"validation {name}"
+    return NOISY_SCORE if name == "accuracy" else f"{name} by noisy validation labels"
 
 
 def score(record: Record, value: float | None, digits: int = 2) -> str:
-    """A score of the run's task: per cent for accuracy, a plain number for R2."""
+    """A score of the run's task: per cent for accuracy, a plain number for AUC and R2."""
     if value is None or not math.isfinite(value):
         return "not measured"
-    return f"{100 * value:.{digits}f} %" if is_share(record) else f"{value:.4f}"
+    return f"{100 * value:.{digits}f} %" if is_share(record) else f"{value:.{digits + 2}f}"
 
 
 def size(count: float) -> str:
@@ -101,8 +104,9 @@ def pools(record: Record) -> bool:
 
 def summary(record: Record) -> list[str]:
     """What was trained, by whom, how good it is, why it stopped, and what it cost."""
+    good = [how_good(record), *warnings(record), *_positive(record)]
     ended = [_why_it_ended(record), *noisy_labels(record)]
-    return [_who(record), *_partial(record), _how_good(record), *ended, _what_it_cost(record)]
+    return [_who(record), *_partial(record), *good, *ended, _what_it_cost(record)]
 
 
 def _who(record: Record) -> str:
@@ -124,14 +128,75 @@ def _partial(record: Record) -> list[str]:
     ]
 
 
-def _how_good(record: Record) -> str:
+def how_good(record: Record) -> str:
+    """The test score with its interval and what a constant guess has."""
     result = record["result"]
-    name, value = score_name(record), score(record, result["test_score"])
+    accuracy = _accuracy_beside(record)
     if result["test_score"] is None:
-        return "It was not measured on test rows."
-    if is_share(record):
-        return f"It decides {value} of the test rows right; they were looked at once, after training."
-    return f"Its {name} on the test rows is {value}; they were looked at once, after training."
+        return f"Test {accuracy}." if accuracy else "It was not measured on test rows."
+    told = f"Test {score_name(record)} {score(record, result['test_score'])}"
+    beside = "; ".join([*_interval(record), *_guess(record)])
+    told += f" ({beside})" if beside else ""
+    return f"{told}; {accuracy}." if accuracy else f"{told}."
+
+
+def warnings(record: Record) -> list[str]:
+    """What makes the numbers doubtful: no better than guessing, rows that could not be judged as asked."""
+    return [f"Warning: {text}" for text in record["result"].get("warnings", ())]
+
+
+def baselines(records: Sequence[Record]) -> list[str]:
+    """What a constant guess has, one sentence for each that differs; nothing for runs that did not measure it."""
+    told = dict.fromkeys(text for record in records for text in _guess(record))
+    return [f"{text[0].upper()}{text[1:]}." for text in told]
+
+
+def no_better(record: Record) -> bool:
+    """Whether a constant guess is within or above the 95 % interval of the test score."""
+    around, constant = record["result"].get("test_interval"), record["result"].get("baseline_score")
+    return bool(around) and constant is not None and around[0] <= constant
+
+
+def _interval(record: Record) -> list[str]:
+    around = record["result"].get("test_interval")
+    if not around:
+        return []
+    low, high = (score(record, end, 1).removesuffix(" %") for end in around)
+    return [f"95 % interval {low} to {high}"]
+
+
+def _guess(record: Record) -> list[str]:
+    result = record["result"]
+    if result.get("baseline_score") is None:
+        return []
+    value = score(record, result["baseline_score"], 1 if is_share(record) else 0)
+    if score_name(record) == "R2":
+        return [f"always guessing the mean: {value}"]
+    if score_name(record) == "AUC":
+        return [f"guessing: {value}"]
+    who = "each label's usual value" if result.get("baseline_class") is None else f'"{class_name(record)}"'
+    return [f"always guessing {who}: {value}"]
+
+
+def _accuracy_beside(record: Record) -> str:
+    """The accuracy of a yes/no task, which AUC says nothing about, and that of the more frequent answer."""
+    result = record["result"]
+    if result.get("test_accuracy") is None:
+        return ""
+    guess = f'always guessing "{class_name(record)}": {100 * result["baseline_accuracy"]:.1f} %'
+    return f"accuracy {100 * result['test_accuracy']:.1f} % ({guess})"
+
+
+def class_name(record: Record) -> str:
+    """What the most frequent class of the training rows is called."""
+    number, names = record["result"]["baseline_class"], record["about"].get("class_names")
+    return str(names[number] if names else number)
+
+
+def _positive(record: Record) -> list[str]:
+    """Which of two classes a yes/no task calls yes, and by which rule."""
+    found = record["about"].get("positive")
+    return [f'The positive class is "{found["class"]}" ({found["why"]}).'] if found else []
 
 
 def _why_it_ended(record: Record) -> str:
@@ -146,13 +211,14 @@ def _why_it_ended(record: Record) -> str:
 
 
 def _article(record: Record) -> str:
-    return f"an {NOISY_SCORE}" if labels_noised(record) else f"a {validation_name(record)}"
+    name = validation_name(record)
+    return f"{'an' if name[0] in 'aA' else 'a'} {name}"
 
 
 def noisy_labels(record: Record) -> list[str]:
     """Why validation scores look low, where protected labels judged; else nothing to say."""
     scored = record["result"]["validation_score"] is not None
-    return [NOISY_MEANING] if scored and labels_noised(record) else []
+    return [NOISY_MEANING.format(name=score_name(record))] if scored and labels_noised(record) else []
 
 
 def _what_it_cost(record: Record) -> str:
