@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -23,22 +22,12 @@ from torch import Tensor
 from colonnade.errors import ConfigError, DataError, RowsDisagree
 from colonnade.randomness import permutation
 from colonnade.rows import Rows
+from colonnade.tasks import Classes, Task, as_array, read_target
 
 if TYPE_CHECKING:
     from colonnade.data.columns import ColumnPlan
 
-
-class Task(str, Enum):
-    """What the labels are; decides the loss and the prox step."""
-
-    MULTICLASS = "multiclass"  # one of K classes: (N,) integers 0..K-1
-    BINARY = "binary"  # yes or no: (N,) zeros and ones, one logit
-    MULTILABEL = "multilabel"  # any of K labels: (N, K) zeros and ones
-    REGRESSION = "regression"  # (N, K) real numbers
-
-    @classmethod
-    def _missing_(cls, value: object) -> Task:
-        raise ConfigError(f"task = {value!r}: wanted {', '.join(task.value for task in cls)}")
+__all__ = ["Federation", "Party", "RowSplit", "Task"]  # Task: what a user of federations needs with them
 
 
 @dataclass(frozen=True)
@@ -78,10 +67,11 @@ class Federation:
     name: str = "federation"
     whole: Tensor | None = field(default=None, repr=False)  # columns before splitting, if known
     ids: tuple[str, ...] = field(default=(), repr=False)  # the owners' ids of rows 0..N-1, if any
-    class_names: tuple[str, ...] = ()  # of classes 0..K-1, where the labels were text
+    class_names: tuple[str, ...] = ()  # of classes 0..K-1, where the labels were not just that; (no, yes)
     scaled: bool = False  # the columns are on a common scale already; otherwise parties see to it themselves
     labelled: Tensor | None = field(default=None, repr=False)  # (N,) whose label is known; None: of all rows
     plans: Mapping[str, ColumnPlan] = field(default_factory=dict, repr=False)  # how tables became columns, by owner
+    positive: str = ""  # of a yes/no task: by which rule the second class counts as yes
 
     @property
     def rows(self) -> int:
@@ -126,13 +116,15 @@ class Federation:
         scaled: bool = False,
         held: Any = None,
         labelled: Any = None,
+        classes: Classes = None,
     ) -> Federation:
         """From one array of shape (N, ...) per party, rows already in one common order.
 
         Args:
             columns: by party; what it has in rows that it does not hold is dropped unread, NaN is welcome there.
-            labels: one per row; of rows that are not `labelled` anything. Text classes are numbered in sorted order.
-            task: what the labels are; guessed from the labels if None.
+            labels: one per row, numbers or text; of rows that are not `labelled` anything.
+            task: what the labels are. None: two different values are yes/no, more texts are classes, numbers with
+                fractions are numbers; more than two whole numbers are refused, since they may be either.
             split: which rows train, validate and test; partial rows may only train. Random if None.
             name: the federation's name; None: those of its parties, e.g. bank+telco.
             whole: the columns before they were split, if known.
@@ -140,6 +132,8 @@ class Federation:
             scaled: the columns are on a common scale already.
             held: (N, M) booleans, which party (in the order of `columns`) holds which row; None: all hold all.
             labelled: (N,) booleans, whose label is known; None: of all rows.
+            classes: which classes there are, in their order (of a yes/no task: no, yes), or how many, numbered from
+                0. None: those that occur. To be said where a class may have no row here.
         """
         if not isinstance(columns, Mapping):
             raise DataError(
@@ -147,11 +141,10 @@ class Federation:
             )
         if not columns:
             raise DataError("a federation needs at least one party; got none")
-        from colonnade.data.preprocess import number_text  # beside the labels of tables: imported only here
-
-        task = Task(task) if task is not None else None
-        labels, classes = number_text(labels, task, labelled)
-        y, task, outputs = _read_labels(labels, task, labelled)
+        raw = as_array(labels)
+        given = _mask("labelled", labelled, len(raw))
+        read = read_target(raw, Task(task) if task is not None else None, classes, given)
+        y = read.values
         mask = _mask("held", held, len(y), len(columns))
         whose = [None] * len(columns) if mask is None else [_unless_all(one) for one in mask.T]
         parties = tuple(
@@ -165,12 +158,15 @@ class Federation:
                     "align the tables first, or use Federation.from_tables with an id column"
                 )
         everything = RowSplit(torch.arange(len(y)), torch.arange(0), torch.arange(0))
-        known = _unless_all(_mask("labelled", labelled, len(y)))
         name = named_after([party.name for party in parties]) if name is None else name
-        made = cls(parties, y, outputs, task, everything, name, whole, tuple(ids), scaled=scaled, labelled=known)
-        made = replace(made, class_names=classes, split=split if split is not None else _random_split(made.complete))
+        made = cls(
+            parties, y, read.outputs, read.task, everything, name, whole, tuple(ids), read.names, scaled,
+            _unless_all(given), positive=read.positive,
+        )  # fmt: skip
+        made = replace(made, split=split if split is not None else _random_split(made.complete))
         _check_split(made.split, len(y))
         _check_partial(made)
+        _check_taught(made)
         return made
 
     @classmethod
@@ -184,6 +180,7 @@ class Federation:
         split: RowSplit | None = None,
         name: str | None = None,
         keep: Literal["all", "partial"] = "all",
+        classes: Classes = None,
     ) -> Federation:
         """From data frames joined on `id`; `labels` names a column of one table, or is a frame or array.
 
@@ -191,10 +188,11 @@ class Federation:
         one-hot encoded with statistics of the training rows, each party on its own; how is kept in `plans`, so that
         a run can score new tables. `keep="all"`: the rows that all tables have and that have a label.
         `keep="partial"`: also those that only some have, or that have no label; they can only train.
+        `task` and `classes` are those of `from_arrays`.
         """
         from colonnade.data.table import join_tables  # pandas is optional: imported only here
 
-        return join_tables(tables, labels=labels, id=id, task=task, split=split, name=name, keep=keep)
+        return join_tables(tables, labels=labels, id=id, task=task, split=split, name=name, keep=keep, classes=classes)
 
     def pooled(self) -> Federation:
         """All columns in one place: what the `centralized` reference trains on."""
@@ -308,6 +306,18 @@ def _check_partial(federation: Federation) -> None:
             raise DataError(f"party {name!r} holds no training row; leave it out")
 
 
+def _check_taught(federation: Federation) -> None:
+    """Refuse training rows that are all of one class: every model would learn to say it always."""
+    if federation.task not in (Task.MULTICLASS, Task.BINARY):
+        return
+    known, train = federation.labelled, federation.split.train
+    taught = federation.labels[train if known is None else train[known[train]]].unique()
+    if len(taught) < 2:
+        number = int(taught[0])
+        name = federation.class_names[number] if federation.class_names else str(number)
+        raise DataError(f"all training rows have the label {name!r}, so there is nothing to learn; split differently")
+
+
 # -- reading ----------------------------------------------------------------------------------
 
 
@@ -336,46 +346,6 @@ def as_columns(name: str, values: Any, held: Tensor | None = None) -> Tensor:
             f"(first: row {int(bad.nonzero()[0])}); fill or drop them before training"
         )
     return columns
-
-
-def _read_labels(values: Any, task: Task | None, labelled: Any = None) -> tuple[Tensor, Task, int]:
-    raw = values if isinstance(values, Tensor) else torch.from_numpy(np.ascontiguousarray(values))
-    if raw.dim() == 0 or len(raw) == 0:
-        raise DataError("labels are empty; wanted one per row")
-    known = _mask("labelled", labelled, len(raw))
-    if known is not None:
-        raw = raw.clone()
-        raw[~known] = 0
-    if raw.is_floating_point() and not bool(torch.isfinite(raw).all()):
-        raise DataError("labels contain NaN or infinite values; drop those rows before training")
-    if task is None:
-        whole = not raw.is_floating_point() or bool((raw == raw.round()).all())
-        task = Task.MULTICLASS if raw.dim() == 1 and whole else Task.REGRESSION
-        if raw.dim() == 2 and whole and bool(((raw == 0) | (raw == 1)).all()):
-            task = Task.MULTILABEL
-    if task is Task.MULTICLASS:
-        return _classes(raw)
-    y = raw.to(torch.float64).reshape(len(raw), -1)
-    if task in (Task.BINARY, Task.MULTILABEL) and not bool(((y == 0) | (y == 1)).all()):
-        raise DataError(f"a {task.value} task wants labels 0 and 1; got values from {y.min():g} to {y.max():g}")
-    if task is Task.BINARY and y.shape[1] != 1:
-        raise DataError(f"a binary task wants one label per row; got {y.shape[1]}")
-    return y, task, y.shape[1]
-
-
-def _classes(raw: Tensor) -> tuple[Tensor, Task, int]:
-    if raw.dim() != 1:
-        raise DataError(f"a multiclass task wants labels of shape (rows,); got {tuple(raw.shape)}")
-    y = raw.to(torch.int64)
-    if bool((y != raw).any()) or int(y.min()) < 0:
-        raise DataError(
-            f"class labels must be whole numbers from 0; got values from {raw.min():g} to {raw.max():g}; "
-            "number the classes 0, 1, 2, ..."
-        )
-    classes = max(2, int(y.max()) + 1)
-    if classes > len(y):
-        raise DataError(f"labels go up to {classes - 1} but there are only {len(y)} rows; number the classes 0, 1, ...")
-    return y, Task.MULTICLASS, classes
 
 
 def _check_split(split: RowSplit, rows: int) -> None:

@@ -33,7 +33,7 @@ from colonnade.models.schema import Schema
 from colonnade.privacy.gate import CoordinatorGate
 from colonnade.privacy.gaussian import SeededNoise
 from colonnade.privacy.labels.known import KnownLabels
-from colonnade.privacy.labels.settings import open_labels
+from colonnade.privacy.labels.settings import check_counted, open_labels
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.mechanism import Budget, Mechanism, Protection
 from colonnade.privacy.settings import PrivacySettings, last_affordable
@@ -320,6 +320,7 @@ def open_coordinator(
     noise = key(training.seed, "label noise") if terms.label_key is None else terms.label_key
     known = federation.labelled
     train = split.train if known is None else split.train[known[split.train]]
+    check_counted(federation.positive, privacy.labels)
     labels = open_labels(truth, federation.task, federation.outputs, train, privacy.labels, noise, split.validation)
     if known is not None:
         labels = KnownLabels(labels, known.to(schema.device))

@@ -31,7 +31,7 @@ from colonnade.run import Run, Training
 from colonnade.schedule import Schedule
 
 SECTIONS = ("data", "method", "model", "training", "privacy", "compare")
-TABLE_KEYS = ("tables", "labels", "id", "task", "keep", "categories")
+TABLE_KEYS = ("tables", "labels", "id", "task", "keep", "classes", "categories")
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,8 @@ def _load_tables(options: dict[str, Any]) -> Federation:
         if not any(name in frame.columns for frame in frames.values()):
             raise ConfigError(f"[data] categories names {name!r}, which is a column of none of the tables")
     keep = options.get("keep", "all")
-    return Federation.from_tables(frames, labels=options["labels"], id=id, task=options.get("task"), keep=keep)
+    task, classes = options.get("task"), options.get("classes")
+    return Federation.from_tables(frames, labels=options["labels"], id=id, task=task, keep=keep, classes=classes)
 
 
 def _categories(names: Any) -> list[str]:

@@ -4,7 +4,7 @@ import pytest
 
 from tests.architecture.source import Source, lines, package
 
-BASE = {"errors", "randomness", "config", "extras", "federation", "folder", "layout", "rows"}
+BASE = {"errors", "randomness", "config", "extras", "federation", "folder", "layout", "rows", "tasks"}
 DOMAIN = {"admm", "board", "models", "privacy", "schedule", "wire"} | BASE
 TRAINING = {"engines", "evaluate", "methods"} | DOMAIN
 RUNNING = {"checkpoint", "data", "fit", "job", "predict", "progress", "run", "store"} | TRAINING
@@ -31,7 +31,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "folder": {"errors"},  # a lock knows nothing of what is written under it
     "config": {"errors"},  # settings know no method and no data
     "rows": {"errors"},  # rows to predict: columns by party, and nothing of who trained what
-    "federation": {"errors", "randomness", "config", "rows"},  # parties, labels, rows: what everything else takes
+    "tasks": {"errors"},  # what labels mean, before there are rows and parties
+    "federation": {"errors", "randomness", "config", "rows", "tasks"},  # parties, labels, rows: what all else takes
     "data": BASE,  # loaders and splits make Federations and know no training
     "wire": BASE,  # messages and codec know nothing of what they carry
     "privacy": {"wire", "identity"} | BASE,  # the gate seals what may travel: it knows messages; masks need keys

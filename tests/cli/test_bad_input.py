@@ -151,17 +151,18 @@ def test_rows_of_different_number_without_an_id(refuses: Callable[..., None]) ->
     refuses(["train", "tables.toml"], "same rows in the same order", "name the column to join on")
 
 
-def test_labels_out_of_range(refuses: Callable[..., None]) -> None:
+def test_labels_that_could_be_classes_or_a_quantity(refuses: Callable[..., None]) -> None:
     write_tables()
     edit("telco.csv", ",1\n", ",-1\n")
-    refuses(["train", "tables.toml"], "class labels must be whole numbers from 0", "number the classes 0, 1, 2")
+    told = "label column 'churn': the labels are 3 different whole numbers from -1 to 1"
+    refuses(["train", "tables.toml"], told, 'task="multiclass" (classes) or task="regression" (a number)')
 
 
 def test_labels_that_do_not_fit_the_task(refuses: Callable[..., None]) -> None:
     write_tables()
     edit("telco.csv", ",1\n", ",2\n")
     edit("tables.toml", 'id = "customer"', 'id = "customer"\ntask = "binary"')
-    refuses(["train", "tables.toml"], "a binary task wants labels 0 and 1")
+    refuses(["train", "tables.toml"], "a yes/no task needs two different labels; got 3 (0, 1, 2)")
 
 
 def test_a_missing_table(refuses: Callable[..., None]) -> None:
@@ -242,7 +243,7 @@ def test_labels_of_one_class_a_wrong_task_and_an_infinite_setting(cli: Call) -> 
     Path("telco.csv").write_text(
         "\n".join([lines[0], *(f"{line.rpartition(',')[0]},yes" for line in lines[1:])]) + "\n"
     )
-    refused(cli("train", "tables.toml"), "label column 'churn' has one class only ('yes'); there is nothing to learn")
+    refused(cli("train", "tables.toml"), "label column 'churn': all 60 labels are 'yes'; there is nothing to learn")
 
 
 def test_a_folder_with_a_run_can_be_resumed(cli: Call, finished: Path, config: Path) -> None:

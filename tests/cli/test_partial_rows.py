@@ -42,7 +42,7 @@ def test_trained_predicted_and_explained(cli: Call, config: Path) -> None:
     done = cli("predict", "run", "--rows", "train", "--json")
     assert done.code == 0, done.err
     assert {int(row["row"]) for row in done.json["predictions"]} <= set(range(18, 42))  # what both have, with a label
-    explained = cli("explain", "run", "--set", "tsne=0", "--json")
+    explained = cli("explain", "run", "--rows", "test", "--set", "tsne=0", "--json")
     assert explained.code == 0, explained.err
 
 

@@ -24,7 +24,7 @@ SWING = 0.035  # of validation accuracy; one of 114 to 359 rows is 0.003 to 0.00
 
 def federation(columns: Columns, labels: np.ndarray) -> Federation:
     split = RowSplit.random(len(labels), validation=0.2, test=0.2, seed=1)
-    return Federation.from_arrays(columns, labels, split=split)
+    return Federation.from_arrays(columns, labels, task="multiclass", split=split)
 
 
 def alike_parties() -> Federation:

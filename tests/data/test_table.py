@@ -29,7 +29,7 @@ def test_from_tables_is_this():
     assert federation.names == ("bank", "telco")
     assert federation.name == "shop"
     assert [tuple(p.columns.shape) for p in federation.parties] == [(20, 1), (20, 1)]
-    assert federation.task is Task.MULTICLASS
+    assert federation.task is Task.BINARY
     assert federation.ids == tuple(str(i) for i in range(20))
 
 
@@ -39,7 +39,7 @@ def test_rows_meet_by_id_whatever_their_order(first, second):
     bank, telco = two_tables(12)
     joined = join_tables({"b": bank.iloc[first], "t": telco.iloc[second]}, labels="y", id="customer")
     assert joined.ids == tuple(str(i) for i in first)
-    assert joined.labels.tolist() == [i % 2 for i in first]
+    assert joined.labels[:, 0].tolist() == [i % 2 for i in first]
     for party in joined.parties:  # both columns grow with the id, so standardised values sort like the ids
         assert party.columns[:, 0].argsort().tolist() == np.argsort(first).tolist()
 
@@ -62,7 +62,7 @@ def test_an_index_named_like_the_id_will_do():
     tables = {"b": bank.drop(columns="y").set_index("customer"), "t": telco.iloc[::-1].set_index("customer")}
     labels = bank.set_index("customer")["y"].iloc[::-1]
     joined = join_tables(tables, labels=labels, id="customer")
-    assert joined.labels.tolist() == [i % 2 for i in range(20)]
+    assert joined.labels[:, 0].tolist() == [i % 2 for i in range(20)]
 
 
 def test_the_label_is_removed_and_a_pure_label_holder_drops_out():
@@ -87,8 +87,8 @@ def test_labels_as_array_list_tensor_or_frame():
     y = bank["y"]
     shuffled = bank[["customer", "y"]].sample(frac=1, random_state=0)
     for labels in (y.to_numpy(), y.tolist(), torch.tensor(y.to_numpy()), y, shuffled):
-        assert join_tables(tables, labels=labels, id="customer").labels.tolist() == y.tolist()
-    assert join_tables(tables, labels=y.to_frame()).labels.tolist() == y.tolist()
+        assert join_tables(tables, labels=labels, id="customer").labels[:, 0].tolist() == y.tolist()
+    assert join_tables(tables, labels=y.to_frame()).labels[:, 0].tolist() == y.tolist()
 
 
 def test_labels_without_ids_are_refused_where_the_order_is_doubtful():
@@ -103,17 +103,19 @@ def test_text_classes_are_numbered_in_sorted_order():
     bank, telco = two_tables()
     for values in (["yes", "no"] * 10, pd.Categorical(["yes", "no"] * 10), np.array(["yes", "no"] * 10, dtype=object)):
         joined = join_tables({"b": bank.assign(y=values), "t": telco}, labels="y", id="customer")
-        assert joined.labels.tolist() == [1, 0] * 10
+        assert joined.labels[:, 0].tolist() == [1, 0] * 10
+        assert joined.class_names == ("no", "yes")
     joined = join_tables({"t": telco}, labels=[True, False] * 10)
-    assert joined.labels.tolist() == [1, 0] * 10
+    assert joined.labels[:, 0].tolist() == [1, 0] * 10 and joined.class_names == ("False", "True")
     joined = join_tables({"t": telco}, labels=["yes", "no"] * 10, task="binary")
     assert joined.task is Task.BINARY
     assert joined.outputs == 1
 
 
 def test_numeric_categories_are_numbers():
-    joined = join_tables({"t": two_tables()[1]}, labels=pd.Series(pd.Categorical([10, 2] * 10)))
-    assert joined.labels.tolist() == [10, 2] * 10
+    joined = join_tables({"t": two_tables()[1].assign(kind=pd.Categorical([10, 2, 3, 10] * 5))}, labels="kind")
+    assert joined.labels.tolist() == [2, 0, 1, 2] * 5  # categories are classes, whatever they look like
+    assert joined.class_names == ("2", "3", "10")
 
 
 def test_several_label_columns_for_tasks_that_have_them():
@@ -163,14 +165,14 @@ def test_frames_of_other_libraries_come_through_the_interchange_protocol():
     _, telco = two_tables()
     labels = pd.DataFrame({"customer": range(19, -1, -1), "y": [1, 0] * 10})
     joined = join_tables({"t": Other(telco)}, labels=Other(labels), id="customer")
-    assert joined.labels.tolist() == [i % 2 for i in range(20)]
+    assert joined.labels[:, 0].tolist() == [i % 2 for i in range(20)]
 
 
 def test_arrow_tables_are_tables():
     pyarrow = pytest.importorskip("pyarrow")
     bank, telco = two_tables()
     joined = join_tables({"b": pyarrow.table(bank), "t": pyarrow.table(telco)}, labels="y", id="customer")
-    assert joined.labels.tolist() == bank["y"].tolist()
+    assert joined.labels[:, 0].tolist() == bank["y"].tolist()
 
 
 def refused(error, says, tables, **options):
@@ -213,7 +215,7 @@ def test_bad_labels_are_named():
             {"bank": bank.assign(y=[None, None, *[1.0] * 18])}, labels="y")  # fmt: skip
     refused(DataError, "one label column, got 2.*'y', 'w'.*task='multilabel'", {"t": telco[["calls"]]},
             labels=pd.DataFrame({"y": [0] * 20, "w": [1] * 20}))  # fmt: skip
-    refused(DataError, "a regression task wants numbers as labels; column 'y' has text",
+    refused(DataError, "label column 'y': a regression task wants numbers as labels; got text, e.g. 'high'",
             {"bank": bank.assign(y="high")}, labels="y", task="regression")  # fmt: skip
     refused(DataError, "no party has columns left", {"h": bank[["customer", "y"]]}, labels="y", id="customer")
 
@@ -309,8 +311,9 @@ def test_labels_with_the_id_of_one_of_the_tables():
     id = {"b": "customer", "t": "subscriber"}
     for name in id.values():
         labels = bank[["customer", "y"]].rename(columns={"customer": name}).iloc[::-1]
-        assert join_tables(tables, labels=labels, id=id).labels.tolist() == bank["y"].tolist()
-        assert join_tables(tables, labels=labels.set_index(name)["y"], id=id).labels.tolist() == bank["y"].tolist()
+        assert join_tables(tables, labels=labels, id=id).labels[:, 0].tolist() == bank["y"].tolist()
+        series = labels.set_index(name)["y"]
+        assert join_tables(tables, labels=series, id=id).labels[:, 0].tolist() == bank["y"].tolist()
     refused(DataError, "the labels have more than one id column 'customer' or 'subscriber'", tables,
             labels=bank[["customer", "y"]].assign(subscriber=range(20)), id=id)  # fmt: skip
     refused(DataError, "the labels have no id column 'customer' or 'subscriber'", tables, labels=bank[["y"]], id=id)
@@ -348,7 +351,7 @@ def test_text_labels_of_arrays_are_named_classes():
     assert binary.labels.flatten().tolist() == [1, 0, 0, 1]
     assert binary.class_names == ("no", "yes")
     partial = Federation.from_arrays({"a": x}, ["b", None, "a", "b"], labelled=[True, False, True, True])
-    assert (partial.labels.tolist(), partial.class_names) == ([1, 0, 0, 1], ("a", "b"))
+    assert (partial.labels[:, 0].tolist(), partial.class_names) == ([0, 0, 1, 0], ("b", "a"))  # the rarer counts as yes
 
 
 @pytest.mark.parametrize(
@@ -356,10 +359,10 @@ def test_text_labels_of_arrays_are_named_classes():
     [
         (["a", None, "b", "a"], None, r"needed numbers, or text in every row; got None \(NoneType\)"),
         (np.array([1, "a", 2, 3], dtype=object), None, r"needed numbers, or text in every row; got 1 \(int\)"),
-        (["a", "a", "a", "a"], None, "one class only"),
-        (["a", "b", "a", "b"], "regression", "text names one class per row"),
-        ([["a", "b"]] * 4, "multilabel", "text names one class per row"),
-        (["a", "b", "c", "a"], "binary", "0 and 1"),
+        (["a", "a", "a", "a"], None, "nothing to learn"),
+        (["a", "b", "a", "b"], "regression", "a regression task wants numbers as labels; got text"),
+        ([["a", "b"]] * 4, "multilabel", "a multilabel task wants numbers as labels; got text"),
+        (["a", "b", "c", "a"], "binary", r"two different labels; got 3 \(a, b, c\)"),
     ],
 )
 def test_text_labels_of_arrays_that_cannot_be_are_one_sentence(labels, task, says):

@@ -92,7 +92,7 @@ def test_before_the_first_evaluation_there_is_nothing_to_keep(engine: str) -> No
 def test_defaults_do_not_diverge_on_columns_nobody_scaled(engine: str) -> None:
     federation = small(rows=60)
     columns = {p.name: p.columns * 30 for p in federation.parties}
-    large = type(federation).from_arrays(columns, federation.labels, split=federation.split)
+    large = type(federation).from_arrays(columns, federation.labels, task=federation.task, split=federation.split)
     for method in (VIMADMM(), VIMADMMJ()):
         run = fit(large, method, engine=engine, rounds=6, model=TINY)
         assert not run.result["diverged"]

@@ -32,7 +32,9 @@ def make_federation(shape: Shape) -> Federation:
         columns[name] = ((means[labels] + rng.random((shape.rows, *shape.columns))) / 2).astype("float32")
     nothing = torch.empty(0, dtype=torch.int64)
     split = RowSplit(torch.arange(shape.rows), nothing, nothing)
-    return Federation.from_arrays(columns, labels, task=Task.MULTICLASS, split=split, name="made-up")
+    return Federation.from_arrays(
+        columns, labels, task=Task.MULTICLASS, classes=shape.classes, split=split, name="made-up"
+    )
 
 
 def make_method(shape: Shape) -> VIMADMM:

@@ -33,7 +33,7 @@ from colonnade.bench.clock import torch_threads
 from colonnade.bench.settings import Options, Say
 from colonnade.config import Settings, build
 from colonnade.errors import ConfigError
-from colonnade.federation import Federation
+from colonnade.federation import Federation, Task
 from colonnade.job import Job
 from colonnade.randomness import permutation
 from colonnade.run import Run
@@ -108,6 +108,7 @@ def scatter(federation: Federation, matched: float, seed: int) -> Federation:
         {party.name: party.columns for party in federation.parties},
         federation.labels,
         task=federation.task,
+        classes=federation.outputs if federation.task is Task.MULTICLASS else None,
         split=federation.split,
         name=federation.name,
         scaled=federation.scaled,

@@ -22,6 +22,7 @@ from colonnade.data.stored import check_can_store
 from colonnade.errors import ConfigError, DataError, RowsDisagree
 from colonnade.extras import need
 from colonnade.federation import Federation, RowSplit, Task
+from colonnade.tasks import Classes, Target
 
 KEEP = ("all", "partial")  # which rows of a join, in the words of `colonnade align`
 
@@ -35,6 +36,7 @@ def join_tables(
     split: RowSplit | None = None,
     name: str | None = None,
     keep: Literal["all", "partial"] = "all",
+    classes: Classes = None,
 ) -> Federation:
     """Join the parties' tables and encode each party's columns on its own.
 
@@ -48,12 +50,13 @@ def join_tables(
             Text classes are numbered in sorted order.
         id: the column to join on, or one name per party; without it all tables must have the same rows in the same
             order. A frame of labels has the id column of one of the tables.
-        task: what the labels are; guessed from the labels if None.
+        task: what the labels are; None: guessed where they can be read in one way (`Federation.from_arrays`).
         split: rows of the joined table; a random split if None, in which partial rows train.
         name: the federation's name; None: those of its parties.
         keep: "all": ids that not every table and the labels have are left out, and an empty label is refused.
             "partial": ids that any table with columns has stay, in the order of the first table, then of the second;
             an empty label is an unknown one. Statistics are then of the training rows that the columns' owner holds.
+        classes: which classes there are, in their order (no, yes), or how many; None: those that occur.
 
     Raises:
         ConfigError: `keep` is something else, or "partial" without `id`.
@@ -80,10 +83,11 @@ def join_tables(
     else:
         rows = _common_rows(frames, target, keys) if keys else target.index
         owners, target = {party: frame.loc[rows] for party, frame in owners.items()}, target.loc[rows]
-    y, names = encode_labels(target, Task(task) if task is not None else None)
+    read = encode_labels(target, Task(task) if task is not None else None, classes)
     sources = [Source(p, frame, keys.get(p), str(labels) if p == holder else None) for p, frame in owners.items()]
-    joined = _encoded(sources, rows, (y, target.index), (task, split))
-    return replace(joined, name=name or joined.name, ids=tuple(rows) if keys else (), class_names=names)
+    joined = _encoded(sources, rows, (read.values.numpy(), target.index), (read, split))
+    joined = replace(joined, class_names=read.names, positive=read.positive)
+    return replace(joined, name=name or joined.name, ids=tuple(rows) if keys else ())
 
 
 @dataclass(frozen=True)
@@ -105,10 +109,11 @@ def _indexed(party: str, table: Any, key: str | None) -> Any:
 
 
 def _encoded(
-    sources: Sequence[Source], rows: Any, labels: tuple[Any, Any], choices: tuple[Task | str | None, RowSplit | None]
+    sources: Sequence[Source], rows: Any, labels: tuple[Any, Any], choices: tuple[Target, RowSplit | None]
 ) -> Federation:
     """Every owner's columns as numbers; `rows` are all ids, `labels` the known ones with theirs."""
-    (y, known), (task, split) = labels, choices
+    (y, known), (read, split) = labels, choices
+    how: dict[str, Any] = {"task": read.task, "classes": read.outputs if read.task is Task.MULTICLASS else None}
     places = {source.party: torch.from_numpy(rows.get_indexer(source.frame.index)) for source in sources}
     held = torch.zeros(len(rows), len(sources), dtype=torch.bool)
     for place, at in enumerate(places.values()):
@@ -117,7 +122,7 @@ def _encoded(
     full[rows.get_indexer(known)] = y
     # Checks labels and split before any statistic is taken from training rows.
     nothing = dict.fromkeys(places, torch.zeros(len(rows), 1))
-    agreed = Federation.from_arrays(nothing, full, task=task, split=split, held=held, labelled=labelled)
+    agreed = Federation.from_arrays(nothing, full, **how, split=split, held=held, labelled=labelled)
     columns, plans = {}, {}
     for source in sources:
         at = torch.full((len(rows),), -1)
@@ -128,9 +133,7 @@ def _encoded(
         columns[source.party] = torch.zeros(len(rows), values.shape[1], dtype=values.dtype)
         columns[source.party][places[source.party]] = values
         plans[source.party] = plan
-    made = Federation.from_arrays(
-        columns, full, task=agreed.task, split=agreed.split, scaled=True, held=held, labelled=labelled
-    )
+    made = Federation.from_arrays(columns, full, **how, split=agreed.split, scaled=True, held=held, labelled=labelled)
     return replace(made, plans=plans)
 
 

@@ -68,6 +68,7 @@ class Undertaking:
     mechanism: str = "none"  # where privacy asks for none: a protection of the parties' own, by name
     alignment: str = ""  # digest of the rows everybody aligned
     class_names: tuple[str, ...] = ()
+    positive: str = ""  # by which rule the second of two classes counts as yes
     purposes: tuple[Purpose, ...] = PURPOSES
     config: dict[str, Any] | None = None
 
@@ -102,7 +103,7 @@ class Undertaking:
         parties = tuple(Party(name, torch.empty(0, *shapes[name])) for name in self.parties)
         return Federation(
             parties, self.labels, self.outputs, self.task, self.split,
-            name=agreement.proposal.body["run"], class_names=self.class_names,
+            name=agreement.proposal.body["run"], class_names=self.class_names, positive=self.positive,
         )  # fmt: skip
 
 

@@ -62,7 +62,12 @@ class CoordinatorSection(Settings):
     table: Path = Field(description="the labels: .csv, .tsv (.gz) or .parquet; a row without a label is only predicted")
     id: str = Field(min_length=1, description="the id column of the table")
     label: str = Field(min_length=1, description="the label column of the table")
-    task: Task | None = Field(None, description="multiclass, binary or regression; guessed from the labels if left out")
+    task: Task | None = Field(None, description="multiclass, binary or regression; guessed where labels are clear")
+    classes: tuple[str, ...] | None = Field(
+        None,
+        min_length=2,
+        description="which classes there are, in their order (no, yes); those that occur if left out",
+    )
     alignment: Path = Field(Path("alignment"), description="folder of the aligned rows, made by `colonnade align`")
     keep: Keep = Field("all", description="alignment: rows that all parties hold, or also those only some hold")
     folder: Path = Field(Path("run"), description="where the run is kept")

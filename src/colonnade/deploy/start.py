@@ -77,7 +77,7 @@ def run_coordinator(
 def read_undertaking(read: CoordinatorConfig, alignment: Alignment) -> Undertaking:
     """What the files of the label holder say it wants."""
     c = read.coordinator
-    labels = LabelTable.read(c.table, c.id, c.label, c.task, alignment, (c.validation, c.test))
+    labels = LabelTable.read(c.table, c.id, c.label, c.task, alignment, (c.validation, c.test), c.classes)
     return Undertaking(
         parties=c.parties,
         labels=labels.labels,
@@ -91,6 +91,7 @@ def read_undertaking(read: CoordinatorConfig, alignment: Alignment) -> Undertaki
         privacy=read.privacy,
         alignment=alignment.digest,
         class_names=labels.class_names,
+        positive=labels.positive,
         purposes=PURPOSES if c.predictions else PURPOSES[:2],
         config=read.tables,
     )

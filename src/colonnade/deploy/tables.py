@@ -62,10 +62,18 @@ class LabelTable:
     outputs: int
     split: RowSplit
     class_names: tuple[str, ...]
+    positive: str = ""  # by which rule the second of two classes counts as yes
 
     @classmethod
     def read(
-        cls, path: Path, id: str, label: str, task: Task | None, alignment: Alignment, shares: tuple[float, float]
+        cls,
+        path: Path,
+        id: str,
+        label: str,
+        task: Task | None,
+        alignment: Alignment,
+        shares: tuple[float, float],
+        classes: tuple[str, ...] | None = None,
     ) -> LabelTable:
         """Labels of the rows that all parties hold; `shares` of them validate and test."""
         frame = _rows_of(read_table(path, id=id), id, path, alignment)
@@ -75,15 +83,16 @@ class LabelTable:
         known = np.flatnonzero(target[label].notna().to_numpy())
         if not len(known):
             raise DataError(f"none of the {alignment.complete} aligned rows has a label in {label!r}")
-        values, names = encode_labels(target.iloc[known], task)
+        read = encode_labels(target.iloc[known], task, classes)
         validation, test = shares
         split = RowSplit.random(len(known), validation=validation, test=test)
-        checked = Federation.from_arrays({"rows": torch.zeros(len(known), 1)}, values, task=task, split=split)
-        full = torch.zeros(alignment.complete, *checked.labels.shape[1:], dtype=checked.labels.dtype)
-        full[torch.from_numpy(known)] = checked.labels
+        nothing, count = {"rows": torch.zeros(len(known), 1)}, read.outputs if read.task is Task.MULTICLASS else None
+        Federation.from_arrays(nothing, read.values, task=read.task, split=split, classes=count)  # refuses bad splits
+        full = torch.zeros(alignment.complete, *read.values.shape[1:], dtype=read.values.dtype)
+        full[torch.from_numpy(known)] = read.values
         at = torch.from_numpy(known)
         rows = RowSplit(at[split.train], at[split.validation], at[split.test])
-        return cls(full, checked.task, checked.outputs, rows, names)
+        return cls(full, read.task, read.outputs, rows, read.names, read.positive)
 
 
 def _indexed(frame: Any, column: str, path: Path) -> Any:

@@ -47,7 +47,7 @@ def measured(task: Task, logits: Tensor, truth: Tensor, shares: Tensor) -> dict[
         found["test_accuracy"] = accuracy(task, logits, truth)
     if task in (Task.MULTICLASS, Task.BINARY):
         found |= class_report(decide(task, logits), truth, max(2, logits.shape[1]))
-    return {**found, "warnings": _warnings(found, len(truth))}
+    return {**found, "warnings": [*_warnings(found, len(truth)), *_untaught(task, truth, shares.cpu())]}
 
 
 def _constant(task: Task, truth: Tensor, shares: Tensor) -> dict[str, Any]:
@@ -75,6 +75,20 @@ def _warnings(found: dict[str, Any], rows: int) -> list[str]:
             f"{high}), constant guess {constant}. Train it longer, test it on more rows, or check labels and ids."
         ]
     return []
+
+
+def _untaught(task: Task, truth: Tensor, shares: Tensor) -> list[str]:
+    """Classes that test rows have and no training row: a model cannot know them."""
+    if task is not Task.MULTICLASS:
+        return []
+    rows = torch.bincount(truth, minlength=len(shares))
+    missing = ((shares == 0) & (rows > 0)).nonzero().flatten().tolist()
+    if not missing:
+        return []
+    return [
+        f"{int(rows[missing].sum())} test rows have classes that no training row has (number "
+        f"{', '.join(map(str, missing))}): the model cannot know them. Split the rows differently."
+    ]
 
 
 def told(name: str, value: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from colonnade.errors import ConfigError, DataError
-from colonnade.evaluate.metrics import SCORE_NAME
+from colonnade.evaluate.metrics import SCORE_NAME, has_auc
 from colonnade.explain.classes import class_scores, evidence
 from colonnade.explain.coalitions import Coalitions
 from colonnade.explain.explanation import NAMES, Explanation, agreements, mean_and_spread
@@ -94,6 +94,11 @@ def choose_rows(federation: Federation, settings: ExplainSettings) -> Tensor:
         raise DataError(f"this federation has no {settings.rows} rows to explain on; split some off")
     if settings.most_rows is not None and settings.most_rows < len(rows):
         rows = permutation(rows, settings.seed, "explain rows")[: settings.most_rows]
+    if federation.task is Task.BINARY and not has_auc(federation.labels[rows]):
+        raise DataError(
+            f"the {len(rows)} {settings.rows} rows to explain on are all of one class, so AUC is undefined there; "
+            "choose other rows with --rows, or split off more"
+        )
     return rows
 
 

@@ -57,6 +57,7 @@ def cifar10(
         patches(images, math.isqrt(parties)),
         labels,
         task=Task.MULTICLASS,
+        classes=10,
         split=file_split(labels, train, seed=seed, long_tail_factor=long_tail),
         name=f"cifar10-{parties}",
         scaled=True,

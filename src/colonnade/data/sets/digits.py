@@ -26,6 +26,7 @@ def digits(parties: int = 8, seed: int = 0) -> Federation:
         strips(images, parties),
         bundle.target,
         task=Task.MULTICLASS,
+        classes=10,
         split=RowSplit.random(len(images), validation=0.1, test=0.2, seed=seed),
         name=f"digits-{parties}",
         scaled=True,

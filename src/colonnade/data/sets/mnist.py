@@ -99,6 +99,7 @@ def mnist(
         columns,
         labels,
         task=Task.MULTICLASS,
+        classes=10,
         split=cut.file_split(labels, train, seed=seed, long_tail_factor=long_tail),
         name=f"mnist-{parties}" if split == "strips" else f"mnist-subsets-{parties}",
         scaled=True,

@@ -65,6 +65,7 @@ def modelnet40(parties: int = 4, data_dir: str | Path | None = None, seed: int =
         columns,
         torch.tensor([thing.number for thing in things]),
         task=Task.MULTICLASS,
+        classes=1 + max(thing.number for thing in things),
         split=_split(things, seed),
         name=f"modelnet40-{parties}",
         scaled=True,

@@ -66,6 +66,7 @@ def nus_wide(
         dict(zip(widths, blocks(whole, list(widths.values())).values(), strict=True)),
         np.concatenate([parts[part][2] for part in MOST]),
         task=Task.MULTICLASS,
+        classes=len(CONCEPTS),
         split=holdout(len(parts["Train"][2]), len(parts["Test"][2]), seed=seed),
         name=f"nus_wide-{parties}",
         scaled=True,

@@ -15,6 +15,7 @@ from colonnade.privacy.labels import Labels
 from colonnade.privacy.labels.alibi import Alibi
 from colonnade.privacy.labels.plain import PlainLabels
 from colonnade.privacy.labels.randomised import RandomisedResponse
+from colonnade.tasks import COUNTED
 
 
 class LabelSettings(Settings):
@@ -43,6 +44,18 @@ class LabelSettings(Settings):
                 "choose 'alibi' or 'randomised_response', or leave epsilon out"
             )
         return self
+
+
+def check_counted(positive: str, settings: LabelSettings) -> None:
+    """Refuse a mechanism where the labels were counted to choose the positive class.
+
+    One label more or less could then swap the meaning of all, which no mechanism that hides one label at a time covers.
+    """
+    if settings.mechanism != "none" and positive in COUNTED:
+        raise ConfigError(
+            f"label mechanism {settings.mechanism!r}: which class counts as yes was found by counting the labels "
+            f'({positive}), which it does not cover; name both, e.g. classes=["good", "bad"], first the no'
+        )
 
 
 def open_labels(  # one argument per fact

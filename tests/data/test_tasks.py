@@ -1,0 +1,172 @@
+"""What labels mean: which task is guessed, what is refused, which of two classes is the positive one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from colonnade.errors import ColonnadeError, ConfigError, DataError
+from colonnade.federation import Federation, RowSplit, Task
+from colonnade.fit import fit
+from colonnade.methods import VIMADMM
+from tests.exchanges import TINY
+
+X = {"a": np.random.default_rng(0).normal(size=(60, 2))}
+
+
+def of(labels: Any, **options: Any) -> Federation:
+    return Federation.from_arrays(X, np.resize(np.asarray(labels), 60), **options)
+
+
+@pytest.mark.parametrize(
+    ("labels", "names", "first"),
+    [
+        ([0, 1], (), 0.0),
+        ([1, 2], ("1", "2"), 0.0),
+        ([1.0, 0.0], (), 1.0),
+        ([-1, 1], ("-1", "1"), 0.0),
+        ([True, False], ("False", "True"), 1.0),
+        (["yes", "no"], ("no", "yes"), 1.0),
+        (["Yes", "unknown"], ("unknown", "Yes"), 1.0),
+        (["n", "y"], ("n", "y"), 0.0),
+        (["1", "0"], ("0", "1"), 1.0),
+        (["good", "good", "bad"], ("good", "bad"), 0.0),
+        (["bad", "bad", "good"], ("bad", "good"), 0.0),
+        ([2, 1, 1], ("1", "2"), 1.0),
+        ([1, 2, 2], ("2", "1"), 1.0),
+    ],
+)
+def test_two_values_are_yes_or_no_and_the_positive_one_comes_second(
+    labels: list[Any], names: tuple[str, ...], first: float
+) -> None:
+    federation = of(labels)
+    assert (federation.task, federation.outputs, federation.class_names) == (Task.BINARY, 1, names)
+    assert federation.labels.shape == (60, 1) and federation.labels[0, 0] == first
+
+
+def test_more_texts_are_classes_in_sorted_order() -> None:
+    federation = of(["red", "green", "blue"])
+    assert federation.task is Task.MULTICLASS and federation.class_names == ("blue", "green", "red")
+    assert federation.labels[:3].tolist() == [2, 1, 0]
+
+
+def test_fractions_are_a_number_to_predict() -> None:
+    federation = of([0.5, 1.0, 2.25])
+    assert federation.task is Task.REGRESSION and federation.labels.shape == (60, 1)
+
+
+@pytest.mark.parametrize("labels", [range(21), [1, 2, 3], np.array([0.0, 1.0, 7.0])])
+def test_more_whole_numbers_are_refused_with_the_ways_to_say_it(labels: Any) -> None:
+    with pytest.raises(DataError, match=r'task="multiclass" \(classes\) or task="regression" \(a number\)'):
+        of(labels)
+    assert of(labels, task="regression").task is Task.REGRESSION
+    assert of(labels, task="multiclass").outputs == len(list(labels))
+
+
+def test_two_fractions_are_refused() -> None:
+    with pytest.raises(DataError, match=r'task="binary".*task="regression"'):
+        of([0.5, 1.5])
+
+
+def test_one_value_is_refused() -> None:
+    for labels, task in (([3], None), (["no"], None), ([0], "multiclass"), ([0], "binary")):
+        with pytest.raises(DataError, match=r"nothing to learn|two different labels"):
+            of(labels, task=task)
+
+
+def test_classes_are_the_values_that_occur_and_keep_their_names() -> None:
+    federation = of([1, 2, 3], task="multiclass")
+    assert federation.outputs == 3 and federation.class_names == ("1", "2", "3")
+    assert federation.labels[:3].tolist() == [0, 1, 2]
+    assert of([0, 5, 10], task="multiclass").class_names == ("0", "5", "10")
+
+
+def test_numbers_from_zero_stay_as_they_are() -> None:
+    federation = of(range(10), task="multiclass")
+    assert federation.labels[:10].tolist() == list(range(10)) and federation.class_names == ()
+
+
+def test_a_class_without_a_row_is_kept_where_classes_are_said() -> None:
+    federation = of([0, 1, 3], task="multiclass", classes=5)
+    assert federation.outputs == 5 and federation.labels[:3].tolist() == [0, 1, 3]
+    named = of(["low", "high"], task="multiclass", classes=["low", "middle", "high"])
+    assert named.outputs == 3 and named.labels[:2].tolist() == [0, 2]
+    assert of(["bad", "good"], classes=["bad", "good"]).class_names == ("bad", "good")
+    assert of([1, 2], classes=[2, 1]).labels[:2, 0].tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("labels", "options", "sentence"),
+    [
+        ([0, 1, 7], {"task": "multiclass", "classes": 5}, "whole numbers from 0 to 4; got from 0 to 7"),
+        (["a", "b"], {"task": "multiclass", "classes": 5}, "got as text, e.g. 'a'"),
+        (["a", "x"], {"classes": ["a", "b"]}, "the label 'x' is none of the classes 'a', 'b'"),
+        (["a", "b"], {"task": "binary", "classes": ["a", "b", "c"]}, "a yes/no task has 2"),
+        ([0, 1], {"classes": ["a", "a"]}, "different names"),
+        ([0, 1], {"classes": "yes"}, "different names"),
+        ([0.5, 1.5], {"task": "regression", "classes": 2}, "is for classes"),
+        ([0.5, 1.5, 2.0], {"task": "multiclass"}, "whole numbers or text"),
+        ([0, 1, 2], {"task": "binary"}, r"two different labels; got 3 \(0, 1, 2\)"),
+        (["a", "b"], {"task": "regression"}, "wants numbers as labels; got text"),
+    ],
+)
+def test_labels_that_do_not_fit_are_refused(labels: list[Any], options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ColonnadeError, match=sentence):
+        of(labels, **options)
+
+
+def test_several_columns() -> None:
+    flags = np.stack([np.arange(60) % 2, np.arange(60) % 3 == 0], axis=1)
+    assert Federation.from_arrays(X, flags).task is Task.MULTILABEL
+    assert Federation.from_arrays(X, flags[:, :1]).task is Task.BINARY
+    with pytest.raises(DataError, match=r"one label column; got 2\. Choose one .* task=\"multilabel\""):
+        Federation.from_arrays(X, flags, task="binary")
+
+
+def test_an_id_column_is_not_classes() -> None:
+    with pytest.raises(DataError, match="class of its own"):
+        of(range(100, 160), task="multiclass")
+
+
+def test_training_rows_of_one_class_are_refused() -> None:
+    split = RowSplit(torch.arange(0, 40, 2), torch.arange(1, 40, 2), torch.arange(40, 60))
+    with pytest.raises(DataError, match="all training rows have the label 'good'"):
+        of(["good", "bad"], split=split)
+
+
+def test_classes_that_only_test_rows_have_are_warned_of() -> None:
+    labels = np.arange(60) % 2
+    labels[50:] = 2
+    split = RowSplit(torch.arange(30), torch.arange(30, 45), torch.arange(45, 60))
+    federation = Federation.from_arrays(X, labels, task="multiclass", split=split)
+    run = fit(federation, VIMADMM(), rounds=2, model=TINY)
+    assert any("10 test rows have classes that no training row has (number 2)" in w for w in run.result["warnings"])
+
+
+def test_the_positive_class_and_its_rule_are_recorded_and_said() -> None:
+    run = fit(of(["good", "good", "bad"]), VIMADMM(), rounds=2, model=TINY)
+    assert run.about["positive"] == {"class": "bad", "why": "the rarer of the two"}
+    assert fit(of([0, 1]), VIMADMM(), rounds=2, model=TINY).about["positive"]["class"] == "1"
+
+
+def test_label_privacy_needs_the_positive_class_named() -> None:
+    """Found by counting, it could swap the meaning of every label when one changes."""
+    privacy = {"labels": {"mechanism": "randomised_response", "epsilon": 1.0}}
+    with pytest.raises(ConfigError, match=r"counting the labels .*name both"):
+        fit(of(["good", "good", "bad"]), VIMADMM(), rounds=1, model=TINY, privacy=privacy)
+    named = of(["good", "good", "bad"], classes=["good", "bad"])
+    assert fit(named, VIMADMM(), rounds=1, model=TINY, privacy=privacy).about["positive"]["why"] == "as named"
+
+
+def test_tables_follow_the_same_rules() -> None:
+    frame = pd.DataFrame({"x": X["a"][:, 0], "marks": np.resize(range(21), 60), "good": np.resize([1, 2], 60)})
+    with pytest.raises(DataError, match="label column 'marks': the labels are 21 different whole numbers from 0 to 20"):
+        Federation.from_tables({"a": frame}, labels="marks")
+    federation = Federation.from_tables({"a": frame}, labels="good")
+    assert federation.task is Task.BINARY and federation.class_names == ("1", "2") and federation.positive
+    sparse = Federation.from_tables({"a": frame}, labels="good", task="multiclass", classes=[1, 2, 3])
+    assert sparse.outputs == 3 and set(sparse.labels.tolist()) == {0, 1}
