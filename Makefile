@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup server demo test check format clean
+.PHONY: help setup server demo lint check test measure format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,17 +46,24 @@ server: ## install nats-server for the tests of separate organisations, where ap
 demo: setup ## train on bundled data, compare methods, write a report
 	@$(BIN)/colonnade demo
 
-check: setup ## ruff, mypy strict, architecture tests
+# One thread per worker: two workers with two threads each fight over two cores.
+# worksteal: neighbours (and their module fixtures) stay together until a worker runs dry.
+check test measure: export OMP_NUM_THREADS = 1
+PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal
+
+lint: setup
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@$(BIN)/pytest tests/architecture
 
-# One thread per worker: two workers with two threads each fight over two cores.
-# worksteal: neighbours (and their module fixtures) stay together until a worker runs dry.
-test: export OMP_NUM_THREADS = 1
-test: setup server check ## check, then the whole test suite
-	@$(BIN)/pytest -n $(WORKERS) --dist worksteal
+check: lint ## while you work: ruff, mypy strict and the quick tests; under two minutes on two cores
+	@$(PYTEST) -m "not slow"
+
+test: setup server lint ## everything that must hold: ruff, mypy strict and all tests; what CI runs
+	@$(PYTEST)
+
+measure: setup server ## run all tests alone, one after the other, and write down which are slow (tests/slow.txt)
+	@$(BIN)/python -m pytest -p tests.measure
 
 format: setup ## format the code and apply safe lint fixes
 	@$(BIN)/ruff check --fix-only .

@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import settings
 
+from tests.measure import name_of, read_slow
 from tests.processes import all_ended, as_in_a_terminal, cpu_seconds
 
 os.environ.setdefault("COLONNADE_DEBUG", "1")  # layouts are checked; before anything imports colonnade
@@ -37,6 +38,10 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    slow = read_slow()
+    for item in items:
+        if name_of(item.nodeid) in slow:
+            item.add_marker("slow")
     if torch.cuda.is_available():
         return
     for item in items:

@@ -68,7 +68,7 @@ def test_on_a_terminal_one_line_is_rewritten() -> None:
     line(NOW)
     line(NOW)
     line.close()
-    text = "vimadmm: round 78 of 2000, validation 0.9000 (best 0.9500), 3.0 MB, 12 s"
+    text = "vimadmm: round 78 of 2000, validation accuracy 0.9000 (best 0.9500), 3.0 MB, 12 s"
     assert line.stream.getvalue() == f"\r{text}\r{text}\n"  # type: ignore[attr-defined]
 
 

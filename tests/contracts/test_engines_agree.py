@@ -19,7 +19,7 @@ from tests.exchanges import TINY, Exchange, assert_same_tensors, exchanges, open
 from tests.federations import digits, images, mixed_encoder, normed_encoder, small
 from tests.mechanisms import Noise, Rounding
 
-ROUNDS = 20
+ROUNDS = 8  # 54 training rows in batches of 20: several epochs
 MLP_HEAD = HeadSettings(layers=2, dropout=0.25)
 
 # What changes how parties are visited, grouped or randomised. Every one must give the same run on both engines.

@@ -42,6 +42,15 @@ pytestmark = [
 ]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def older_objects_are_left_alone() -> Iterator[None]:
+    """So that the collections below are of this module's objects, and take no time."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.fixture(autouse=True)
 def sockets_are_collected() -> Iterator[None]:
     yield
