@@ -43,7 +43,7 @@ server: ## install nats-server for the tests of separate organisations, where ap
 	command -v apt-get > /dev/null && $$as_root sh -c "$$INSTALL_SERVER" < /dev/null > /dev/null 2>&1 \
 		|| echo "nats-server is not installed and apt-get is not allowed here; tests that need it are left out"
 
-demo: setup ## train on bundled data, compare methods, write a report
+demo: setup ## is it worth joining? each party alone, all together, and in one place, on bundled data
 	@$(BIN)/colonnade demo
 
 # One thread per worker: two workers with two threads each fight over two cores.

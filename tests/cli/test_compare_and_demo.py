@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from colonnade.cli.compare import MARKER as MARK
 from colonnade.cli.compare import read_numbers
-from colonnade.cli.demo import MARKER
+from colonnade.cli.demo import CONFIG, FORMER, MARKER
+from colonnade.cli.verdict import Standing, verdict
 from colonnade.run import read_record
-from tests.cli.conftest import Call
+from tests.cli.conftest import Call, Result, call_main
 from tests.cli.test_train import interrupt_at
-
-METHODS = ["vimadmm", "vimadmm_j", "local_only", "centralized"]
 
 
 def test_every_method_with_every_seed(cli: Call, config: Path) -> None:
@@ -185,29 +187,94 @@ def test_methods_may_take_turns(cli: Call, config: Path, order: str) -> None:
     assert spoken[:6] == [1] * 6
 
 
-def test_the_demo_shows_four_methods_and_replaces_itself(cli: Call) -> None:
-    first = cli("demo", "--rounds", "1", "--json")
-    assert first.code == 0, first.err
-    assert [run["method"] for run in first.json["runs"]] == METHODS
-    assert {path.name for path in Path("demo-run").iterdir()} == {
-        *METHODS,
-        "report.html",
-        "report.md",
-        "report.json",
-        "pictures",
-        MARKER,
-    }
-    for method in ("vimadmm", "vimadmm_j"):
-        found = json.loads((Path("demo-run") / method / "explain.json").read_text())
-        assert found["shapley_error"] is None and len(found["shapley"]) == 8  # exact
-        assert all(found[key] is not None for key in ("norm", "noise", "mask", "class_drop"))
-    page = Path("demo-run/report.html").read_text()
-    assert "Shapley values: what each party adds to the score" in page and len(page) < 3e6
+FOLDERS = ["alone-party_1", "alone-party_2", "alone-party_3", "alone-party_4", "together", "one_place"]
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
+    """A demo of one round, and what it said."""
+    folder, out, err = tmp_path_factory.mktemp("shown") / "demo-run", io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = call_main("demo", "--rounds", "1", "--out", folder)
+    return folder, Result(code, out.getvalue(), err.getvalue())
+
+
+def test_the_demo_trains_alone_together_and_in_one_place(shown: tuple[Path, Result]) -> None:
+    folder, done = shown
+    assert done.code == 0, done.err
+    reports = {"report.html", "report.md", "report.json", "pictures"}
+    assert {path.name for path in folder.iterdir()} == {*FOLDERS, *reports, CONFIG, MARKER}
+    found = json.loads((folder / "together" / "explain.json").read_text())
+    assert found["shapley_error"] is None and len(found["shapley"]) == 4  # exact
+    page = (folder / "report.html").read_text()
+    assert "What each party contributed" in page and len(page) < 3e6
+    for word in ("party_1 alone", "all columns in one place"):
+        assert word in page and word in done.out
+    for word in ("all together", "contributed most", f"report: {folder / 'report.html'}"):
+        assert word in done.out
+    assert done.err.startswith("loading")  # before the imports, which take seconds
+
+
+def test_trainings_of_the_demo_differ_in_nothing_but_the_columns(shown: tuple[Path, Result]) -> None:
+    records = [read_record(shown[0] / folder) for folder in FOLDERS]
+    for key in ("method", "model", "training"):
+        assert all(record[key] == records[0][key] for record in records)
+    assert all(record["about"]["rows"] == records[0]["about"]["rows"] for record in records)
+    assert [len(record["about"]["parties"]) for record in records] == [1, 1, 1, 1, 4, 1]
+
+
+def test_the_demo_ends_with_a_command_that_works(cli: Call, shown: tuple[Path, Result]) -> None:
+    last = shown[1].out.splitlines()[-1]
+    assert last.startswith("next: colonnade train ")
+    words = last.removeprefix("next: colonnade ").partition("    ")[0].split()
+    trained = cli(*words, "--json")
+    assert trained.code == 0, trained.err
+    assert trained.json["fingerprint"] == read_record(shown[0] / "together")["fingerprint"]
+
+
+def test_a_demo_replaces_an_older_one_and_nothing_else(cli: Call, shown: tuple[Path, Result]) -> None:
+    shutil.copytree(shown[0], "demo-run")
     Path("demo-run/mine.txt").write_text("keep me")
-    second = cli("demo", "--rounds", "1")
-    assert second.code == 0, second.err
-    assert Path("demo-run/mine.txt").exists()
-    for word in (*METHODS, "test", "validation", "seconds", "label exposure", "digits-8", "contributed most"):
-        assert word in second.out
-    again = [read_record(Path("demo-run") / method)["fingerprint"] for method in METHODS]
-    assert again == [run["fingerprint"] for run in first.json["runs"]]
+    (Path("demo-run") / FORMER[0]).mkdir()  # of an older version: it must not get into a report of this folder
+    done = cli("demo", "--rounds", "1", "--json")
+    assert done.code == 0, done.err
+    assert Path("demo-run/mine.txt").exists() and not (Path("demo-run") / FORMER[0]).exists()
+    assert [Path(run["run"]).name for run in done.json["runs"]] == FOLDERS
+    assert [run["fingerprint"] for run in done.json["runs"]] == [
+        read_record(shown[0] / folder)["fingerprint"] for folder in FOLDERS
+    ]
+
+
+def test_an_interrupted_demo_says_how_to_start_again(cli: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupt_at(1, monkeypatch)
+    done = cli("demo", "--rounds", "2")
+    assert (done.code, "start again with: colonnade demo --out demo-run" in done.err) == (130, True)
+
+
+def standing(alone: float, together: float, one_place: float, rows: int = 400) -> Standing:
+    return Standing(rows, {"a": 0.2, "b": alone}, "b", together, one_place)
+
+
+@pytest.mark.parametrize(
+    ("found", "worth", "costs"),
+    [
+        (standing(0.71, 0.89, 0.90), "Joining is worth 18.0 percentage points: 72 more of 400", "costs nothing that"),
+        (standing(0.71, 0.72, 0.90), "shows no gain: a difference of 4 of 400", "costs 18.0 percentage points"),
+        (standing(0.90, 0.70, 0.50), "NOT worth it here: together 20.0 percentage points worse", "even 20.0 percent"),
+        (standing(0.71, 0.89, 0.90, rows=20), "may be chance", "costs nothing that"),  # the scores of the first case
+    ],
+)
+def test_the_verdict_says_no_more_than_the_rows_prove(found: Standing, worth: str, costs: str) -> None:
+    scores, *told = verdict(found)
+    assert f"Best party alone {100 * found.alone['b']:.1f} %, all 2 together" in scores
+    assert worth in told[0] and costs in told[1]
+
+
+@pytest.mark.slow
+def test_the_parties_of_the_demo_need_each_other(cli: Call) -> None:
+    done = cli("demo", "--json")
+    assert done.code == 0, done.err
+    scores = done.json["scores"]
+    assert max(scores["alone"].values()) < 0.9 < scores["together"] - 0.05
+    assert abs(scores["together"] - scores["one_place"]) < 0.02
+    assert "Joining is worth" in done.json["verdict"]
