@@ -100,6 +100,7 @@ def test_no_name_is_a_usage_error(run: Run) -> None:
         (["gone", "--data-dir", "nowhere"], "train-images-idx3-ubyte"),
         (["easy", "--device", "tpu9"], "is not a device"),
         (["easy", "--out", "nowhere/x.json"], "--out"),
+        (["--write-pages"], "to write figures into; run this in a checkout"),
     ],
 )
 def test_what_cannot_be_run_is_one_sentence_and_exit_status_2(run: Run, words: list[str], sentence: str) -> None:

@@ -90,6 +90,7 @@ def test_the_commit_says_if_the_sources_differ_from_it(tmp_path: Path) -> None:
     assert len(clean) == 40
     (tmp_path / "docs" / "file").write_text("2")
     (tmp_path / "benchmarks" / "results" / "file").write_text("2")
+    (tmp_path / "benchmarks" / "README.md").write_text("made of results")
     assert commit(tmp_path) == clean
     (tmp_path / "src" / "file").write_text("2")
     assert commit(tmp_path) == clean + "-dirty"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from colonnade.bench.catalogue import find, names
 from colonnade.bench.outcome import Outcome, check_out, write
+from colonnade.bench.page import write_pages
 from colonnade.bench.perform import perform
 from colonnade.bench.settings import Options
 from colonnade.errors import ColonnadeError
@@ -22,6 +23,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if given.list:
             sys.stdout.writelines(f"{name:20} {find(name).title}\n" for name in names())
+            return 0
+        if given.write_pages:
+            sys.stdout.writelines(f"changed: {path}\n" for path in write_pages())
             return 0
         if given.name is None:
             parser.error("which benchmark? --list names them")
@@ -42,6 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m colonnade.bench", description="measure a published figure")
     parser.add_argument("name", nargs="?", help="which one; --list names them")
     parser.add_argument("--list", action="store_true", help="name the benchmarks and stop")
+    parser.add_argument("--write-pages", action="store_true", help="write the kept results into the pages and stop")
     parser.add_argument("--data-dir", type=Path, help="folder of the data files")
     parser.add_argument("--device", help="cpu, cuda or cuda:N")
     parser.add_argument("--seeds", type=_positive, default=3, help="how many seeds (accuracy)")

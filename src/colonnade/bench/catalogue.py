@@ -5,6 +5,8 @@ kind = "accuracy"                        # or "speed", "align"
 reach = 96.0                             # accuracy: also report rounds and bytes until this many per cent
 [targets]                                # or [targets.cpu] and [targets.cuda], where they differ
 test_accuracy = { at_least = 97.8 }
+[paper]                                  # what the paper has, by result: a number, or text with another unit
+options = "--seeds 10"                   # what else to type for the results that were kept
 [data] [method] [model] [training]       # accuracy: the job, as any configuration file has it
 [[cases]]                                # zoo, private, unmatched: method (and promise, or rows) of each case
 [unmatched]                              # unmatched: shares of the rows that are matched, and seeds
@@ -68,6 +70,9 @@ class _Head(Settings):
     kind: Kind
     reach: float | None = Field(None, gt=0, le=100, description="accuracy in %: rounds and bytes to get there")
     targets: dict[str, Any] = Field(default_factory=dict, description="by result, or by device and result")
+    paper: dict[str, float | str] = Field(default_factory=dict, description="the paper's figures, by result")
+    renamed: dict[str, str] = Field(default_factory=dict, description="results of older files: new name by old name")
+    options: str = Field("", description="what else to type for the results that were kept")
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,9 @@ class Bench:
     reach: float | None
     targets: Mapping[str, Mapping[str, Limit]]  # by device type, then by result
     tables: Mapping[str, Any] = field(repr=False)  # what is left of the file: what to run
+    paper: Mapping[str, float | str] = field(default_factory=dict)
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    options: str = ""
 
     def limits(self, device: str) -> dict[str, Limit]:
         """The targets that hold on a device such as "cuda:0"."""
@@ -118,7 +126,7 @@ def read_bench(name: str, tables: Mapping[str, Any]) -> Bench:
     targets = head.targets if by_device else dict.fromkeys(DEVICES, head.targets)
     limits = {device: _limits(name, targets.get(device, {})) for device in DEVICES}
     rest = {key: value for key, value in tables.items() if key not in about}
-    return Bench(name, head.title, head.kind, head.reach, limits, rest)
+    return Bench(name, head.title, head.kind, head.reach, limits, rest, head.paper, head.renamed, head.options)
 
 
 def _limits(name: str, targets: Mapping[str, Any]) -> dict[str, Limit]:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from colonnade.bench.catalogue import CHECKOUT, Limit
+from colonnade.config import build
 from colonnade.errors import ConfigError
 
 DIGITS = 6  # significant digits of a result
@@ -91,6 +92,20 @@ def write(outcome: Outcome, path: Path) -> None:
     beside.replace(path)
 
 
+def read(path: Path) -> Outcome:
+    """The outcome that a JSON file holds.
+
+    Raises:
+        ConfigError: it holds none.
+    """
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        targets = {key: build(Limit, limit, f"{path.name}: target {key}") for key, limit in found["targets"].items()}
+        return Outcome(found["bench"], found["results"], targets, found["machine"], found["commit"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{path} is no result of a benchmark ({error!r}); measure it again") from None
+
+
 def machine(device: str) -> dict[str, Any]:
     """What was measured on; no names of hosts or folders."""
     gpu = torch.cuda.get_device_name(torch.device(device)) if device.startswith("cuda") else None
@@ -135,7 +150,8 @@ def commit(root: Path = CHECKOUT) -> str:
     head = _git(root, "rev-parse", "--verify", "HEAD")
     if not head or not top or Path(top).resolve() != root.resolve():  # an installed package inside another checkout
         return os.environ.get("COLONNADE_COMMIT", "unknown")
-    changed = _git(root, "status", "--porcelain", "--", "src", "benchmarks", ":!benchmarks/results")
+    made = (":!benchmarks/results", ":!benchmarks/README.md")  # from outcomes, so no part of what was measured
+    changed = _git(root, "status", "--porcelain", "--", "src", "benchmarks", *made)
     return head + ("-dirty" if changed else "")
 
 

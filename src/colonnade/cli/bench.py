@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 Name = Annotated[str | None, typer.Argument(help="Which benchmark; --list names them.", show_default=False)]
 ListAll = Annotated[bool, typer.Option("--list", help="Name the benchmarks and stop.")]
 Seeds = Annotated[int, typer.Option(min=1, help="How many seeds, for benchmarks of accuracy.")]
+WritePages = Annotated[
+    bool, typer.Option("--write-pages", help="Write the kept results into the two README.md and stop.")
+]
 Out = Annotated[Path | None, typer.Option(help="Also write the JSON object to this file.", show_default=False)]
 
 
@@ -28,6 +31,7 @@ def bench(  # one parameter per option of the command line
     seeds: Seeds = 3,
     as_json: AsJson = False,
     out: Out = None,
+    write_pages: WritePages = False,
 ) -> None:
     """Measure a published figure. Exit status 0: every target is met; 1: one is not.
 
@@ -40,6 +44,9 @@ def bench(  # one parameter per option of the command line
     screen = Screen(as_json)
     if list_all:
         _show_list(screen)
+        return
+    if write_pages:
+        _write_pages(screen)
         return
     if name is None:
         raise typer.BadParameter("which benchmark? --list names them", param_hint="NAME")
@@ -65,6 +72,14 @@ def _show_list(screen: Screen) -> None:
     screen.emit(titles)
     for name, title in titles.items():
         screen.say(f"{name:20} {title}")
+
+
+def _write_pages(screen: Screen) -> None:
+    from colonnade.bench.page import write_pages
+
+    changed = [str(path) for path in write_pages()]
+    screen.emit({"changed": changed})
+    screen.say(f"changed: {', '.join(changed)}" if changed else "the pages show the kept results already")
 
 
 def _show(screen: Screen, outcome: Outcome) -> None:

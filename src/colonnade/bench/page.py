@@ -1,0 +1,162 @@
+"""Pages with figures: the text is written by hand, every figure comes from a result file.
+
+`benchmarks/README.md` has a block per result file, which `fill` writes anew; the rest of it is left alone:
+
+    <!-- figures of speed -->
+    ...
+    <!-- end of figures -->
+
+The main README shows a few figures in passing, as `[98.10](benchmarks/results/mnist-vimadmm.json "test_accuracy")`;
+`refresh` replaces the number by that of the file, with as many decimals. A test holds the pages against the files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from colonnade.bench.catalogue import Bench, find, folder, names
+from colonnade.bench.outcome import Outcome, read
+from colonnade.errors import ConfigError
+
+PAGE, RESULTS = "README.md", "results"
+BLOCK = re.compile(r"<!-- figures of ([\w-]+) -->\n.*?<!-- end of figures -->", re.DOTALL)
+SHOWN = re.compile(r'\[([\d.,]+)([^\]]*)\]\((\S*results/([\w-]+)\.json) "([\w.]+)"\)')
+SPREADS = ("_std", "_spread")
+MISSING = "Not measured yet."
+
+
+def write_pages() -> list[Path]:
+    """Write the figures into `benchmarks/README.md` and the README beside that folder; which files changed."""
+    place = folder()
+    changed = []
+    for path, make in ((place / PAGE, fill), (place.parent / PAGE, refresh)):
+        if not path.is_file():
+            raise ConfigError(f"there is no {path} to write figures into; run this in a checkout of the sources")
+        before = path.read_text(encoding="utf-8")
+        after = make(before, place / RESULTS)
+        if after != before:
+            path.write_text(after, encoding="utf-8")
+            changed.append(path)
+    return changed
+
+
+def fill(text: str, results: Path) -> str:
+    """The page with every block written anew from the files in `results`.
+
+    Raises:
+        ConfigError: a result file or a benchmark has no block, so that its figures would not be shown.
+    """
+    blocks = [match[1] for match in BLOCK.finditer(text)]
+    wanted = dict.fromkeys([*names(), *(path.stem for path in sorted(results.glob("*.json")))])
+    lacking = [name for name in wanted if name not in blocks]
+    if lacking:
+        raise ConfigError(f"{PAGE} has no block <!-- figures of {lacking[0]} -->; add one where they belong")
+    return BLOCK.sub(lambda match: _block(match[1], results), text)
+
+
+def refresh(text: str, results: Path) -> str:
+    """The text with the numbers of the result files in the places that name them, rounded as they were."""
+
+    def number(match: re.Match[str]) -> str:
+        shown, unit, link, name, key = match.groups()
+        value = read(results / f"{name}.json").results.get(key)
+        if value is None:
+            raise ConfigError(f"results/{name}.json has no {key!r}, which a page shows")
+        return f'[{value:,.{len(shown.partition(".")[2])}f}{unit}]({link} "{key}")'
+
+    return SHOWN.sub(number, text)
+
+
+def _block(name: str, results: Path) -> str:
+    path = results / f"{name}.json"
+    body = "\n".join(_told(name, read(path))) if path.exists() else MISSING
+    return f"<!-- figures of {name} -->\n\n{body}\n\n<!-- end of figures -->"
+
+
+def _told(name: str, outcome: Outcome) -> Iterator[str]:
+    """Where the figures come from, and a row for each."""
+    bench = find(outcome.bench)
+    yield (
+        f"`{command(name, bench, outcome)}` · {where(outcome.machine)} · commit `{outcome.commit[:12]}` · "
+        f"[{name}.json]({RESULTS}/{name}.json)"
+    )
+    yield ""
+    rows = figures(outcome, bench)
+    paper = any(row.paper for row in rows)
+    yield "| figure | result | spread | target | met |" + (" paper |" if paper else "")
+    yield "| --- | ---: | ---: | ---: | --- |" + (" ---: |" if paper else "")
+    for row in rows:
+        yield f"| `{row.key}` | {row.result} | {row.spread} | {row.target} | {row.met} |" + (
+            f" {row.paper} |" if paper else ""
+        )
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A row of a table, as text."""
+
+    key: str
+    result: str
+    spread: str
+    target: str
+    met: str
+    paper: str
+
+
+def figures(outcome: Outcome, bench: Bench) -> list[Figure]:
+    """Every result in its order, each with its spread; then targets without a result."""
+    results = outcome.results
+    spreads = {key: spread for key in results if (spread := _spread_key(key, results)) is not None}
+    keys = [key for key in results if key not in spreads.values()]
+    keys += [key for key in outcome.targets if key not in results]
+    rows = []
+    for key in keys:
+        value, limit = results.get(key), outcome.targets.get(key)
+        paper = bench.paper.get(key, "")
+        rows.append(
+            Figure(
+                bench.renamed.get(key, key),
+                "not measured" if value is None else number(value),
+                number(results[spreads[key]], 2) if key in spreads else "",
+                "" if limit is None else str(limit).replace(">=", "≥").replace("<=", "≤"),
+                "" if limit is None else ("yes" if limit.holds(value) else "**no**"),
+                paper if isinstance(paper, str) else number(paper),
+            )
+        )
+    return rows
+
+
+def _spread_key(key: str, results: Mapping[str, float]) -> str | None:
+    """The result that says how far repetitions of this one differ: its name with `_std` or `_spread` in it."""
+    base, point, rest = key.partition(".")
+    stem, _, budget = base.partition("_eps")
+    for mark in SPREADS:
+        places = (f"{key}{mark}", f"{base}{mark}{point}{rest}", f"{stem}{mark}_eps{budget}{point}{rest}")
+        for place in places:
+            if place in results and place != key:
+                return place
+    return None
+
+
+def command(name: str, bench: Bench, outcome: Outcome) -> str:
+    """What to type to measure it again."""
+    words = ["colonnade bench", bench.name, bench.options]
+    words += ["--data-dir DIR"] if bench.tables.get("data", {}).get("set", "digits") != "digits" else []
+    words += ["--device cuda"] if str(outcome.machine["device"]).startswith("cuda") else []
+    return " ".join([word for word in words if word] + [f"--out benchmarks/{RESULTS}/{name}.json"])
+
+
+def where(machine: Mapping[str, object]) -> str:
+    """The machine in a few words."""
+    return str(machine["gpu"] or f"{machine['cpu']}, {machine['cores']} cores")
+
+
+def number(value: float, digits: int = 4) -> str:
+    """A few significant digits; whole numbers as they are."""
+    if value == round(value) and abs(value) < 1e15:
+        return f"{value:,.0f}"
+    shown = f"{value:#.{digits}g}"
+    return shown.rstrip(".") if "e" not in shown else f"{value:.{digits - 1}e}"
