@@ -30,6 +30,10 @@ class ShortTraining(UserWarning):
     """A warning, not an error: the rounds do not visit every training row even once."""
 
 
+class DoubtfulScore(UserWarning):
+    """A warning, not an error: a score that is no better than guessing, or not what the task is judged by."""
+
+
 class ConfigError(ColonnadeError):
     """A setting is unknown, of the wrong type or out of range."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 import uuid
 import warnings
@@ -21,7 +20,7 @@ from colonnade.engines.base import Encoders, Engine, open_workshop
 from colonnade.engines.coordinator import CoordinatorSide, Plan, is_model
 from colonnade.engines.loop import Loop
 from colonnade.engines.stacked import Stacked
-from colonnade.errors import ConfigError, Diverged, RunError, ShortTraining
+from colonnade.errors import ConfigError, Diverged, DoubtfulScore, RunError, ShortTraining
 from colonnade.evaluate.chance import measured
 from colonnade.evaluate.metrics import SCORE_NAME
 from colonnade.federation import Federation
@@ -46,8 +45,6 @@ from colonnade.schedule import Schedule
 from colonnade.store import Store
 from colonnade.wire.messages import Order
 from colonnade.wire.traffic import Traffic
-
-log = logging.getLogger("colonnade")
 
 
 def fit(  # noqa: PLR0913 - the front door: everything a user may want to say about a training
@@ -265,7 +262,7 @@ class Trainer:
             "seconds": self.seconds,
         }
         for warning in result["warnings"]:
-            log.warning(warning)
+            warnings.warn(warning, DoubtfulScore, stacklevel=4)  # where fit was called
         models = {party: model for side in self.engine.parties() for party, model in side.models().items()}
         ordered = {name: models[name] for name in self.federation.names if name in models}  # others keep theirs
         about = describe(self)["about"]

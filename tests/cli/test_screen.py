@@ -88,7 +88,7 @@ def test_a_file_is_told_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch) -> 
             if number > 20:
                 second(replace(HALF, round=number - 20))
                 tried(1, "best validation 0.5")
-    told = [f"vimadmm: round {n} of 100 validation 0.9512 (best 0.9600) 12.3 MB" for n in (3, 13, 23)]
+    told = [f"vimadmm: round {n} of 100 validation accuracy 0.9512 (best 0.9600) 12.3 MB" for n in (3, 13, 23)]
     also = [told[0].replace("vimadmm: round 3", "fdml: round 2"), "tuning: trial 1 of 20 best validation 0.5"]
     assert sys.stderr.getvalue().splitlines() == [*told, *also]
 

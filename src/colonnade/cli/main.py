@@ -34,7 +34,7 @@ from colonnade.cli.report import report
 from colonnade.cli.resume import resume
 from colonnade.cli.train import train
 from colonnade.cli.tune import tune
-from colonnade.errors import ColonnadeError
+from colonnade.errors import ColonnadeError, DoubtfulScore
 
 app = typer.Typer(
     name="colonnade",
@@ -84,6 +84,7 @@ def _warnings_in_one_line() -> Iterator[None]:
 
     with warnings.catch_warnings():
         warnings.showwarning = show
+        warnings.simplefilter("ignore", DoubtfulScore)  # the summary of a run says it, where the score stands
         yield
 
 
