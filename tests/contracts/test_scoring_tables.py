@@ -80,14 +80,14 @@ def by_hand(run: Run, federation: Federation, bank: pd.DataFrame, telco: pd.Data
 def test_600_new_rows_in_any_order_before_and_after_saving(run: Run, tmp_path: Path) -> None:
     bank, telco = tables(NEW, 2)
     churn = telco.pop("churn").to_numpy()
-    assert run.classes == ("leaves", "stays")
+    assert run.classes == ("stays", "leaves")
     truth = torch.sigmoid(by_hand(run, joined(), bank, telco)).double().numpy()
     chances = run.predict_proba({"bank": bank, "telco": telco})
     assert chances.shape == (NEW, 2)
-    assert list(chances.columns) == ["leaves", "stays"]
+    assert list(chances.columns) == ["stays", "leaves"]
     assert chances.index.tolist() == bank["customer"].tolist()
-    np.testing.assert_allclose(chances["stays"], truth[:, 0], atol=1e-5)
-    np.testing.assert_allclose(chances["leaves"], 1 - truth[:, 0], atol=1e-5)
+    np.testing.assert_allclose(chances["leaves"], truth[:, 0], atol=1e-5)
+    np.testing.assert_allclose(chances["stays"], 1 - truth[:, 0], atol=1e-5)
 
     loaded = Run.load(run.save(tmp_path / "run"))
     shuffled = {

@@ -18,7 +18,7 @@ def test_the_example_trains_saves_loads_and_scores(
     assert found is not None
     names: dict[str, object] = {"__name__": "example"}
     exec(compile(found[1], str(PAGE), "exec"), names)  # noqa: S102 - the page's own example
-    assert "('leaves', 'stays')" in capsys.readouterr().out
+    assert "('stays', 'leaves')" in capsys.readouterr().out
     run, new = names["run"], names["new"]
     bank, telco = names["customers"](600, seed=2)  # type: ignore[operator]
     truth = telco.set_index("subscriber")["churn"]
