@@ -50,7 +50,7 @@ def test_csv_goes_to_stdout_and_words_to_stderr(cli: Call, finished: Path) -> No
     done = cli("predict", finished, "--rows", "validation")
     assert done.out.splitlines()[0] == "row,prediction"
     assert len(done.out.splitlines()) == 1 + 180
-    assert "180 rows, score 0." in done.err
+    assert "180 rows, accuracy 0." in done.err
 
 
 def test_json_without_a_file_has_the_predictions(cli: Call, finished: Path) -> None:

@@ -131,11 +131,11 @@ def _warnings_told(screen: Screen) -> Iterator[None]:
         screen.aside(f"warning: {warning.message}")
 
 
-def _told(run: Run, logits: Tensor, wanted: Wanted) -> float | None:
-    from colonnade.evaluate.metrics import has_auc, score
+def _told(run: Run, logits: Tensor, wanted: Wanted) -> tuple[str, float] | None:
+    from colonnade.evaluate.metrics import SCORE_NAME, has_auc, score
     from colonnade.federation import Task
 
     task = Task(run.about["task"])
     if wanted.truth is None or (task is Task.BINARY and not has_auc(wanted.truth)):
         return None
-    return score(task, logits, wanted.truth)
+    return SCORE_NAME[task], score(task, logits, wanted.truth)

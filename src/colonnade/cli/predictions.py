@@ -55,13 +55,20 @@ def _write(path: Path, text: str) -> None:
 
 
 def show(
-    screen: Screen, run: Path, output: Path | None, table: Table, score: float | None, left_out: Sequence[str] = ()
+    screen: Screen,
+    run: Path,
+    output: Path | None,
+    table: Table,
+    score: tuple[str, float] | None,
+    left_out: Sequence[str] = (),
 ) -> None:
     """Write the table to its file or to stdout, and say in a line what it is."""
     header, lines = table
     if output is not None:
         _write(output, _csv(header, lines))
-    told = {"run": str(run), "rows": len(lines), "score": score, **({"left_out": list(left_out)} if left_out else {})}
+    name, value = score or (None, None)
+    told = {"run": str(run), "rows": len(lines), "score": value, "score_name": name}
+    told |= {"left_out": list(left_out)} if left_out else {}
     if screen.as_json:
         where = (
             {"output": str(output)} if output else {"predictions": [dict(zip(header, x, strict=True)) for x in lines]}
@@ -70,6 +77,6 @@ def show(
         return
     if output is None:
         sys.stdout.write(_csv(header, lines))
-    known = "" if score is None else f", score {score:.4f} against the known labels"
+    known = "" if score is None else f", {name} {value:.4f} against the known labels"
     without = f"; WITHOUT the part of {', '.join(left_out)}, see the column without" if left_out else ""
     screen.aside(f"{len(lines):,} rows{known}" + (f", written to {output}" if output else "") + without)
