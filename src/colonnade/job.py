@@ -20,7 +20,7 @@ from colonnade.config import build, unknown_key
 from colonnade.data.frames import Ids, id_columns, read_table
 from colonnade.data.sets import load_set
 from colonnade.errors import ConfigError
-from colonnade.federation import Federation
+from colonnade.federation import Federation, Task
 from colonnade.fit import fit
 from colonnade.methods import make_method
 from colonnade.methods.base import Method
@@ -105,15 +105,23 @@ def _method_section(tables: Mapping[str, Any], method: str | None) -> dict[str, 
     return {**spec, **dict(tables.get("compare", {}).get(method, {})), "name": method}
 
 
-def load_data(data: Mapping[str, Any]) -> Federation:
-    """The federation that a [data] section describes."""
+def load_data(data: Mapping[str, Any], about: Mapping[str, Any] | None = None) -> Federation:
+    """The federation that a [data] section describes; `about` is that of a run on it, whose labels mean the same again.
+
+    The first version guessed tasks by other rules, and numbered classes up to the largest label.
+    """
     options = dict(data)
     if "tables" in options:
-        return _load_tables(options)
+        return _load_tables({**_as_before(about), **options} if about is not None else options)
     name = options.pop("set", None)
     if name is None:
         raise ConfigError("[data] needs `set = NAME` (digits, mnist, ...) or `tables = { party = FILE, ... }`")
     return load_set(name, **options)
+
+
+def _as_before(about: Mapping[str, Any]) -> dict[str, Any]:
+    numbered = about["task"] == Task.MULTICLASS.value and not about.get("class_names")
+    return {"task": about["task"], **({"classes": about["outputs"]} if numbered else {})}
 
 
 def _load_tables(options: dict[str, Any]) -> Federation:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,11 @@ import pandas as pd
 import pytest
 import torch
 
+from colonnade.checkpoint import fingerprint
 from colonnade.errors import ColonnadeError, ConfigError, DataError
 from colonnade.federation import Federation, RowSplit, Task
 from colonnade.fit import fit
+from colonnade.job import load_data
 from colonnade.methods import VIMADMM
 from tests.exchanges import TINY
 
@@ -170,3 +173,16 @@ def test_tables_follow_the_same_rules() -> None:
     assert federation.task is Task.BINARY and federation.class_names == ("1", "2") and federation.positive
     sparse = Federation.from_tables({"a": frame}, labels="good", task="multiclass", classes=[1, 2, 3])
     assert sparse.outputs == 3 and set(sparse.labels.tolist()) == {0, 1}
+
+
+def test_data_of_a_run_of_the_first_version_mean_what_they_meant(tmp_path: Path) -> None:
+    """Labels 1 and 2 were three classes then; resuming and predicting need the same labels again."""
+    path = tmp_path / "a.csv"
+    pd.DataFrame({"x": X["a"][:, 0], "good": np.resize([1, 2], 60)}).to_csv(path, index=False)
+    data = {"tables": {"a": str(path)}, "labels": "good"}
+    then = load_data(data, {"task": "multiclass", "outputs": 3, "class_names": []})
+    assert (then.task, then.outputs) == (Task.MULTICLASS, 3) and then.labels[:2].tolist() == [1, 2]
+    now = load_data(data)
+    assert now.task is Task.BINARY
+    again = load_data(data, {"task": "binary", "outputs": 1, "class_names": list(now.class_names)})
+    assert fingerprint(again) == fingerprint(now) and again.class_names == now.class_names

@@ -82,7 +82,7 @@ def _data(run: Path, finished: Run, data_dir: Path | None) -> Federation:
     from colonnade.run import STORE
 
     config = finished.config or {}
-    federation = load_data(with_data_dir(config.get("data", {"set": "digits"}), data_dir))
+    federation = load_data(with_data_dir(config.get("data", {"set": "digits"}), data_dir), finished.about)
     if (run / STORE).is_file() and read_about(run)["data"] != fingerprint(federation):
         raise RunError(f"{run} was trained on other data than its configuration finds now; say where with --data-dir")
     return federation

@@ -134,7 +134,7 @@ def _data(run: Path, finished: Run, data_dir: Path | None) -> Federation:
     refuse(finished)
     if finished.config is None:
         raise RunError(f"{run} was started from Python; explain it there: Run.load({str(run)!r}).explain(federation)")
-    federation = load_data(with_data_dir(finished.config.get("data", {"set": "digits"}), data_dir))
+    federation = load_data(with_data_dir(finished.config.get("data", {"set": "digits"}), data_dir), finished.about)
     if (run / STORE).is_file() and read_about(run)["data"] != fingerprint(federation):
         raise RunError(f"{run} was trained on other data than its configuration finds now; say where with --data-dir")
     return federation

@@ -107,7 +107,7 @@ def _own_rows(folder: Path, run: Run, rows: Rows, data_dir: Path | None) -> Want
     from colonnade.privacy.training_rows import TrainingRows
     from colonnade.run import STORE
 
-    federation = load_data(data_of(folder, run.config, data_dir))
+    federation = load_data(data_of(folder, run.config, data_dir), run.about)
     if run.method.pools:
         federation = federation.pooled()
     if (folder / STORE).exists() and read_about(folder)["data"] != fingerprint(federation):

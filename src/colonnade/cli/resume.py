@@ -25,7 +25,7 @@ def resume(run: RunFolder, data_dir: DataDir = None, as_json: AsJson = False, qu
         _already_finished(screen, run)
         return
     about = read_about(run)
-    federation = load_data(data_of(run, about["config"], data_dir))
+    federation = load_data(data_of(run, about["config"], data_dir), about["about"])
     with screen.progress() as bars, resumable(run):
         done = go_on(run, federation, watch=bars.watch(about["method"]["name"], about["training"]["rounds"]))
     finish(screen, done, run)

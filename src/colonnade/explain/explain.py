@@ -107,7 +107,7 @@ def _own_data(run: Run) -> Federation:
         raise DataError(
             "this run was started from Python, so its data are not known; pass them: run.explain(federation)"
         )
-    return load_data(run.config.get("data", {"set": "digits"}))
+    return load_data(run.config.get("data", {"set": "digits"}), run.about)
 
 
 def _weigh(found: Explanation, run: Run, listener: Listener, covered: bool) -> None:
