@@ -174,7 +174,7 @@ def _explain(folder: Path, federation: Federation) -> str:
     """Ask the parties of a run what the report shows of them; the most important ones in a sentence."""
     from colonnade.run import Run
 
-    found = Run.load(folder).explain(federation, rank_by="shapley")  # norms need more rounds than a demo has
+    found = Run.load(folder).explain(federation, rank_by="shapley")
     found.save(folder)
     first, *_, last = found.ranked()
     return f"To the joint score {first} contributed most and {last} least (Shapley values)."
@@ -182,11 +182,12 @@ def _explain(folder: Path, federation: Federation) -> str:
 
 def _finish(screen: Screen, trials: Sequence[Trial], out: Path, told: Sequence[str], found: Standing) -> None:
     """The page, the facts, and what to type next; status 1 if a run diverged."""
+    from colonnade.report.content import Headline
     from colonnade.report.html import write_report
     from colonnade.report.record import read_records
 
     records = read_records([out / trial.folder for trial in trials])
-    page = write_report(records, out)
+    page = write_report(records, out, headline=Headline(f"Is it worth joining? {PARTIES} parties and digits", told))
     runs = [facts(record, out / trial.folder) for trial, record in zip(trials, records, strict=True)]
     following = f"colonnade train {out / CONFIG} --out runs/first"
     scores = {"alone": dict(found.alone), TOGETHER: found.together, ONE_PLACE: found.one_place}

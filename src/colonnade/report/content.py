@@ -14,6 +14,14 @@ from colonnade.report.record import Group, Record, Terms, check_record, grouped
 
 
 @dataclass(frozen=True)
+class Headline:
+    """What the runs were trained to find out, and the answer; a comparison of methods has no other question."""
+
+    title: str
+    told: Sequence[str]  # sentences instead of the usual summary
+
+
+@dataclass(frozen=True)
 class Content:
     """A report about one run, or about several side by side."""
 
@@ -44,7 +52,7 @@ def _drawn(told: explained.Explained | None) -> tuple[Picture, ...]:
     return () if told is None else told.pictures
 
 
-def content(records: Sequence[Record], terms: Terms | None = None) -> Content:
+def content(records: Sequence[Record], terms: Terms | None = None, headline: Headline | None = None) -> Content:
     """All that a report about these runs says.
 
     Raises:
@@ -58,6 +66,8 @@ def content(records: Sequence[Record], terms: Terms | None = None) -> Content:
     terms = Terms.of(records[0]) if terms is None else terms
     alone = sum(len(group.records) for group in groups) == 1  # also where it was named twice
     facts = _one(records[0]) if alone else _several(groups, terms)
+    if headline is not None:
+        facts |= {"title": headline.title, "summary": list(headline.told)}
     return Content(groups, terms, facts, tuple(pictures(groups, terms)))
 
 

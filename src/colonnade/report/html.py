@@ -17,14 +17,19 @@ from colonnade.extras import need
 from colonnade.report.record import Group, Record, Terms
 
 if TYPE_CHECKING:
-    from colonnade.report.content import Content
+    from colonnade.report.content import Content, Headline
 
 PAGE, FIGURE, PICTURES = "report.html", "comparison.svg", "pictures"
 ENDS = (".html", ".htm")
 
 
 def write_report(
-    records: Sequence[Record], folder_or_file: str | Path, terms: Terms | None = None, *, alone: bool = False
+    records: Sequence[Record],
+    folder_or_file: str | Path,
+    terms: Terms | None = None,
+    *,
+    alone: bool = False,
+    headline: Headline | None = None,
 ) -> Path:
     """Write the page and what lies beside it; return the page's path. Each file appears whole or not at all.
 
@@ -33,12 +38,13 @@ def write_report(
         folder_or_file: a file that ends in .html, or a folder to write report.html into.
         terms: clock and target of a comparison; those of the first run's [compare] section if None.
         alone: only the page: no Markdown, JSON and pictures beside it.
+        headline: title and summary, where the runs answer a question of their own.
 
     Raises:
         RunError: there is no record, one is damaged, or a file cannot be written.
         DataError: the report extra is not installed.
     """
-    content = _content(records, terms)
+    content = _content(records, terms, headline)
     path = page_path(folder_or_file)
     page = _page(content)
     if not alone:
@@ -114,11 +120,11 @@ def render(records: Sequence[Record], terms: Terms | None = None) -> str:
     return _page(_content(records, terms))
 
 
-def _content(records: Sequence[Record], terms: Terms | None) -> Content:
+def _content(records: Sequence[Record], terms: Terms | None, headline: Headline | None = None) -> Content:
     require_extra()
     from colonnade.report.content import content  # draws, so it needs the extra
 
-    return content(records, terms)
+    return content(records, terms, headline)
 
 
 def _page(content: Content) -> str:
