@@ -57,6 +57,7 @@ class TestPrediction:
         assert torch.equal(loaded.logits(new), logits)
         assert loaded.fingerprint() == run.fingerprint()
         assert len(loaded.ledger) == releases + len(new)  # prediction is a release, before and after
+        assert loaded.result == run.result
         assert loaded.record()["history"] == run.record()["history"]
         assert loaded.traffic.to_json() == run.traffic.to_json()
         assert loaded.method == method

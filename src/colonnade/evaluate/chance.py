@@ -41,7 +41,8 @@ def measured(task: Task, logits: Tensor, truth: Tensor, shares: Tensor) -> dict[
     found: dict[str, Any] = {"metric": SCORE_NAME[task], "test_score": None, "test_interval": None}
     if task is not Task.BINARY or has_auc(truth):
         found["test_score"] = score(task, logits, truth)
-        found["test_interval"] = interval(task, found["test_score"], logits, truth)
+        around = interval(task, found["test_score"], logits, truth)
+        found["test_interval"] = around and list(around)  # as it is read back from JSON
     found |= _constant(task, truth, shares.cpu())
     if task is Task.BINARY:
         found["test_accuracy"] = accuracy(task, logits, truth)
