@@ -42,7 +42,7 @@ class Progress:
     @property
     def judged(self) -> str:
         """What the scores are, and by which labels."""
-        return f"{self.metric} by noisy labels" if self.noisy_labels else f"validation {self.metric}"
+        return f"agreement with noisy labels ({self.metric})" if self.noisy_labels else f"validation {self.metric}"
 
     @property
     def line(self) -> str:

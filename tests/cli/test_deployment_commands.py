@@ -209,7 +209,7 @@ def test_labels(refuses: Refuses) -> None:
     refuses([*COORDINATOR, "--set", "coordinator.id=client"], "no id column 'client'")
     refuses([*COORDINATOR, "--set", "coordinator.table=gone.csv"], "gone.csv' does not exist")
     edit("bank/labels.csv", ",yes", ",perhaps")
-    refuses([*COORDINATOR, "--set", "coordinator.task=binary"], "a binary task wants labels 0 and 1")
+    refuses([*COORDINATOR, "--set", "coordinator.task=binary"], "two different labels; got 3 (no, perhaps, yes)")
     Path("bank/labels.csv").write_text("\n".join(["customer,churned", *(f"{name}," for name in customers())]))
     refuses(COORDINATOR, f"none of the {SHARED} aligned rows has a label in 'churned'")
 

@@ -187,8 +187,8 @@ class TestProgress:
 
     def test_agreement_with_noisy_labels_is_not_called_validation(self) -> None:
         seen, shown = watched(LABELS)
-        assert "noisy labels agree" in told(seen[-1]) and "validation" not in told(seen[-1])
-        assert shown.count("is not an accuracy") == 1
+        assert "agreement with noisy labels" in told(seen[-1]) and "validation" not in told(seen[-1])
+        assert shown.count("is not the true score") == 1
         plain, _ = watched({})
         assert "validation" in told(plain[-1]) and plain[-1].epsilon is None and "epsilon" not in told(plain[-1])
 

@@ -66,6 +66,7 @@ def demo(
     Example: colonnade demo --out demo-run
     """
     screen = Screen(as_json)
+    _check_free(out)
     screen.aside("loading the data and PyTorch")
     from colonnade.data.sets import digits
     from colonnade.report.html import require_extra
@@ -212,14 +213,19 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+def _check_free(out: Path) -> None:
+    """Refuse a folder that holds something else than an older demo."""
+    empty = not out.exists() or (out.is_dir() and not any(out.iterdir()))
+    if not empty and not (out / MARKER).is_file():
+        raise RunError(f"{out} already exists and is not a demo folder; choose another place with --out, or remove it")
+
+
 def _clear(out: Path, folders: Sequence[str]) -> None:
-    """Remove an older demo, and only what a demo writes; anything else in the way is refused."""
+    """Remove an older demo, and only what a demo writes."""
     from colonnade.report.html import clear_report
 
-    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+    if not out.exists():
         return
-    if not (out / MARKER).is_file():
-        raise RunError(f"{out} already exists and is not a demo folder; choose another place with --out, or remove it")
     for folder in (*folders, *FORMER):
         if (out / folder).is_dir():
             shutil.rmtree(out / folder)

@@ -155,8 +155,7 @@ class Bars:
 
 def told(now: Exchange) -> str:
     """What stands beside a bar: the score and what judged it, the bytes, and what the parties have spent."""
-    judged = f"{now.metric} by noisy labels" if now.noisy_labels else f"validation {now.metric}"
-    score = "" if now.score is None else f"{judged} {now.score:.4f} (best {now.best:.4f}) "
+    score = "" if now.score is None else f"{now.judged} {now.score:.4f} (best {now.best:.4f}) "
     return f"{score}{now.bytes / 1e6:.1f} MB" + ("" if now.spent is None else f" {now.spent.figure}")
 
 
