@@ -8,6 +8,7 @@ Which of two classes counts as yes: the second of `classes`; else yes, true, 1 (
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -24,6 +25,10 @@ PAIRS = (("0", "1"), ("-1", "1"), ("n", "y"), ("f", "t"))  # (no, yes)
 AS_NAMED, BY_NAME, RARER, LAST = "as named", "by its name", "the rarer of the two", "as frequent as the other; the last"
 COUNTED = (RARER, LAST)  # rules that count labels
 ASK = 'say what they are: task="multiclass" (classes) or task="regression" (a number)'
+OR_CLASSES = ', or say that each is a class: task="multiclass"'  # of texts: they cannot be a quantity
+
+WHOLE = re.compile(r"\s*[+-]?\d+\s*")
+FRACTION = re.compile(r"\s*[+-]?(?:\d+[.,]\d*|[.,]\d+)(?:[eE][+-]?\d+)?\s*")
 
 Array = np.ndarray[Any, Any]
 Classes = int | Sequence[Any] | None  # how many, numbered from 0; or which, in their order (no, yes)
@@ -95,6 +100,7 @@ def guess(seen: Array, classes: Classes = None) -> Task:
     if len(distinct) < 2:
         raise DataError(f"all {len(seen)} labels are {_text(distinct)[0]!r}; there is nothing to learn")
     if not _numeric(seen):
+        _check_texts(distinct)
         return Task.BINARY if len(distinct) == 2 else Task.MULTICLASS
     if bool((distinct == np.round(distinct)).all()):
         if len(distinct) == 2:
@@ -109,6 +115,17 @@ def guess(seen: Array, classes: Classes = None) -> Task:
             'say what they are: task="binary" (yes or no) or task="regression" (a number)'
         )
     return Task.REGRESSION
+
+
+def _check_texts(distinct: Array) -> None:
+    """Refuse texts that are mostly numbers: one stray word among numbers would make each of them a class."""
+    whole = [text for text in distinct.tolist() if WHOLE.fullmatch(str(text))]
+    other = [text for text in distinct.tolist() if FRACTION.fullmatch(str(text))]
+    if other and (len(whole) + len(other)) * 2 > len(distinct):
+        raise DataError(f"the labels are numbers written as text (e.g. {other[0]!r}); give them as numbers{OR_CLASSES}")
+    if len(distinct) > len(whole) and len(whole) * 2 > len(distinct):
+        stray = next(text for text in distinct.tolist() if text not in whole)
+        raise DataError(f"the labels have text among numbers (e.g. {stray!r}); correct it{OR_CLASSES}")
 
 
 # -- classes ----------------------------------------------------------------------------------

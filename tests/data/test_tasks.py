@@ -186,3 +186,27 @@ def test_data_of_a_run_of_the_first_version_mean_what_they_meant(tmp_path: Path)
     assert now.task is Task.BINARY
     again = load_data(data, {"task": "binary", "outputs": 1, "class_names": list(now.class_names)})
     assert fingerprint(again) == fingerprint(now) and again.class_names == now.class_names
+
+
+@pytest.mark.parametrize(
+    ("labels", "found"),
+    [
+        (["0", "1", "x"], "text among numbers (e.g. 'x')"),
+        (["12", "13", "14", "not known"], "text among numbers (e.g. 'not known')"),
+        (["12.5", "13.25", "7"], "numbers written as text (e.g. '12.5')"),
+        (["12,5", "13,25", "?"], "numbers written as text (e.g. '12,5')"),
+    ],
+)
+def test_one_stray_word_does_not_turn_numbers_into_classes(labels: list[str], found: str) -> None:
+    with pytest.raises(DataError, match="multiclass") as refused:
+        of(labels)
+    assert found in str(refused.value)
+    frame = pd.DataFrame({"x": range(60), "y": np.resize(labels, 60)})
+    with pytest.raises(DataError, match="label column 'y'"):
+        Federation.from_tables({"a": frame}, labels="y")
+    assert of(labels, task="multiclass").outputs == len(labels)
+
+
+def test_text_that_is_not_mostly_numbers_stays_classes() -> None:
+    assert of(["1", "2", "a", "b"]).class_names == ("1", "2", "a", "b")
+    assert of(["1", "2", "3"]).class_names == ("1", "2", "3")
