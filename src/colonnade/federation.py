@@ -220,7 +220,7 @@ class Federation:
 
     def select(self, rows: Tensor) -> Rows:
         """Some of the rows for prediction, as the networks read them: `run.predict(federation.select(rows))`."""
-        return Rows({party.name: party.columns[rows] for party in self.parties})
+        return Rows({party.name: party.columns[rows] for party in self.parties}, plans=self.plans)
 
     def matched(self) -> Federation:
         """Only the rows that all parties hold and that have a label: what every method can be trained on."""

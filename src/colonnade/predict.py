@@ -61,6 +61,7 @@ def read_rows(run: Run, given: Any, id: Ids = None) -> Rows:
         rows = _arrays(run, by_party("columns to predict", given))
     if id is not None and (isinstance(given, Rows) or not run.plans):
         raise ConfigError("id names a column of raw data frames; these rows are arrays, matched by position")
+    _check_encoding(run, rows)
     return _checked(run, rows)
 
 
@@ -85,7 +86,19 @@ def _arrays(run: Run, given: Mapping[str, Any]) -> Rows:
     return Rows({name: as_columns(name, given[name]) for name in run.models})
 
 
+def _check_encoding(run: Run, rows: Rows) -> None:
+    """Refuse columns that were made of other tables: on another scale they would be predicted without complaint."""
+    odd = next((party for party, plan in run.plans.items() if not plan.agrees(rows.plans.get(party))), None)
+    if odd is not None:
+        raise DataError(
+            f"party {odd!r}: these rows were not encoded as in the training of this run (a federation has the means "
+            "and categories of its own training rows); pass raw data frames, or rows of the training's federation"
+        )
+
+
 def _checked(run: Run, rows: Rows) -> Rows:
+    if run.method.pools and set(rows.columns) != set(run.models):
+        raise DataError("this run was trained on the columns in one place; pass federation.pooled().select(rows)")
     check_parties(run.models, rows.columns)
     for party in run.about["parties"]:
         got, wanted = tuple(rows.columns[party["name"]].shape[1:]), tuple(party["shape"])

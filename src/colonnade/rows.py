@@ -15,10 +15,12 @@ class Rows:
     """Columns (B, ...) by party, encoded and floating point; row i of every party is the same row.
 
     `index` names the rows in an answer: a pandas.Index for rows that came as data frames, None for arrays.
+    `plans` (of ColumnPlan) says how tables became these columns, by owner; empty where they came as arrays.
     """
 
     columns: Mapping[str, Tensor] = field(repr=False)
     index: Any = field(default=None, repr=False)
+    plans: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
@@ -26,4 +28,4 @@ class Rows:
     def pooled(self) -> Rows:
         """All columns in one place, in the order of the parties: what a run of a pooled reference reads."""
         together = torch.cat([columns.flatten(1) for columns in self.columns.values()], dim=1)
-        return Rows({"everyone": together}, self.index)
+        return Rows({"everyone": together}, self.index, self.plans)

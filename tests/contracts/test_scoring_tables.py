@@ -74,7 +74,7 @@ def by_hand(run: Run, federation: Federation, bank: pd.DataFrame, telco: pd.Data
             if name in table.columns:
                 columns += [(table[name] == value).to_numpy(float) for value in np.unique(old[party][name])]
         numbers[party] = torch.from_numpy(np.stack(columns, axis=1)).float()
-    return run.logits(Rows(numbers))
+    return run.logits(Rows(numbers, plans=run.plans))
 
 
 def test_600_new_rows_in_any_order_before_and_after_saving(run: Run, tmp_path: Path) -> None:
@@ -314,3 +314,23 @@ def test_raw_tables_of_rows_that_trained_with_noise_are_refused() -> None:
         run.predict({"bank": bank, "telco": telco.drop(columns="churn")})
     new_bank, new_telco = tables(50, 2)
     assert len(run.predict({"bank": new_bank, "telco": new_telco.drop(columns="churn")})) == 50
+
+
+def test_rows_of_a_federation_with_statistics_of_its_own_are_refused(run: Run) -> None:
+    bank, telco = tables(NEW, 2)
+    other = Federation.from_tables({"bank": bank, "telco": telco}, labels="churn", id="customer")
+    with pytest.raises(DataError, match="'bank': these rows were not encoded as in the training of this run"):
+        run.predict_proba(other.select(torch.arange(NEW)))
+    arrays = Federation.from_arrays({p.name: p.columns for p in other.parties}, other.labels, task="binary")
+    with pytest.raises(DataError, match="pass raw data frames"):
+        run.predict(arrays.select(torch.arange(NEW)))
+    again = joined()  # the same tables: the same statistics
+    assert len(run.predict(again.select(again.split.test))) == len(again.split.test)
+
+
+def test_rows_of_a_pooled_run_say_how_to_pool_them() -> None:
+    federation = joined()
+    run = train(federation, "centralized", rounds=2)
+    with pytest.raises(DataError, match=r"federation\.pooled\(\)\.select\(rows\)"):
+        run.predict(federation.select(federation.split.test))
+    assert len(run.predict(federation.pooled().select(federation.split.test))) == len(federation.split.test)

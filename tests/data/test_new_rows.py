@@ -224,3 +224,24 @@ def test_a_damaged_file_is_one_sentence(federation: Federation) -> None:
     ):
         with pytest.raises(DataError, match="it is damaged"):
             from_bytes(damaged)
+
+
+@pytest.mark.parametrize("kind", [int, float, str, lambda column: column.astype(float).astype(str)])
+def test_categories_that_were_numbers_are_found_whether_written_7_or_7_0(federation: Federation, kind: object) -> None:
+    plan, frame = federation.plans["telco"], telco().drop(columns="subscriber")
+    column = frame["plan"].astype(int)
+    other = frame.assign(plan=kind(column) if kind not in (int, float, str) else column.astype(kind))
+    assert torch.equal(plan.transform(other), plan.transform(frame))  # and no warning of unknown categories
+
+
+def test_categories_that_were_floats_in_training_are_found_as_whole_numbers() -> None:
+    frame = pd.DataFrame({"plan": pd.Categorical([1.0, 2.0, 30.5, 1.0])})
+    plan = ColumnPlan.fit("telco", frame, torch.arange(4))
+    new = pd.DataFrame({"plan": [2, 1]})
+    assert torch.equal(plan.transform(new), plan.transform(frame)[[1, 0]])
+
+
+def test_a_category_column_may_have_any_name() -> None:
+    frame = pd.DataFrame({"self": ["a", "b", "a"], "": [1.0, 2.0, 3.0]})
+    plan = ColumnPlan.fit("telco", frame, torch.arange(3))
+    assert plan.transform(frame).shape == (3, 3)

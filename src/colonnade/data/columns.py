@@ -28,6 +28,7 @@ MOST_CATEGORIES = 1000
 NUMBER, TEXT, BOOLEAN = "numbers", "text", "booleans"  # what the values of a column are
 # What a column of categories may hold later, by what it held in training; a number column only ever holds numbers.
 FITTING = {NUMBER: (NUMBER, TEXT), TEXT: (TEXT,), BOOLEAN: (BOOLEAN,)}
+SAME = 1e-6  # how far statistics of the same rows may be apart on two machines, in deviations
 DECIMAL_COMMA = r"\s*[+-]?\d{1,3}(?:\.?\d{3})*,\d+\s*|\s*[+-]?\d+,\d+\s*"
 
 
@@ -103,6 +104,19 @@ class ColumnPlan:
         self._warn_of_strangers(frame)
         return self.encode(frame)
 
+    def agrees(self, other: ColumnPlan | None) -> bool:
+        """Whether another plan makes the same numbers of the same table, up to the rounding of another machine."""
+        if other is None or self.numbers != other.numbers or [*self.categories.items()] != [*other.categories.items()]:
+            return False
+        known, theirs = _known(self.transformer, self.categories), _known(other.transformer, other.categories)
+        if not all(np.array_equal(known[name], theirs[name]) for name in known):
+            return False
+        if not self.numbers:
+            return True
+        one, two = (plan.transformer.named_transformers_["numbers"] for plan in (self, other))
+        apart = np.abs(one.mean_ - two.mean_) / one.scale_, np.abs(one.scale_ / two.scale_ - 1)
+        return bool(np.max(apart) < SAME)
+
     def _matched(self, frame: Any) -> Any:
         wanted = [*self.numbers, *self.categories]
         given = [name for name in frame.columns if name not in {self.id, self.label} - set(wanted)]
@@ -135,7 +149,7 @@ class ColumnPlan:
 
     def _warn_of_strangers(self, frame: Any) -> None:
         for name, known in _known(self.transformer, self.categories).items():
-            text = frame[name].astype(str)
+            text = _texts(frame[name], self.categories[name])
             strange = text[~text.isin(known)]
             if len(strange):
                 warnings.warn(
@@ -146,9 +160,26 @@ class ColumnPlan:
 
 
 def _typed(frame: Any, numbers: Sequence[str], categories: Mapping[str, str]) -> Any:
-    return frame[[*numbers, *categories]].astype(
-        {**dict.fromkeys(numbers, np.float64), **dict.fromkeys(categories, str)}
-    )
+    typed = frame[[*numbers, *categories]].astype(dict.fromkeys(numbers, np.float64))
+    for name, kind in categories.items():
+        typed[name] = _texts(typed[name], kind)
+    return typed
+
+
+def _texts(column: Any, kind: str) -> Any:
+    """Categories as text; where they were numbers in training, 7, 7.0 and '7.0' are one category."""
+    if kind != NUMBER:
+        return column.astype(str)
+    distinct = {value: _number_text(value) for value in column.unique()}
+    return column.astype(object).map(distinct).astype(str)
+
+
+def _number_text(value: Any) -> str:
+    try:
+        number = float(value)
+    except ValueError:
+        return str(value)
+    return str(int(number)) if number.is_integer() and abs(number) < 2**53 else str(value)
 
 
 def _known(transformer: Any, categories: Mapping[str, str]) -> dict[str, Any]:

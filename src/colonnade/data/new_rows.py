@@ -37,7 +37,7 @@ def read_new_rows(plans: Mapping[str, ColumnPlan], tables: Any, id: Ids = None) 
     old = {party: plan.id for party, plan in plans.items()}
     frames = {party: as_frame(f"party {party!r}", table, keys.get(party, old[party])) for party, table in given.items()}
     frames, index = match_rows(frames, keys or _keys_of_training(frames, old))
-    return Rows({party: plan.transform(frames[party]) for party, plan in plans.items()}, index)
+    return Rows({party: plan.transform(frames[party]) for party, plan in plans.items()}, index, plans)
 
 
 def check_parties(wanted: Mapping[str, Any], given: Mapping[str, Any]) -> None:
