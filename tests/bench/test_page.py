@@ -4,16 +4,19 @@ import json
 import re
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
 from colonnade.bench.catalogue import CHECKOUT, find, read_bench
+from colonnade.bench.chart import draw
 from colonnade.bench.outcome import Outcome, read
-from colonnade.bench.page import MISSING, command, figures, fill, number, refresh, write_pages
+from colonnade.bench.page import CHART, CHARTED, MISSING, command, figures, fill, number, refresh, write_pages
 from colonnade.errors import ConfigError
 
 RESULTS = CHECKOUT / "benchmarks" / "results"
 PAGE = CHECKOUT / "benchmarks" / "README.md"
+SVG = "{http://www.w3.org/2000/svg}"
 MARKS = "<!-- figures of {} -->\n<!-- end of figures -->\n"
 FOUND: dict[str, Any] = {
     "bench": "mine",
@@ -51,6 +54,8 @@ def test_the_committed_pages_are_what_the_result_files_give(monkeypatch: pytest.
     for path, make in ((PAGE, fill), (CHECKOUT / "README.md", refresh)):
         text = path.read_text(encoding="utf-8")
         assert make(text, RESULTS) == text, f"{path.name} differs from the results: colonnade bench --write-pages"
+    chart = draw(read(RESULTS / CHARTED))
+    assert (CHECKOUT / CHART).read_text(encoding="utf-8") == chart, "colonnade bench --write-pages"
 
 
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.stem)
@@ -98,6 +103,13 @@ def test_another_result_is_another_page(checkout: Path) -> None:
     assert MISSING in (checkout / "benchmarks/README.md").read_text()
 
 
+def test_a_renamed_figure_is_found_by_either_name(checkout: Path) -> None:
+    results = checkout / "benchmarks" / "results"
+    for name in ("old_ms", "new_ms"):
+        link = f'](benchmarks/results/mine.json "{name}")'
+        assert refresh(f"[9.0 ms{link}", results) == f"[12.5 ms{link}"
+
+
 def test_what_cannot_be_shown_is_refused(checkout: Path) -> None:
     results = checkout / "benchmarks" / "results"
     with pytest.raises(ConfigError, match="no block <!-- figures of mine -->"):
@@ -135,3 +147,16 @@ def test_the_spread_of_a_budget_is_found() -> None:
     assert command("y", bench, outcome) == (
         "colonnade bench x --data-dir DIR --device cuda --out benchmarks/results/y.json"
     )
+
+
+def test_the_chart_shows_every_method_and_names_those_that_never_got_there() -> None:
+    results = {"test_accuracy.vafl": 97.4, "mb_to_96.vafl": 1060.8, "test_accuracy.vimadmm": 98.1}
+    results |= {"mb_to_96.vimadmm": 106.08, "test_accuracy.linear_admm": 92.0}
+    picture = ElementTree.fromstring(draw(Outcome("mnist-zoo", results, {}, {}, "unknown")))
+    told = [text.text for text in picture.iter(f"{SVG}text")]
+    assert told[2:] == [
+        "VIMADMM", "106 MB, test accuracy 98.1 %", "VAFL", "1,061 MB, test accuracy 97.4 %",
+        "Never reached 96 %: Linear-ADMM (92.0 %)",
+    ]  # fmt: skip
+    short, long = (float(bar.attrib["width"]) for bar in list(picture.iter(f"{SVG}rect"))[1:])
+    assert short == pytest.approx(long / 10, abs=0.1)

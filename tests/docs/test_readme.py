@@ -1,39 +1,78 @@
-"""The README does what it says: the example runs, figures are those of the result files, links lead somewhere."""
+"""The README does what it says: its examples run, it is short, its pictures are there, links lead somewhere.
+
+That its figures are those of the result files is checked in tests/bench/test_page.py.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
+
+import colonnade
+from colonnade.bench.page import SHOWN
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 RESULTS = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
+EXAMPLES = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+ROWS = [line for line in README.splitlines() if line.startswith("|")]
+PAGES = ["README.md", "CONTRIBUTING.md", "docs/README.md", "docs/architecture.md", "benchmarks/README.md"]
 
 
 def test_the_ten_lines_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
-    code = re.search(r"```python\n(.*?)```", README, re.DOTALL)
-    assert code is not None
-    exec(compile(code.group(1), "README.md", "exec"), {})  # noqa: S102 - the README's own example
+    exec(compile(EXAMPLES[0], "README.md", "exec"), {})  # noqa: S102 - the README's own example
     accuracy, _, stop = capsys.readouterr().out.partition(" ")
     assert float(accuracy) > 0.95
     assert stop.startswith("all rounds done")
     assert (tmp_path / "runs" / "first" / "run.json").exists()
+    assert (tmp_path / "runs" / "first" / "report.html").exists()
 
 
-@pytest.mark.parametrize("path", RESULTS, ids=lambda p: p.stem)
-def test_figures_are_those_of_the_result_files(path: Path) -> None:
-    """A row that names a result file shows the numbers in it, rounded as shown."""
-    results = json.loads(path.read_text(encoding="utf-8"))["results"]
-    rows = [line for line in README.splitlines() if f"benchmarks/results/{path.name}" in line]
-    assert rows, f"{path.name} is not in the README"
-    for line in rows:
-        key, shown = (cell.strip() for cell in line.split("|")[2:4])
-        places = len(shown.partition(".")[2])
-        assert f"{results[key.strip('`')]:.{places}f}" == shown, line
+def customers(count: int, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+    rng = np.random.default_rng(seed)
+    income, minutes = rng.normal(40_000, 8_000, count), rng.gamma(2.0, 50.0, count)
+    churn = np.where((income - 40_000) / 8_000 > (minutes - 100) / 70, "stays", "leaves")
+    bank = pd.DataFrame({"customer": range(count), "income": income})
+    return bank, pd.DataFrame({"customer": range(count), "minutes": minutes, "churn": churn})
+
+
+def test_the_example_with_tables_scores_new_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (bank, telco), (new_bank, new_telco) = customers(300, 1), customers(200, 2)
+    truth = new_telco.pop("churn")
+    known: dict[str, Any] = {"cn": colonnade, "bank": bank, "telco": telco}
+    known |= {"new_bank": new_bank, "new_telco": new_telco}
+    exec(compile(EXAMPLES[1], "README.md", "exec"), known)  # noqa: S102
+    scores = known["scores"]
+    assert set(scores.columns) == {"leaves", "stays"} and list(scores.index) == list(range(200))
+    assert ((scores["stays"] > 0.5).to_numpy() == (truth == "stays").to_numpy()).mean() > 0.9
+
+
+def test_it_has_at_most_ten_result_rows_and_every_result_leads_to_its_file() -> None:
+    shown = [row.split("|")[2] for row in ROWS if SHOWN.search(row)]
+    assert 1 <= len(shown) <= 10 and len(ROWS) <= 40
+    for result in shown:
+        assert not re.search(r"\d", SHOWN.sub("", result)), f"a figure without its file: {result}"
+
+
+def test_a_privacy_figure_stands_beside_that_of_models_trained_alone() -> None:
+    (row,) = (row for row in ROWS if "mnist-client-dp.json" in row)
+    assert "for each party" in row and "delta" in row
+    budgets = re.findall(r'"accuracy_(eps[\d.]+)\.(\w+)"', row)
+    assert {budget for budget, _ in budgets} == {"eps1"} and "local_only" in {method for _, method in budgets}
+
+
+def test_the_pictures_are_there_and_small() -> None:
+    for picture in ("docs/report.png", "docs/methods-mnist.svg"):
+        assert picture in README
+        assert (ROOT / picture).stat().st_size < 300_000
 
 
 def test_every_result_passed_at_a_clean_commit() -> None:
@@ -44,9 +83,15 @@ def test_every_result_passed_at_a_clean_commit() -> None:
         assert re.fullmatch(r"[0-9a-f]{40}", outcome["commit"]), path.name
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/README.md", "docs/architecture.md"])
+@pytest.mark.parametrize("page", PAGES)
 def test_links_lead_somewhere(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
-    targets = re.findall(r"\]\(([^)#:]+)\)", text)
-    missing = [t for t in targets if not ((ROOT / page).parent / t).exists()]
-    assert not missing
+    targets = re.findall(r"\]\(([^)#:\s]+)(?:#[\w-]+)?(?: \"[^\"]*\")?\)", text)
+    assert not [target for target in targets if not ((ROOT / page).parent / target).exists()]
+
+
+@pytest.mark.parametrize("folder", ["docs", "src"])
+def test_no_words_that_mean_something_only_to_the_authors(folder: str) -> None:
+    files = [ROOT / "README.md", *(p for p in (ROOT / folder).rglob("*") if p.suffix in {".md", ".py", ".j2"})]
+    ours = re.compile(r"kindest|tamed|design notes", re.IGNORECASE)
+    assert not [path for path in files if ours.search(path.read_text(encoding="utf-8"))]

@@ -7,7 +7,8 @@
     <!-- end of figures -->
 
 The main README shows a few figures in passing, as `[98.10](benchmarks/results/mnist-vimadmm.json "test_accuracy")`;
-`refresh` replaces the number by that of the file, with as many decimals. A test holds the pages against the files.
+`refresh` replaces the number by that of the file, with as many decimals; the name is the one on `benchmarks/README.md`,
+where a figure may have been renamed since it was measured. A test holds the pages against the files.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from colonnade.bench.catalogue import Bench, find, folder, names
+from colonnade.bench.chart import draw
 from colonnade.bench.outcome import Outcome, read
 from colonnade.errors import ConfigError
 
 PAGE, RESULTS = "README.md", "results"
+CHART, CHARTED = "docs/methods-mnist.svg", "mnist-zoo.json"
 BLOCK = re.compile(r"<!-- figures of ([\w-]+) -->\n.*?<!-- end of figures -->", re.DOTALL)
 SHOWN = re.compile(r'\[([\d.,]+)([^\]]*)\]\((\S*results/([\w-]+)\.json) "([\w.]+)"\)')
 SPREADS = ("_std", "_spread")
@@ -29,17 +32,19 @@ MISSING = "Not measured yet."
 
 
 def write_pages() -> list[Path]:
-    """Write the figures into `benchmarks/README.md` and the README beside that folder; which files changed."""
+    """Write the figures into `benchmarks/README.md`, the README beside that folder and its chart; what changed."""
     place = folder()
-    changed = []
-    for path, make in ((place / PAGE, fill), (place.parent / PAGE, refresh)):
+    results, root = place / RESULTS, place.parent
+    texts: dict[Path, str] = {}
+    for path, make in ((place / PAGE, fill), (root / PAGE, refresh)):
         if not path.is_file():
             raise ConfigError(f"there is no {path} to write figures into; run this in a checkout of the sources")
-        before = path.read_text(encoding="utf-8")
-        after = make(before, place / RESULTS)
-        if after != before:
-            path.write_text(after, encoding="utf-8")
-            changed.append(path)
+        texts[path] = make(path.read_text(encoding="utf-8"), results)
+    if (charted := results / CHARTED).exists():
+        texts[root / CHART] = draw(read(charted))
+    changed = [path for path, text in texts.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+    for path in changed:
+        path.write_text(texts[path], encoding="utf-8")
     return changed
 
 
@@ -62,7 +67,9 @@ def refresh(text: str, results: Path) -> str:
 
     def number(match: re.Match[str]) -> str:
         shown, unit, link, name, key = match.groups()
-        value = read(results / f"{name}.json").results.get(key)
+        outcome = read(results / f"{name}.json")
+        older = {new: old for old, new in find(outcome.bench).renamed.items()}
+        value = outcome.results.get(key, outcome.results.get(older.get(key, key)))
         if value is None:
             raise ConfigError(f"results/{name}.json has no {key!r}, which a page shows")
         return f'[{value:,.{len(shown.partition(".")[2])}f}{unit}]({link} "{key}")'
