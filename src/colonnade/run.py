@@ -53,7 +53,7 @@ class Training(Settings):
     rounds: int = Field(100, ge=1, description="exchanges at most")
     seed: int = Field(0, ge=0, description="of every random choice in the run")
     schedule: ScheduleSettings = Field(ScheduleSettings(), description="batches and participation")
-    evaluate_every: int = Field(5, ge=0, description="rounds between looks at the validation rows; 0: never")
+    evaluate_every: int = Field(5, ge=0, description="rounds between evaluations on the validation rows; 0: never")
     stopping: Stopping = Field(Stopping(), description="when to stop early")
     engine: Literal["stacked", "loop"] = Field(
         "stacked", description="stacked: all parties at once; loop: the reference"

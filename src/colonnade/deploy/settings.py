@@ -73,7 +73,7 @@ class CoordinatorSection(Settings):
     folder: Path = Field(Path("run"), description="where the run is kept")
     predictions: bool = Field(True, description="propose that the parties also answer predictions later")
     validation: float = Field(0.1, ge=0, lt=1, description="share of the labelled rows that choose the best round")
-    test: float = Field(0.15, ge=0, lt=1, description="share of the labelled rows that are looked at once, at the end")
+    test: float = Field(0.15, ge=0, lt=1, description="share of the labelled rows that are evaluated once, at the end")
     most_ids: int = Field(5_000_000, ge=1, le=MOST_IDS, description="alignment: ids a party may bring")
 
     @model_validator(mode="after")

@@ -52,7 +52,7 @@ class PrivacySettings(Settings):
     )
     evaluation: Literal["none", "simulated"] = Field(
         "none",
-        description="with noise, looks at validation and test rows: none leave; simulated: unprotected, never deployed",
+        description="evaluation under noise; none: nothing leaves for it; simulated: unprotected, never deployed",
     )
     secure_sum: SumSettings = Field(SumSettings(), description="only the total of the uploads is opened")
     labels: LabelSettings = Field(LabelSettings(), description="protection of the labels")
