@@ -15,7 +15,9 @@ import pandas as pd
 import pytest
 
 import colonnade
-from colonnade.bench.page import SHOWN
+from colonnade.bench.catalogue import find
+from colonnade.bench.outcome import read
+from colonnade.bench.page import SHOWN, command
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -62,11 +64,27 @@ def test_it_has_at_most_ten_result_rows_and_every_result_leads_to_its_file() -> 
         assert not re.search(r"\d", SHOWN.sub("", result)), f"a figure without its file: {result}"
 
 
-def test_a_privacy_figure_stands_beside_that_of_models_trained_alone() -> None:
-    (row,) = (row for row in ROWS if "mnist-client-dp.json" in row)
-    assert "for each party" in row and "delta" in row
-    budgets = re.findall(r'"accuracy_(eps[\d.]+)\.(\w+)"', row)
-    assert {budget for budget, _ in budgets} == {"eps1"} and "local_only" in {method for _, method in budgets}
+@pytest.mark.parametrize("row", [row for row in ROWS if SHOWN.search(row)], ids=lambda row: row[2:42])
+def test_a_row_has_its_command_and_what_the_paper_reports_or_the_target(row: str) -> None:
+    _, result, beside, typed = (cell.strip() for cell in row.strip("|").split("|"))
+    _, _, link, name, key = SHOWN.findall(result)[0]
+    outcome = read(ROOT / link)
+    bench = find(outcome.bench)
+    assert typed.startswith(f"[`{command(name, bench, outcome).partition(' --out')[0]}`](benchmarks/README.md#")
+    if key in bench.paper:
+        assert float(beside) == bench.paper[key]
+    else:
+        limit = str(outcome.targets[key])
+        assert beside in (limit.replace(">=", "at least").replace("<=", "at most"), limit.rsplit(maxsplit=1)[-1])
+
+
+def test_a_privacy_figure_has_its_unit_and_stands_above_that_of_silence() -> None:
+    private = [place for place, row in enumerate(ROWS) if "-dp.json" in row and "local_only" not in row]
+    assert private
+    for place in private:
+        assert all(word in ROWS[place] for word in ("epsilon", "for each party", "delta"))
+        budget = re.search(r'"(accuracy_eps[\d.]+)\.\w+"', ROWS[place])
+        assert budget is not None and f'"{budget[1]}.local_only"' in ROWS[place + 1]
 
 
 def test_the_pictures_are_there_and_small() -> None:
@@ -86,8 +104,16 @@ def test_every_result_passed_at_a_clean_commit() -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_links_lead_somewhere(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
-    targets = re.findall(r"\]\(([^)#:\s]+)(?:#[\w-]+)?(?: \"[^\"]*\")?\)", text)
-    assert not [target for target in targets if not ((ROOT / page).parent / target).exists()]
+    for target, anchor in re.findall(r"\]\(([^)#:\s]+)(?:#([\w-]+))?(?: \"[^\"]*\")?\)", text):
+        found = (ROOT / page).parent / target
+        assert found.exists(), target
+        assert not anchor or anchor in anchors(found.read_text(encoding="utf-8")), f"{target}#{anchor}"
+
+
+def anchors(text: str) -> set[str]:
+    """What a link can point at on a page, as GitHub names headings."""
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("folder", ["docs", "src"])
