@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import importlib
 import json
-import logging
 import os
 import resource
 import signal
@@ -241,7 +240,6 @@ class FaultyTrial(Trial):
 
 def work(trial: FaultyTrial, name: str) -> None:
     """What a process does; every message it means to send is noted beside its store."""
-    logging.getLogger("asyncio").setLevel(logging.ERROR)
     if name in trial.outside:
         move_to(trial.outside[name])
     send, notes = Link.send, trial.place(name) / "sent.jsonl"

@@ -7,6 +7,7 @@ writes what it says as JSON lines beside its store, so that a failure can be rea
 from __future__ import annotations
 
 import json
+import logging
 import multiprocessing
 import os
 import signal
@@ -105,6 +106,7 @@ class Trial:
 def work(trial: Trial, name: str) -> None:
     """What the process of an organisation does: the coordinator or a party, until the run is closed."""
     torch.set_num_threads(1)
+    logging.getLogger("asyncio").setLevel(logging.ERROR)  # a server that is killed on purpose is no news
     place = trial.place(name)
     with (place / "said.jsonl").open("a", buffering=1) as said:
 
