@@ -157,13 +157,12 @@ wide = {**OPTIONS, "model": {"hidden": 12, "embedding": 6}, "schedule": {"batch"
 for name in EVERY:
     federation, method = fitting(name, digits(parties=2)), make(name, local_steps=2)
     whole = fit(federation, method, **wide)
-    for stop in (3, 5):
-        folder = Path(sys.argv[1]) / f"{name} {stop}"
-        try:
-            fit(federation, method, out=folder, watch=interrupt(stop), **wide)
-        except KeyboardInterrupt:
-            pass
-        print(name, stop, resume(folder, federation).fingerprint() == whole.fingerprint())
+    folder = Path(sys.argv[1]) / name
+    try:
+        fit(federation, method, out=folder, watch=interrupt(4), **wide)
+    except KeyboardInterrupt:
+        pass
+    print(name, resume(folder, federation).fingerprint() == whole.fingerprint())
 """
 
 
@@ -178,5 +177,5 @@ def test_restarts_are_identical_under_other_instruction_sets(instructions: str, 
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert len(lines) == 2 * len(EVERY)
+    assert len(lines) == len(EVERY)
     assert [line for line in lines if not line.endswith("True")] == []

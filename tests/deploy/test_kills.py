@@ -103,7 +103,7 @@ FLOAT32 = {
 MOMENTS = {f"{what} {number}": (what, number) for what in ("after a commit", "after all answers") for number in (3, 5)}
 
 
-@pytest.mark.parametrize("method", ["vimadmm", "vimadmm_j", "split_learning"])
+@pytest.mark.parametrize("method", ["vimadmm", "vimadmm_j"])
 def test_the_coordinator_dies_in_float32(method: str, tmp_path: Path) -> None:
     changes = {**FLOAT32, "method": {"name": method}}
     with Stage(tmp_path / "calm", **changes) as stage:
