@@ -220,7 +220,10 @@ class Federation:
 
     def select(self, rows: Tensor) -> Rows:
         """Some of the rows for prediction, as the networks read them: `run.predict(federation.select(rows))`."""
-        return Rows({party.name: party.columns[rows] for party in self.parties}, plans=self.plans)
+        training = torch.zeros(self.rows, dtype=torch.bool)
+        training[self.split.train] = True
+        columns = {party.name: party.columns[rows] for party in self.parties}
+        return Rows(columns, plans=self.plans, training=training[rows])
 
     def matched(self) -> Federation:
         """Only the rows that all parties hold and that have a label: what every method can be trained on."""

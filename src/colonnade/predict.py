@@ -119,7 +119,7 @@ def _checked(run: Run, rows: Rows) -> Rows:
 def logits_of(run: Run, rows: Rows) -> Tensor:
     """Logits (B, K): every party answers about all rows, in as many messages as their size needs."""
     device = torch.device(run.training.device if torch.cuda.is_available() else "cpu")
-    trained = check_new(run.trained, run.ledger, rows.columns, run.releases_training_rows)
+    trained = check_new(run.trained, run.ledger, rows, run.releases_training_rows)
     mechanism, opener = _sum(run)
     engine = _open(run, device, Protection.everywhere(mechanism))
     state = {name: value.to(device) for name, value in run.state.items()}

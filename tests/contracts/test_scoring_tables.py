@@ -334,3 +334,15 @@ def test_rows_of_a_pooled_run_say_how_to_pool_them() -> None:
     with pytest.raises(DataError, match=r"federation\.pooled\(\)\.select\(rows\)"):
         run.predict(federation.select(federation.split.test))
     assert len(run.predict(federation.pooled().select(federation.split.test))) == len(federation.split.test)
+
+
+def test_a_loaded_run_refuses_the_training_rows_of_a_federation(tmp_path: Path) -> None:
+    federation = joined()
+    private = {"mechanism": "gaussian", "clip": 1.0, "epsilon": 1.0}
+    train(federation, rounds=2, privacy=private, out=tmp_path / "run")
+    run = Run.load(tmp_path / "run")
+    before = len(run.ledger)
+    with pytest.raises(Refused, match=f"{len(federation.split.train)} of these rows trained"):
+        run.predict(federation.select(federation.split.train))
+    assert len(run.ledger) == before
+    assert len(run.predict(federation.select(federation.split.test))) == len(federation.split.test)

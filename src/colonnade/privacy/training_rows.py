@@ -7,7 +7,8 @@ such question about all training rows undoes what the noise promised. So
     between organisations    each party refuses the row numbers that the run agreed to train on
 
 What is released all the same says so in the ledger (`training_rows`: how many). A run that was saved and loaded does
-not know its training rows: digests of them in its folder would themselves tell who was in the training.
+not know its training rows: digests of them in its folder would themselves tell who was in the training. It takes the
+word of a federation whose rows are selected, and cannot tell of raw tables.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from torch import Tensor
 from colonnade.errors import Refused
 from colonnade.federation import Federation
 from colonnade.privacy.events import BARE, Release
+from colonnade.rows import Rows
 from colonnade.wire.messages import COORDINATOR, Purpose
 
 NOTE = "training_rows"  # what the ledger calls their number
@@ -57,13 +59,15 @@ def noised(ledger: Iterable[Release]) -> bool:
     return any(r.purpose is Purpose.TRAIN and r.owner != COORDINATOR and r.mechanism not in BARE for r in ledger)
 
 
-def check_new(
-    trained: TrainingRows | None, ledger: Iterable[Release], columns: Mapping[str, Tensor], release: bool
-) -> Tensor:
+def check_new(trained: TrainingRows | None, ledger: Iterable[Release], rows: Rows, release: bool) -> Tensor:
     """(B,) which of these rows trained with noise; `Refused`, if some did and may not be released."""
-    if trained is None or not noised(ledger):
-        return torch.zeros(len(next(iter(columns.values()))), dtype=torch.bool)
-    found = trained.among(columns)
+    found = torch.zeros(len(rows), dtype=torch.bool)
+    if not noised(ledger):
+        return found
+    if trained is not None:
+        found = trained.among(rows.columns)
+    elif rows.training is not None:
+        found = rows.training
     if bool(found.any()) and not release:
         raise Refused(
             f"{int(found.sum())} of these rows trained this run: predicting them {WHY}; leave them out, or say that it "
