@@ -30,6 +30,7 @@ def describe(trainer: Trainer) -> dict[str, Any]:
         "task": f.task.value,
         "outputs": f.outputs,
         "class_names": list(f.class_names),
+        **({"class_kind": f.class_kind} if f.class_names else {}),
         **({"positive": {"class": [*f.class_names, "0", "1"][1], "why": f.positive}} if f.positive else {}),
         "rows": {"train": len(s.train), "validation": len(s.validation), "test": len(s.test)},
         **({"partial": _partial(f)} if f.partial else {}),

@@ -72,6 +72,7 @@ class Federation:
     labelled: Tensor | None = field(default=None, repr=False)  # (N,) whose label is known; None: of all rows
     plans: Mapping[str, ColumnPlan] = field(default_factory=dict, repr=False)  # how tables became columns, by owner
     positive: str = ""  # of a yes/no task: by which rule the second class counts as yes
+    class_kind: str = "text"  # what the labels were that `class_names` writes as text: predictions are that again
 
     @property
     def rows(self) -> int:
@@ -161,7 +162,7 @@ class Federation:
         name = named_after([party.name for party in parties]) if name is None else name
         made = cls(
             parties, y, read.outputs, read.task, everything, name, whole, tuple(ids), read.names, scaled,
-            _unless_all(given), positive=read.positive,
+            _unless_all(given), positive=read.positive, class_kind=read.kind,
         )  # fmt: skip
         made = replace(made, split=split if split is not None else _random_split(made.complete))
         _check_split(made.split, len(y))

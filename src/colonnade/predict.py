@@ -28,6 +28,7 @@ from colonnade.privacy.mechanism import Mechanism, Opener, Protection
 from colonnade.privacy.training_rows import check_new, note
 from colonnade.rows import Rows
 from colonnade.schedule import chunked
+from colonnade.tasks import TEXT, as_labels
 from colonnade.wire.messages import Ask, Order, Purpose
 
 if TYPE_CHECKING:
@@ -181,11 +182,16 @@ def _heard(
 
 
 def classes_of(about: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The classes of a task in order: their names, or 0..K-1; the labels of a multilabel task; none of a regression."""
+    """The classes of a task in order: as the labels were, or 0..K-1; the labels of a multilabel task; or none.
+
+    Runs of versions that did not store what the labels were have their names as text.
+    """
     task = Task(about["task"])
     if task is Task.REGRESSION:
         return ()
-    return tuple(about.get("class_names") or range(2 if task is Task.BINARY else about["outputs"]))
+    if about.get("class_names"):
+        return as_labels(about["class_names"], about.get("class_kind", TEXT))
+    return tuple(range(2 if task is Task.BINARY else about["outputs"]))
 
 
 def decided(about: Mapping[str, Any], logits: Tensor) -> np.ndarray[Any, Any]:

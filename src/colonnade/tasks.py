@@ -9,7 +9,7 @@ Which of two classes counts as yes: the second of `classes`; else yes, true, 1 (
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -27,8 +27,10 @@ COUNTED = (RARER, LAST)  # rules that count labels
 ASK = 'say what they are: task="multiclass" (classes) or task="regression" (a number)'
 OR_CLASSES = ', or say that each is a class: task="multiclass"'  # of texts: they cannot be a quantity
 
-WHOLE = re.compile(r"\s*[+-]?\d+\s*")
-FRACTION = re.compile(r"\s*[+-]?(?:\d+[.,]\d*|[.,]\d+)(?:[eE][+-]?\d+)?\s*")
+WHOLE_TEXT = re.compile(r"\s*[+-]?\d+\s*")
+FRACTION_TEXT = re.compile(r"\s*[+-]?(?:\d+[.,]\d*|[.,]\d+)(?:[eE][+-]?\d+)?\s*")
+TEXT, WHOLE, FRACTION, BOOLEAN = "text", "whole numbers", "numbers", "booleans"  # what labels may be
+READ: dict[str, Callable[[str], Any]] = {TEXT: str, WHOLE: int, FRACTION: float, BOOLEAN: lambda name: name == "True"}
 
 Array = np.ndarray[Any, Any]
 Classes = int | Sequence[Any] | None  # how many, numbered from 0; or which, in their order (no, yes)
@@ -56,6 +58,7 @@ class Target:
     outputs: int  # width of a logit row
     names: tuple[str, ...] = ()  # of the classes, (no, yes) for a yes/no task; empty: they are called 0, 1, ...
     positive: str = ""  # by which rule the second of two classes counts as yes
+    kind: str = TEXT  # what the labels were, so that predictions equal them
 
 
 def read_target(values: Any, task: Task | None, classes: Classes = None, known: Tensor | None = None) -> Target:
@@ -86,7 +89,22 @@ def read_target(values: Any, task: Task | None, classes: Classes = None, known: 
         found = _numbers(seen, task)
     full = torch.zeros(len(raw), *found.values.shape[1:], dtype=found.values.dtype)
     full[torch.from_numpy(at)] = found.values
-    return Target(full, found.task, found.outputs, found.names, found.positive)
+    return Target(full, found.task, found.outputs, found.names, found.positive, _kind(seen, found.names))
+
+
+def as_labels(names: Sequence[str], kind: str) -> tuple[Any, ...]:
+    """Class names as the labels were: 1 for "1" where they were numbers, so that a prediction can equal a label."""
+    return tuple(map(READ[kind], names))
+
+
+def _kind(seen: Array, names: Sequence[str]) -> str:
+    """What labels are; text, where a class was named that is nothing of their kind."""
+    numbers = WHOLE if _numeric(seen) and bool((seen == np.round(seen)).all()) else FRACTION
+    kind = numbers if _numeric(seen) else BOOLEAN if seen.dtype == bool else TEXT
+    try:
+        return kind if [str(label) for label in as_labels(names, kind)] == list(names) else TEXT
+    except ValueError:
+        return TEXT
 
 
 def guess(seen: Array, classes: Classes = None) -> Task:
@@ -119,8 +137,8 @@ def guess(seen: Array, classes: Classes = None) -> Task:
 
 def _check_texts(distinct: Array) -> None:
     """Refuse texts that are mostly numbers: one stray word among numbers would make each of them a class."""
-    whole = [text for text in distinct.tolist() if WHOLE.fullmatch(str(text))]
-    other = [text for text in distinct.tolist() if FRACTION.fullmatch(str(text))]
+    whole = [text for text in distinct.tolist() if WHOLE_TEXT.fullmatch(str(text))]
+    other = [text for text in distinct.tolist() if FRACTION_TEXT.fullmatch(str(text))]
     if other and (len(whole) + len(other)) * 2 > len(distinct):
         raise DataError(f"the labels are numbers written as text (e.g. {other[0]!r}); give them as numbers{OR_CLASSES}")
     if len(distinct) > len(whole) and len(whole) * 2 > len(distinct):

@@ -346,3 +346,22 @@ def test_a_loaded_run_refuses_the_training_rows_of_a_federation(tmp_path: Path) 
         run.predict(federation.select(federation.split.train))
     assert len(run.ledger) == before
     assert len(run.predict(federation.select(federation.split.test))) == len(federation.split.test)
+
+
+@pytest.mark.parametrize(
+    ("pair", "task"),
+    [
+        *(((0.5, 1.5), "binary"), ((-1, 1), "binary"), ((False, True), "binary"), (("stay", "go"), "binary")),
+        *(((1, 2), "binary"), ((1, 2), "multiclass"), ((1.0, 2.0), "multiclass"), ((False, True), "multiclass")),
+    ],
+)
+def test_predictions_equal_labels_of_any_kind(pair: tuple[Any, Any], task: str, tmp_path: Path) -> None:
+    bank, telco = tables(300, 1)
+    truth = np.where(telco["churn"] == "stays", *pair)
+    given = {"bank": bank, "telco": telco.drop(columns="churn")}
+    federation = Federation.from_tables(given, labels=truth, id="customer", task=task)
+    run = train(federation, out=tmp_path / "run")
+    for one in (run, Run.load(tmp_path / "run")):
+        assert set(one.classes) == set(pair)
+        assert (one.predict(given).to_numpy() == truth).mean() > 0.7
+        assert list(one.predict_proba(given).columns) == list(one.classes)

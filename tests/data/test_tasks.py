@@ -210,3 +210,20 @@ def test_one_stray_word_does_not_turn_numbers_into_classes(labels: list[str], fo
 def test_text_that_is_not_mostly_numbers_stays_classes() -> None:
     assert of(["1", "2", "a", "b"]).class_names == ("1", "2", "a", "b")
     assert of(["1", "2", "3"]).class_names == ("1", "2", "3")
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes", "kind"),
+    [
+        ([1, 2], None, "whole numbers"),
+        ([1, 2], [1, 2, 3], "whole numbers"),
+        ([1, 2], ["1", "2", "other"], "text"),
+        ([0.5, 1.0], [0.5, 1.0], "numbers"),
+        ([True, False], None, "booleans"),
+        ([True, False], ["False", "True", "x"], "text"),
+        (["1", "2"], None, "text"),
+    ],
+)
+def test_the_kind_of_the_labels_is_kept_where_all_classes_are_of_it(labels: Any, classes: Any, kind: str) -> None:
+    task = "multiclass" if classes is not None and len(classes) > 2 else "binary"
+    assert of(labels, classes=classes, task=task).class_kind == kind

@@ -86,7 +86,7 @@ def join_tables(
     read = encode_labels(target, Task(task) if task is not None else None, classes)
     sources = [Source(p, frame, keys.get(p), str(labels) if p == holder else None) for p, frame in owners.items()]
     joined = _encoded(sources, rows, (read.values.numpy(), target.index), (read, split))
-    joined = replace(joined, class_names=read.names, positive=read.positive)
+    joined = replace(joined, class_names=read.names, positive=read.positive, class_kind=read.kind)
     return replace(joined, name=name or joined.name, ids=tuple(rows) if keys else ())
 
 
