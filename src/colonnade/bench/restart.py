@@ -13,6 +13,7 @@ import os
 import signal
 import tempfile
 import time
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,7 @@ from colonnade.bench.nats_server import NatsServer
 from colonnade.bench.organisations import Trial
 from colonnade.bench.settings import Options, Say
 from colonnade.config import Settings, build
-from colonnade.errors import ConfigError, LinkError, RunError
+from colonnade.errors import ConfigError, DoubtfulScore, LinkError, RunError
 from colonnade.fit import fit, resume
 from colonnade.job import load_data
 from colonnade.methods import METHODS, make_method
@@ -201,6 +202,7 @@ def _wait_for_round(folder: Path, number: int, process: Any) -> None:
 def work(case: Case, folder: Path, pause: float) -> None:
     """What the process does: begin the training, or go on with it."""
     torch.set_num_threads(1)
+    warnings.simplefilter("ignore", DoubtfulScore)  # twelve rounds need not teach anything
     federation, run = load_data(case.data), folder / "run"
 
     def watch(progress: Any) -> None:
