@@ -93,7 +93,9 @@ def _wait_for_round(organisations: Organisations, number: int) -> bool:
         if not organisations.running():
             return False
         time.sleep(0.01)
-    raise LinkError(f"a disturbed run did not come to round {number} within {PATIENCE:.0f} s")
+    raise LinkError(
+        f"a disturbed run did not come to round {number} within {PATIENCE:.0f} s; {_last_words(organisations)}"
+    )
 
 
 def _revive(organisations: Organisations) -> None:
@@ -109,11 +111,19 @@ def _see_through(organisations: Organisations) -> None:
     while organisations.running():
         _revive(organisations)
         if time.monotonic() > deadline:
-            raise LinkError(f"a run did not end within {PATIENCE:.0f} s; still running: {organisations.running()}")
+            raise LinkError(
+                f"a run did not end within {PATIENCE:.0f} s; still running: "
+                f"{organisations.running()}; {_last_words(organisations)}"
+            )
         time.sleep(0.02)
     _revive(organisations)  # whoever was killed in its very last moment
     if not organisations.wait(PATIENCE):
         raise LinkError("a run did not end")
+
+
+def _last_words(organisations: Organisations) -> str:
+    """What each organisation said last: its folder is gone when somebody reads the error."""
+    return "; ".join(f"{name}: {organisations.events(name)[-4:]}" for name in organisations.names)
 
 
 def _ending(organisations: Organisations) -> Ending:
