@@ -43,7 +43,7 @@ PLACES = ("loop", "stacked", ORGANISATIONS)
 DTYPES = ("float32", "float64")
 PARTIES = ("party_1", "party_2")
 PATIENCE = 300.0  # seconds until a training counts as stuck
-# Fewer moments are enough where a step is slow; rows are left out so that this method has something to guess.
+# Half of the rows count as unmatched, so that this method has something to guess.
 TRIED_WITH: dict[str, dict[str, Any]] = {"fedmvt": {"matched": 0.5}}
 EXCLUDED = {  # method -> why it does not run between organisations
     "centralized": "it pools all columns in one place",
