@@ -22,7 +22,8 @@ from torch import Tensor
 from colonnade.errors import ConfigError, DataError, RowsDisagree
 from colonnade.randomness import permutation
 from colonnade.rows import Rows
-from colonnade.tasks import Classes, Task, as_array, read_target
+from colonnade.tasks import Classes, Read, Task, read_labels
+from colonnade.tasks.reading import as_array
 
 if TYPE_CHECKING:
     from colonnade.data.columns import ColumnPlan
@@ -61,18 +62,19 @@ class Federation:
 
     parties: tuple[Party, ...]
     labels: Tensor = field(repr=False)
-    outputs: int  # width of a logit row: classes, labels, targets, or 1 for a binary task
     task: Task
     split: RowSplit
     name: str = "federation"
     whole: Tensor | None = field(default=None, repr=False)  # columns before splitting, if known
     ids: tuple[str, ...] = field(default=(), repr=False)  # the owners' ids of rows 0..N-1, if any
-    class_names: tuple[str, ...] = ()  # of classes 0..K-1, where the labels were not just that; (no, yes)
     scaled: bool = False  # the columns are on a common scale already; otherwise parties see to it themselves
     labelled: Tensor | None = field(default=None, repr=False)  # (N,) whose label is known; None: of all rows
     plans: Mapping[str, ColumnPlan] = field(default_factory=dict, repr=False)  # how tables became columns, by owner
-    positive: str = ""  # of a yes/no task: by which rule the second class counts as yes
-    class_kind: str = "text"  # what the labels were that `class_names` writes as text: predictions are that again
+
+    @property
+    def outputs(self) -> int:
+        """Width of a row of outputs: classes, labels, numbers, or 1 for a yes/no task."""
+        return self.task.outputs
 
     @property
     def rows(self) -> int:
@@ -118,6 +120,7 @@ class Federation:
         held: Any = None,
         labelled: Any = None,
         classes: Classes = None,
+        positive: Any = None,
     ) -> Federation:
         """From one array of shape (N, ...) per party, rows already in one common order.
 
@@ -135,6 +138,7 @@ class Federation:
             labelled: (N,) booleans, whose label is known; None: of all rows.
             classes: which classes there are, in their order (of a yes/no task: no, yes), or how many, numbered from
                 0. None: those that occur. To be said where a class may have no row here.
+            positive: of two classes the one that counts as yes. None: yes, true or 1, else the rarer one.
         """
         if not isinstance(columns, Mapping):
             raise DataError(
@@ -144,8 +148,27 @@ class Federation:
             raise DataError("a federation needs at least one party; got none")
         raw = as_array(labels)
         given = _mask("labelled", labelled, len(raw))
-        read = read_target(raw, Task(task) if task is not None else None, classes, given)
-        y = read.values
+        read = read_labels(raw, task, classes, given, positive)
+        return cls.of_read(
+            columns, read, split=split, name=name, whole=whole, ids=ids, scaled=scaled, held=held, labelled=given
+        )
+
+    @classmethod
+    def of_read(  # noqa: PLR0913 - one argument per fact about the data
+        cls,
+        columns: Mapping[str, Any],
+        read: Read,
+        *,
+        split: RowSplit | None = None,
+        name: str | None = None,
+        whole: Tensor | None = None,
+        ids: Sequence[str] = (),
+        scaled: bool = False,
+        held: Any = None,
+        labelled: Any = None,
+    ) -> Federation:
+        """As `from_arrays`, with labels that were read already."""
+        y, given = read.values, _mask("labelled", labelled, len(read.values))
         mask = _mask("held", held, len(y), len(columns))
         whose = [None] * len(columns) if mask is None else [_unless_all(one) for one in mask.T]
         parties = tuple(
@@ -160,10 +183,7 @@ class Federation:
                 )
         everything = RowSplit(torch.arange(len(y)), torch.arange(0), torch.arange(0))
         name = named_after([party.name for party in parties]) if name is None else name
-        made = cls(
-            parties, y, read.outputs, read.task, everything, name, whole, tuple(ids), read.names, scaled,
-            _unless_all(given), positive=read.positive, class_kind=read.kind,
-        )  # fmt: skip
+        made = cls(parties, y, read.task, everything, name, whole, tuple(ids), scaled, _unless_all(given))
         made = replace(made, split=split if split is not None else _random_split(made.complete))
         _check_split(made.split, len(y))
         _check_partial(made)
@@ -171,7 +191,7 @@ class Federation:
         return made
 
     @classmethod
-    def from_tables(
+    def from_tables(  # noqa: PLR0913 - one argument per fact about the data
         cls,
         tables: Mapping[str, Any],
         *,
@@ -182,6 +202,7 @@ class Federation:
         name: str | None = None,
         keep: Literal["all", "partial"] = "all",
         classes: Classes = None,
+        positive: Any = None,
     ) -> Federation:
         """From data frames joined on `id`; `labels` names a column of one table, or is a frame or array.
 
@@ -189,11 +210,12 @@ class Federation:
         one-hot encoded with statistics of the training rows, each party on its own; how is kept in `plans`, so that
         a run can score new tables. `keep="all"`: the rows that all tables have and that have a label.
         `keep="partial"`: also those that only some have, or that have no label; they can only train.
-        `task` and `classes` are those of `from_arrays`.
+        `task`, `classes` and `positive` are those of `from_arrays`.
         """
         from colonnade.data.table import join_tables  # pandas is optional: imported only here
 
-        return join_tables(tables, labels=labels, id=id, task=task, split=split, name=name, keep=keep, classes=classes)
+        meaning = {"task": task, "classes": classes, "positive": positive}
+        return join_tables(tables, labels=labels, id=id, split=split, name=name, keep=keep, **meaning)
 
     def pooled(self) -> Federation:
         """All columns in one place: what the `centralized` reference trains on."""
@@ -312,14 +334,16 @@ def _check_partial(federation: Federation) -> None:
 
 def _check_taught(federation: Federation) -> None:
     """Refuse training rows that are all of one class: every model would learn to say it always."""
-    if federation.task not in (Task.MULTICLASS, Task.BINARY):
+    classes = federation.task.classes
+    if not classes or federation.task.several():
         return
     known, train = federation.labelled, federation.split.train
     taught = federation.labels[train if known is None else train[known[train]]].unique()
     if len(taught) < 2:
-        number = int(taught[0])
-        name = federation.class_names[number] if federation.class_names else str(number)
-        raise DataError(f"all training rows have the label {name!r}, so there is nothing to learn; split differently")
+        name = classes[int(taught[0])]
+        raise DataError(
+            f"all training rows have the label {str(name)!r}, so there is nothing to learn; split differently"
+        )
 
 
 # -- reading ----------------------------------------------------------------------------------

@@ -17,34 +17,28 @@ from torch import Tensor
 from colonnade.checkpoint import commit, describe, fingerprint, restore, warn_of_another_machine
 from colonnade.config import Settings, build
 from colonnade.engines.base import Encoders, Engine, open_workshop
-from colonnade.engines.coordinator import CoordinatorSide, Plan, is_model
+from colonnade.engines.coordinator import CoordinatorSide, is_model
 from colonnade.engines.loop import Loop
 from colonnade.engines.stacked import Stacked
 from colonnade.errors import ConfigError, Diverged, DoubtfulScore, RunError, ShortTraining
 from colonnade.evaluate.chance import measured
-from colonnade.evaluate.metrics import SCORE_NAME
+from colonnade.evaluate.metrics import Metric, choose_metric
 from colonnade.federation import Federation
 from colonnade.folder import claimed
 from colonnade.methods import as_method, make_method
 from colonnade.methods.base import BringsNoise, Method, brings, check_rows, outputs
 from colonnade.models.encoders import ModelSettings
-from colonnade.models.schema import Schema
-from colonnade.privacy.gate import CoordinatorGate
+from colonnade.opening import Terms, open_coordinator
 from colonnade.privacy.gaussian import SeededNoise
-from colonnade.privacy.labels.known import KnownLabels
-from colonnade.privacy.labels.settings import check_counted, open_labels
 from colonnade.privacy.ledger import Ledger
-from colonnade.privacy.mechanism import Budget, Mechanism, Protection
-from colonnade.privacy.settings import PrivacySettings, last_affordable
+from colonnade.privacy.mechanism import Mechanism, Protection
+from colonnade.privacy.settings import PrivacySettings
 from colonnade.privacy.statement import SoFar
 from colonnade.privacy.training_rows import TrainingRows
 from colonnade.progress import Progress, Telling, Watcher
-from colonnade.randomness import key
 from colonnade.run import DTYPES, STORE, Run, Training
-from colonnade.schedule import Schedule
 from colonnade.store import Store
 from colonnade.wire.messages import Order
-from colonnade.wire.traffic import Traffic
 
 
 def fit(  # noqa: PLR0913 - the front door: everything a user may want to say about a training
@@ -230,12 +224,12 @@ class Trainer:
     def _progress(self) -> Progress:
         c = self.coordinator
         scores = [h["score"] for h in c.history if "score" in h]
-        best = c.watch.best if scores else None
+        best = c.best_score if scores else None
         last = scores[-1] if scores else None
         done = min(c.number, c.plan.rounds)
         moved, spent = c.traffic.up + c.traffic.down, SoFar.of(self.ledger, self.privacy, c.schema.parties)
         noisy = c.labels.epsilon is not None
-        return Progress(done, c.plan.rounds, last, best, moved, self.seconds, spent, noisy, c.metric)
+        return Progress(done, c.plan.rounds, last, best, moved, self.seconds, spent, noisy, c.metric.title)
 
     # -- the end ------------------------------------------------------------------------------
 
@@ -245,7 +239,7 @@ class Trainer:
             side.use_best()
         state = c.best_state or {k: v for k, v in c.state.items() if is_model(k)}
         self.diverged = self.diverged or reason.startswith("diverged")
-        found: dict[str, Any] = {"metric": SCORE_NAME[c.schema.task], "test_score": None}
+        found: dict[str, Any] = {"metric": self._metric.name, "test_score": None}
         scored = c.watch.best_round >= 0
         looks = self.privacy.evaluates() and self.looks and len(self.federation.split.test)
         if looks and (scored or not self.diverged):
@@ -255,8 +249,9 @@ class Trainer:
             "stop": reason,
             "diverged": self.diverged,
             "best_round": c.watch.best_round if scored else None,
-            "validation_score": c.watch.best if scored else None,
-            "validation_metric": c.metric,
+            "validation_score": c.best_score,
+            "validation_metric": c.metric.name,
+            "validation_metrics": c.best_scores,
             **found,
             "warnings": [*(c.judge.warnings if scored else ()), *found.get("warnings", ())],
             "seconds": self.seconds,
@@ -276,6 +271,10 @@ class Trainer:
             store.close()
         return run
 
+    @property
+    def _metric(self) -> Metric:
+        return choose_metric(self.coordinator.schema.task, self.training.metric)
+
     def _test(self, state: dict[str, Tensor]) -> dict[str, Any]:
         c, rows = self.coordinator, self.federation.split.test
         order, down = c.test_order(rows)
@@ -288,53 +287,7 @@ class Trainer:
             logits = torch.cat([outputs(c.method, state, h) for h in heard])
         known, train = self.federation.labelled, self.federation.split.train
         shares = c.shares(train if known is None else train[known[train]])
-        return measured(c.schema.task, logits, c.truth[rows.to(c.truth.device)], shares)
-
-
-@dataclass(frozen=True)
-class Terms:
-    """What a run promises, and what it does when somebody stays away."""
-
-    privacy: PrivacySettings = field(default_factory=PrivacySettings)
-    goes_on: bool = False  # without a party that does not answer
-    label_key: int | None = field(default=None, repr=False)  # of the label noise; None: the seed's, for simulations
-    looks: bool = True  # something may leave for evaluation, if the settings allow it
-
-
-def open_coordinator(
-    federation: Federation,
-    schema: Schema,
-    method: Method,
-    training: Training,
-    ledger: Ledger,
-    run: str,
-    terms: Terms,
-) -> CoordinatorSide:
-    """The label holder's side of a run; of the federation's columns it needs none."""
-    privacy = terms.privacy
-    truth, split = federation.labels.to(schema.device), federation.split
-    schedule = Schedule(training.schedule, split.train, schema.parties, training.seed, method.hears != "nothing")
-    noise = key(training.seed, "label noise") if terms.label_key is None else terms.label_key
-    known = federation.labelled
-    train = split.train if known is None else split.train[known[split.train]]
-    check_counted(federation.positive, privacy.labels)
-    labels = open_labels(truth, federation.task, federation.outputs, train, privacy.labels, noise, split.validation)
-    if known is not None:
-        labels = KnownLabels(labels, known.to(schema.device))
-    privacy.check_sum(len(schema.parties), method.hears, schedule.someone_may_be_silent or terms.goes_on)
-    rounds, spent = _affordable(schedule, training.rounds, privacy)
-    looks = training.evaluate_every if privacy.evaluates() and terms.looks else 0
-    return CoordinatorSide(
-        method=method,
-        schema=schema,
-        labels=labels,
-        truth=truth,
-        validation=split.validation,
-        schedule=schedule,
-        plan=Plan(rounds, looks, training.stopping, terms.goes_on, spent or "all rounds done"),
-        gate=CoordinatorGate(run, ledger, schema.parties, tuple(g.parties for g in schema.groups), labels),
-        traffic=Traffic(schema.parties),
-    )
+        return measured(c.schema.task, logits, c.truth[rows.to(c.truth.device)], shares, self._metric)
 
 
 def _protect(coordinator: CoordinatorSide, run: str, privacy: PrivacySettings) -> Protection:
@@ -349,16 +302,6 @@ def _protect(coordinator: CoordinatorSide, run: str, privacy: PrivacySettings) -
     source, method = SeededNoise(schema.seed), coordinator.method
     own = method.mechanism(source, schema) if isinstance(method, BringsNoise) else None
     return privacy.protection(most, source, adders, own)
-
-
-def _affordable(schedule: Schedule, rounds: int, privacy: PrivacySettings) -> tuple[int, str]:
-    """How many of the rounds every party's budget pays for, and the reason to stop there."""
-    if not privacy.protects or privacy.sigma is None or privacy.epsilon is None:
-        return rounds, ""  # calibrated noise affords all rounds it was calibrated for
-    budget = Budget(privacy.epsilon, privacy.delta, privacy.neighbours)
-    turns = ((n, schedule.turn(n).speakers) for n in range(1, rounds + 1))
-    last = last_affordable(turns, budget.releases(privacy.sigma))
-    return (rounds, "") if last == rounds else (last, f"budget: round {last + 1} would pass {budget}")
 
 
 def _one_of(privacy: PrivacySettings, mechanism: Mechanism | None, method: Method) -> PrivacySettings:

@@ -20,7 +20,7 @@ from colonnade.config import build, unknown_key
 from colonnade.data.frames import Ids, id_columns, read_table
 from colonnade.data.sets import load_set
 from colonnade.errors import ConfigError
-from colonnade.federation import Federation, Task
+from colonnade.federation import Federation
 from colonnade.fit import fit
 from colonnade.methods import make_method
 from colonnade.methods.base import Method
@@ -29,6 +29,7 @@ from colonnade.privacy.settings import PrivacySettings
 from colonnade.progress import Watcher
 from colonnade.run import Run, Training
 from colonnade.schedule import Schedule
+from colonnade.tasks import task_about
 
 SECTIONS = ("data", "method", "model", "training", "privacy", "compare")
 TABLE_KEYS = ("tables", "labels", "id", "task", "keep", "classes", "categories")
@@ -120,7 +121,7 @@ def load_data(data: Mapping[str, Any], about: Mapping[str, Any] | None = None) -
 
 
 def _as_before(about: Mapping[str, Any]) -> dict[str, Any]:
-    numbered = about["task"] == Task.MULTICLASS.value and not about.get("class_names")
+    numbered = task_about(about).exclusive and not about.get("class_names")
     return {"task": about["task"], **({"classes": about["outputs"]} if numbered else {})}
 
 

@@ -19,8 +19,7 @@ from colonnade.engines.base import Said, open_workshop
 from colonnade.engines.coordinator import open_sum, rows_that_fit
 from colonnade.engines.stacked import Stacked
 from colonnade.errors import ConfigError, DataError, RowsDisagree, RunError
-from colonnade.evaluate.metrics import decide, probabilities
-from colonnade.federation import Federation, Party, RowSplit, Task, as_columns
+from colonnade.federation import Federation, Party, RowSplit, as_columns
 from colonnade.methods.base import Heard, outputs
 from colonnade.models.schema import Schema
 from colonnade.models.stack import Way
@@ -28,7 +27,6 @@ from colonnade.privacy.mechanism import Mechanism, Opener, Protection
 from colonnade.privacy.training_rows import check_new, note
 from colonnade.rows import Rows
 from colonnade.schedule import chunked
-from colonnade.tasks import TEXT, as_labels
 from colonnade.wire.messages import Ask, Order, Purpose
 
 if TYPE_CHECKING:
@@ -145,8 +143,7 @@ def _open(run: Run, device: torch.device, protection: Protection) -> Stacked:
     """The parties' networks with what they learned, and no rows of their own."""
     none = torch.empty(0, dtype=torch.int64)
     nobody = tuple(Party(p["name"], torch.zeros(0, *p["shape"])) for p in run.about["parties"])
-    task, split = Task(run.about["task"]), RowSplit(none, none, none)
-    federation = Federation(nobody, none, run.about["outputs"], task, split)
+    federation = Federation(nobody, none, run.task, RowSplit(none, none, none))
     # The model brings the scaling it was trained with: new rows have no statistics of their own.
     model = run.model_settings.model_copy(update={"scale_columns": "never"})
     dtype: torch.dtype = getattr(torch, run.training.dtype)
@@ -178,40 +175,7 @@ def _heard(
     return open_sum(opener, schema, order, 0, said)
 
 
-# -- what logits mean ---------------------------------------------------------------------------
-
-
-def classes_of(about: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The classes of a task in order: as the labels were, or 0..K-1; the labels of a multilabel task; or none.
-
-    Runs of versions that did not store what the labels were have their names as text.
-    """
-    task = Task(about["task"])
-    if task is Task.REGRESSION:
-        return ()
-    if about.get("class_names"):
-        return as_labels(about["class_names"], about.get("class_kind", TEXT))
-    return tuple(range(2 if task is Task.BINARY else about["outputs"]))
-
-
-def decided(about: Mapping[str, Any], logits: Tensor) -> np.ndarray[Any, Any]:
-    """Predictions: classes (B,), zeros and ones (B, K) of a multilabel task, or numbers (B,) or (B, K)."""
-    task, told = Task(about["task"]), decide(Task(about["task"]), logits).numpy()
-    if task is Task.MULTILABEL:
-        return np.asarray(told)
-    if task is Task.REGRESSION:
-        return np.asarray(told[:, 0] if about["outputs"] == 1 else told)
-    names: np.ndarray[Any, Any] = np.asarray(classes_of(about))
-    return np.asarray(names[told.reshape(len(told))])
-
-
-def chances(about: Mapping[str, Any], logits: Tensor) -> np.ndarray[Any, Any]:
-    """Probabilities (B, K), one column per class in the order of `classes_of`; yes/no tasks have two."""
-    task = Task(about["task"])
-    if task is Task.REGRESSION:
-        raise ConfigError("a regression predicts numbers, not probabilities; use predict (leave --proba out)")
-    told = probabilities(task, logits)
-    return np.asarray((torch.cat([1 - told, told], dim=1) if task is Task.BINARY else told).numpy())
+# -- answers ------------------------------------------------------------------------------------
 
 
 def named(rows: Rows, values: np.ndarray[Any, Any], columns: Sequence[Any] | None = None) -> Any:

@@ -23,19 +23,20 @@ from colonnade.data.frames import Ids
 from colonnade.data.stored import from_bytes, to_bytes
 from colonnade.engines.base import Encoders
 from colonnade.errors import DataError, NoSuchScore, RunError, Unwritable
-from colonnade.evaluate.metrics import FORMER_NAME
+from colonnade.evaluate.metrics import metric_of
 from colonnade.federation import Federation, Task
 from colonnade.folder import in_use
 from colonnade.methods import make_method
 from colonnade.methods.base import Method
 from colonnade.models.encoders import ModelSettings
-from colonnade.predict import chances, classes_of, decided, logits_of, named, read_rows
+from colonnade.predict import logits_of, named, read_rows
 from colonnade.privacy.events import LabelExposure, Release
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.privacy.tally import tally
 from colonnade.privacy.training_rows import TrainingRows
 from colonnade.schedule import ScheduleSettings
+from colonnade.tasks import task_about
 from colonnade.wire.traffic import Traffic
 
 if TYPE_CHECKING:
@@ -55,6 +56,9 @@ class Training(Settings):
     schedule: ScheduleSettings = Field(ScheduleSettings(), description="batches and participation")
     evaluate_every: int = Field(5, ge=0, description="rounds between evaluations on the validation rows; 0: never")
     stopping: Stopping = Field(Stopping(), description="when to stop early")
+    metric: str | None = Field(
+        None, description="chooses the kept round and stops early; unset: auc, accuracy, r2 or poisson_deviance"
+    )
     engine: Literal["stacked", "loop"] = Field(
         "stacked", description="stacked: all parties at once; loop: the reference"
     )
@@ -107,9 +111,12 @@ class Run:
         Raises:
             NoSuchScore: the task predicts numbers, which have no accuracy.
         """
-        if Task(self.about["task"]) is Task.REGRESSION:
-            raise NoSuchScore("a regression has no accuracy; its score on the test rows is R2: use run.score")
-        value: float | None = self.result.get("test_accuracy", None if self.score_name == "AUC" else self.score)
+        if "accuracy" not in self.task.metrics:
+            raise NoSuchScore(
+                f"a {self.task.words} task has no accuracy; its score on the test rows is {self.score_name}: use "
+                "run.score"
+            )
+        value: float | None = self.result.get("test_accuracy", self.score if self.metric == "accuracy" else None)
         return value
 
     @property
@@ -119,8 +126,24 @@ class Run:
 
     @property
     def score_name(self) -> str:
-        """What `score` measures: accuracy, AUC (yes/no) or R2 (numbers)."""
-        return str(self.result.get("metric", FORMER_NAME[Task(self.about["task"])]))
+        """What `score` measures, in words: accuracy, AUC, R2, ..."""
+        return metric_of(self.task, self.result).title
+
+    @property
+    def metric(self) -> str:
+        """The name of the metric that `score` is, as `training.metric` has it."""
+        return metric_of(self.task, self.result).name
+
+    @property
+    def metrics(self) -> dict[str, dict[str, Any]]:
+        """Every metric of the task on the test rows: `test`, `interval` and `baseline`; empty: not measured."""
+        found: dict[str, dict[str, Any]] = self.result.get("metrics", {})
+        return found
+
+    @property
+    def task(self) -> Task:
+        """What the labels are."""
+        return task_about(self.about)
 
     def fingerprint(self) -> str:
         """SHA-256 over every number of the model: equal for runs that are bit-identical."""
@@ -133,7 +156,7 @@ class Run:
     @property
     def classes(self) -> tuple[Any, ...]:
         """The classes in the order of the columns of `predict_proba`: names, or 0..K-1; none for a regression."""
-        return classes_of(self.about)
+        return self.task.classes
 
     def logits(self, rows: Any, *, id: Ids = None) -> Tensor:
         """Logits (B, K) of new rows, in the order of the first party given. Each party's answer is a release.
@@ -155,7 +178,7 @@ class Run:
             DataFrame), indexed by id or, without ids, by position.
         """
         read = read_rows(self, rows, id)
-        return named(read, decided(self.about, logits_of(self, read)))
+        return named(read, self.task.decide(logits_of(self, read)))
 
     def predict_proba(self, rows: Any, *, id: Ids = None) -> Any:
         """Probabilities (B, K) of new rows, given as to `logits`; columns in the order of `classes`.
@@ -164,7 +187,7 @@ class Run:
             A NumPy array; for data frames a pandas DataFrame, indexed as in `predict`, its columns the classes.
         """
         read = read_rows(self, rows, id)
-        return named(read, chances(self.about, logits_of(self, read)), self.classes)
+        return named(read, self.task.probabilities(logits_of(self, read)), self.classes)
 
     def append_ledger(self, before: int) -> None:
         """Add what was released after the first `before` to the saved ledger, if the run is saved."""

@@ -23,6 +23,7 @@ from pydantic import BaseModel
 
 from colonnade.config import unknown_key, with_overrides
 from colonnade.errors import ConfigError, RunError
+from colonnade.evaluate.metrics import choose_metric, find_metric
 from colonnade.extras import need
 from colonnade.federation import Federation
 from colonnade.job import Job
@@ -244,6 +245,7 @@ def search(
     if not space:
         raise ConfigError(f"method {job.method.name!r} has nothing to search; name a setting with --search")
     federation = without_test(federation)
+    sign = choose_metric(federation.task, job.training.metric).sign()  # trials are compared by what rises
     with _study(job, space, budget, path) as study:
         while len(done := _completed(study)) < budget.trials:
             seed = key(job.training.seed, "tune", job.method.name, len(done)) % 2**32
@@ -251,9 +253,9 @@ def search(
             trial = study.ask()
             chosen = {name: dimension.draw(name, trial) for name, dimension in space.items()}
             best = max((t.value for t in done if t.value > WORST), default=None)
-            told = _told(watch, len(done), best)
+            told = _told(watch, len(done), None if best is None else sign * best)
             study.tell(trial, _score(replace(job, method=with_settings(job.method, chosen)), federation, budget, told))
-        outcome = _outcome(job, _completed(study), space)
+        outcome = _outcome(job, _completed(study), space, sign)
     if watch is not None:
         watch(outcome.trials, outcome.score, None)
     return outcome
@@ -272,7 +274,7 @@ def _score(job: Job, federation: Federation, budget: Budget, told: Callable[[Pro
         value = result["validation_score"]
         if result["diverged"] or value is None or not math.isfinite(value):
             return WORST
-        scores.append(float(value))
+        scores.append(find_metric(result["validation_metric"]).sign() * float(value))
     return statistics.fmean(scores)
 
 
@@ -322,12 +324,12 @@ def _completed(study: Any) -> list[Any]:
     return [trial for trial in study.get_trials(deepcopy=False) if trial.state.name == "COMPLETE"]
 
 
-def _outcome(job: Job, trials: list[Any], space: Space) -> Outcome:
+def _outcome(job: Job, trials: list[Any], space: Space, sign: float) -> Outcome:
     good = [trial for trial in trials if trial.value > WORST]
     best = max(good, key=lambda trial: trial.value, default=None)  # the first of equals
     before = flat(job.method.model_dump())
-    usual = next((t.value for t in good if all(t.params[name] == before[name] for name in space)), None)
+    usual = next((sign * t.value for t in good if all(t.params[name] == before[name] for name in space)), None)
     chosen = {name: before[name] if best is None else best.params[name] for name in space}
     settings = with_settings(job.method, chosen).model_dump()
-    score = None if best is None else float(best.value)
+    score = None if best is None else sign * float(best.value)
     return Outcome(job.method.name, settings, chosen, score, usual, len(trials), len(trials) - len(good))

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from colonnade.audit.gradients import read_replies
 from colonnade.audit.transcript import Exchange, Heard
-from colonnade.federation import Task
+from colonnade.tasks.multiclass import Multiclass
 from colonnade.wire.messages import Purpose
 
 ROWS = torch.arange(20, 320)
@@ -21,7 +21,7 @@ LABELS = torch.arange(400) % 4
 def transcript(own: dict[str, dict[str, Tensor]], common: dict[str, Tensor] | None = None) -> Any:
     asked = Exchange(1, (), {}, {}, (Heard(Purpose.TRAIN, ROWS, {}),), ())
     reply = Exchange(2, ("a",), common or {}, own, (), ())
-    federation = SimpleNamespace(labels=LABELS, task=Task.MULTICLASS)
+    federation = SimpleNamespace(labels=LABELS, task=Multiclass(10))
     return SimpleNamespace(exchanges=(asked, reply), federation=federation)
 
 

@@ -54,6 +54,4 @@ def shuffled(federation: Federation) -> Federation:
     """The same columns beside other rows' labels: nothing about a label is left in them."""
     order = torch.randperm(federation.rows, generator=torch.Generator().manual_seed(5))
     parties = tuple(Party(p.name, p.columns[order]) for p in federation.parties)
-    return Federation(
-        parties, federation.labels, federation.outputs, federation.task, federation.split, scaled=federation.scaled
-    )
+    return Federation(parties, federation.labels, federation.task, federation.split, scaled=federation.scaled)

@@ -7,9 +7,9 @@ from colonnade.admm.step import update_z
 from colonnade.bench.made_up import make_federation, make_method, make_model, one_round, open_trainer
 from colonnade.bench.paper_way import PaperWay, Problem, open_pool, solve_rows
 from colonnade.bench.settings import Shape
-from colonnade.federation import Task
 from colonnade.methods._steps import get_heads
 from colonnade.randomness import stream
+from colonnade.tasks.multiclass import Multiclass
 
 SHAPE = Shape(parties=3, columns=(2, 4), classes=4, rows=40, batch=40, local_steps=3, hidden=6, embedding=5)
 CPU = torch.device("cpu")
@@ -25,7 +25,7 @@ def test_the_z_step_is_the_same() -> None:
     for rho in (0.5, 1.0, 2.0):
         rows = problems(30, rho)
         label, dual, total = (torch.from_numpy(np.stack([p[at] for p in rows])) for at in (1, 2, 3))
-        ours = update_z(total, dual, label, rho, Task.MULTICLASS)
+        ours = update_z(total, dual, label, rho, Multiclass(10))
         torch.testing.assert_close(ours, torch.from_numpy(solve_rows(rows, None)), atol=5e-4, rtol=0)
 
 

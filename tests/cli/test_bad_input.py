@@ -237,7 +237,7 @@ def test_the_real_process_says_the_same(tmp_path: Path) -> None:
 
 def test_labels_of_one_class_a_wrong_task_and_an_infinite_setting(cli: Call) -> None:
     write_tables()
-    refused(cli("train", "tables.toml", "--set", "data.task=multi"), "task = 'multi': wanted multiclass, binary")
+    refused(cli("train", "tables.toml", "--set", "data.task=multi"), "task = 'multi': needed one of multiclass, binary")
     refused(cli("train", "tables.toml", "--set", "method.rho=inf"), "rho = inf is not valid: input should be a finite")
     lines = Path("telco.csv").read_text().splitlines()
     Path("telco.csv").write_text(

@@ -188,7 +188,7 @@ def protected(federation: Federation, labels: Tensor) -> Tensor:
     """What is left of labels behind the mechanism of `LABEL_DP`, as a run with seed 0 draws it."""
     settings = build(PrivacySettings, LABEL_DP, "privacy").labels
     split, noise = federation.split, key(0, "label noise")
-    found = open_labels(labels, federation.task, federation.outputs, split.train, settings, noise, split.validation)
+    found = open_labels(labels, federation.task, split.train, settings, noise, split.validation)
     return found.held_out(torch.cat([split.train, split.validation]).unique())
 
 

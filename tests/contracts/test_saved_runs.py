@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from colonnade.errors import DataError, RunError
-from colonnade.evaluate.metrics import score
+from colonnade.evaluate.metrics import METRICS
 from colonnade.federation import Federation
 from colonnade.fit import fit, resume
 from colonnade.run import Run
@@ -44,7 +44,9 @@ class TestPrediction:
         rows = federation.split.validation
         validation = run.logits(columns(federation, method, rows))
         torch.testing.assert_close(validation, recorded.logits[run.result["best_round"] - 1], rtol=0, atol=1e-12)
-        assert score(federation.task, validation, federation.labels[rows]) == run.result["validation_score"]
+        assert (
+            METRICS["accuracy"](federation.task, validation, federation.labels[rows]) == run.result["validation_score"]
+        )
 
     def test_a_loaded_run_predicts_the_same(self, name: str, engine: str, tmp_path: Path) -> None:
         federation, method = fitting(name, small()), make(name, local_steps=2)

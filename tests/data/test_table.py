@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from colonnade.data.frames import read_table
 from colonnade.data.table import join_tables
 from colonnade.errors import ConfigError, DataError, MissingData, RowsDisagree
-from colonnade.federation import Federation, RowSplit, Task
+from colonnade.federation import Federation, RowSplit
 
 
 def two_tables(rows: int = 20) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -29,7 +29,7 @@ def test_from_tables_is_this():
     assert federation.names == ("bank", "telco")
     assert federation.name == "shop"
     assert [tuple(p.columns.shape) for p in federation.parties] == [(20, 1), (20, 1)]
-    assert federation.task is Task.BINARY
+    assert federation.task.name == "binary"
     assert federation.ids == tuple(str(i) for i in range(20))
 
 
@@ -104,18 +104,18 @@ def test_text_classes_are_numbered_in_sorted_order():
     for values in (["yes", "no"] * 10, pd.Categorical(["yes", "no"] * 10), np.array(["yes", "no"] * 10, dtype=object)):
         joined = join_tables({"b": bank.assign(y=values), "t": telco}, labels="y", id="customer")
         assert joined.labels[:, 0].tolist() == [1, 0] * 10
-        assert joined.class_names == ("no", "yes")
+        assert joined.task.names == ("no", "yes")
     joined = join_tables({"t": telco}, labels=[True, False] * 10)
-    assert joined.labels[:, 0].tolist() == [1, 0] * 10 and joined.class_names == ("False", "True")
+    assert joined.labels[:, 0].tolist() == [1, 0] * 10 and joined.task.names == ("False", "True")
     joined = join_tables({"t": telco}, labels=["yes", "no"] * 10, task="binary")
-    assert joined.task is Task.BINARY
+    assert joined.task.name == "binary"
     assert joined.outputs == 1
 
 
 def test_numeric_categories_are_numbers():
     joined = join_tables({"t": two_tables()[1].assign(kind=pd.Categorical([10, 2, 3, 10] * 5))}, labels="kind")
     assert joined.labels.tolist() == [2, 0, 1, 2] * 5  # categories are classes, whatever they look like
-    assert joined.class_names == ("2", "3", "10")
+    assert joined.task.names == ("2", "3", "10")
 
 
 def test_several_label_columns_for_tasks_that_have_them():
@@ -123,7 +123,7 @@ def test_several_label_columns_for_tasks_that_have_them():
     labels = pd.DataFrame({"customer": range(20), "a": [0, 1] * 10, "b": [1, 1] * 10})
     joined = join_tables({"t": telco}, labels=labels, id="customer", task="multilabel")
     assert joined.outputs == 2
-    assert joined.task is Task.MULTILABEL
+    assert joined.task.name == "multilabel"
     assert join_tables({"t": telco}, labels=np.zeros((20, 3)) + 0.5, task="regression").outputs == 3
 
 
@@ -215,7 +215,7 @@ def test_bad_labels_are_named():
             {"bank": bank.assign(y=[None, None, *[1.0] * 18])}, labels="y")  # fmt: skip
     refused(DataError, "one label column, got 2.*'y', 'w'.*task='multilabel'", {"t": telco[["calls"]]},
             labels=pd.DataFrame({"y": [0] * 20, "w": [1] * 20}))  # fmt: skip
-    refused(DataError, "label column 'y': a regression task wants numbers as labels; got text, e.g. 'high'",
+    refused(DataError, "label column 'y': a regression task needs numbers as labels; got text, e.g. 'high'",
             {"bank": bank.assign(y="high")}, labels="y", task="regression")  # fmt: skip
     refused(DataError, "no party has columns left", {"h": bank[["customer", "y"]]}, labels="y", id="customer")
 
@@ -346,12 +346,12 @@ def test_text_labels_of_arrays_are_named_classes():
     for labels in (words, np.array(words), np.array(words, dtype=object), pd.Series(words)):
         made = Federation.from_arrays({"a": x}, labels)
         assert made.labels.tolist() == [2, 1, 1, 0]
-        assert made.class_names == ("maybe", "no", "yes")
+        assert made.task.names == ("maybe", "no", "yes")
     binary = Federation.from_arrays({"a": x}, ["yes", "no", "no", "yes"], task="binary")
     assert binary.labels.flatten().tolist() == [1, 0, 0, 1]
-    assert binary.class_names == ("no", "yes")
+    assert binary.task.names == ("no", "yes")
     partial = Federation.from_arrays({"a": x}, ["b", None, "a", "b"], labelled=[True, False, True, True])
-    assert (partial.labels[:, 0].tolist(), partial.class_names) == ([0, 0, 1, 0], ("b", "a"))  # the rarer counts as yes
+    assert (partial.labels[:, 0].tolist(), partial.task.names) == ([0, 0, 1, 0], ("b", "a"))  # the rarer counts as yes
 
 
 @pytest.mark.parametrize(
@@ -360,8 +360,8 @@ def test_text_labels_of_arrays_are_named_classes():
         (["a", None, "b", "a"], None, r"needed numbers, or text in every row; got None \(NoneType\)"),
         (np.array([1, "a", 2, 3], dtype=object), None, r"needed numbers, or text in every row; got 1 \(int\)"),
         (["a", "a", "a", "a"], None, "nothing to learn"),
-        (["a", "b", "a", "b"], "regression", "a regression task wants numbers as labels; got text"),
-        ([["a", "b"]] * 4, "multilabel", "a multilabel task wants numbers as labels; got text"),
+        (["a", "b", "a", "b"], "regression", "a regression task needs numbers as labels; got text"),
+        ([["a", "b"]] * 4, "multilabel", "a multilabel task needs numbers as labels; got text"),
         (["a", "b", "c", "a"], "binary", r"two different labels; got 3 \(a, b, c\)"),
     ],
 )

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from colonnade.errors import Diverged, WireError
-from colonnade.evaluate.metrics import score
+from colonnade.evaluate.metrics import METRICS
 from colonnade.fit import fit, resume
 from colonnade.methods import VIMADMM, VIMADMMJ, LocalOnly
 from colonnade.methods.base import LARGEST_REPLY, Reply
@@ -50,7 +50,7 @@ def test_it_stops_and_says_so(name: str, dtype: str, engine: str) -> None:
     assert all(torch.isfinite(value).all() for value in run._flat().values())
     rows = federation.split.validation
     logits = run.logits({p.name: p.columns[rows] for p in federation.parties})
-    assert score(federation.task, logits, federation.labels[rows]) == run.result["validation_score"]
+    assert METRICS["accuracy"](federation.task, logits, federation.labels[rows]) == run.result["validation_score"]
     assert run.result["validation_score"] == max(h["score"] for h in run.history if "score" in h)
     assert run.accuracy is not None
     json.dumps(run.record(), allow_nan=False)  # readable by any JSON reader

@@ -11,18 +11,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from colonnade.errors import DataError, RunError
-from colonnade.evaluate.metrics import INSTEAD, Judge, auc, believed_score, score
-from colonnade.federation import Federation, RowSplit, Task
+from colonnade.errors import RunError
+from colonnade.evaluate.judge import INSTEAD, Judge, believed_auc
+from colonnade.evaluate.metrics import METRICS, area
+from colonnade.federation import Federation, RowSplit
 from colonnade.fit import Trainer, fit
 from colonnade.methods import SplitLearning
 from colonnade.models.encoders import ModelSettings
 from colonnade.privacy.labels.alibi import Alibi
 from colonnade.privacy.labels.randomised import RandomisedResponse
 from colonnade.run import Training
+from colonnade.tasks.binary import Binary
 from tests.exchanges import TINY
 
 RNG = np.random.default_rng(0)
+YES_NO = Binary(1)
+AUC = METRICS["auc"]
+
+
+def auc(scores: torch.Tensor, yes: torch.Tensor) -> float:
+    return float(area(scores, yes, torch.ones(1, len(scores), dtype=torch.float64)))
 
 
 def rare(rows: int = 3000, seed: int = 0) -> Federation:
@@ -32,7 +40,7 @@ def rare(rows: int = 3000, seed: int = 0) -> Federation:
     lift = sum(x @ rng.normal(size=5) for x in columns.values())
     labels = (lift + 0.3 * rng.logistic(size=rows) > np.quantile(lift, 0.985)).astype(int)
     split = RowSplit.random(rows, validation=0.3, test=0.3)
-    return Federation.from_arrays(columns, labels, task=Task.BINARY, split=split, name="rare")
+    return Federation.from_arrays(columns, labels, task="binary", split=split, name="rare")
 
 
 @given(st.lists(st.tuples(st.integers(-3, 3), st.booleans()), min_size=2, max_size=60))
@@ -46,7 +54,7 @@ def test_auc_is_sklearns_with_ties(rows: list[tuple[int, bool]]) -> None:
 
 def test_auc_of_continuous_scores_is_sklearns() -> None:
     scores, yes = RNG.normal(size=500).astype(np.float32), RNG.integers(2, size=500)
-    assert score(Task.BINARY, torch.from_numpy(scores)[:, None], torch.from_numpy(yes)[:, None]) == pytest.approx(
+    assert AUC(YES_NO, torch.from_numpy(scores)[:, None], torch.from_numpy(yes)[:, None]) == pytest.approx(
         roc_auc_score(yes, scores), abs=1e-12
     )
 
@@ -61,12 +69,11 @@ def test_auc_with_weights_is_sklearns_over_doubled_rows() -> None:
 def test_auc_of_constant_scores_is_half_and_of_nan_is_nan() -> None:
     yes = torch.tensor([0.0, 1.0, 1.0])
     assert auc(torch.zeros(3), yes) == 0.5
-    assert math.isnan(auc(torch.tensor([0.0, math.nan, 1.0]), yes))
+    assert math.isnan(AUC(YES_NO, torch.tensor([[0.0], [math.nan], [1.0]]), yes[:, None]))
 
 
-def test_auc_of_one_class_is_refused() -> None:
-    with pytest.raises(DataError, match="all of one class, so AUC is undefined"):
-        score(Task.BINARY, torch.randn(4, 1), torch.ones(4, 1))
+def test_auc_of_one_class_is_undefined() -> None:
+    assert math.isnan(AUC(YES_NO, torch.randn(4, 1), torch.ones(4, 1)))
 
 
 @pytest.mark.parametrize("kind", [Alibi, RandomisedResponse])
@@ -78,9 +85,9 @@ def test_noisy_auc_ranks_models_as_true_auc_does(kind: type[Alibi] | type[Random
     rows = torch.arange(400)
     noisy = np.zeros(len(models))
     for key in range(1, 201):
-        beliefs = kind.of(truth, Task.BINARY, 1, rows, 1.0, 5, key).held_out(rows)
-        noisy += [believed_score(Task.BINARY, logits, beliefs) / 200 for logits in models]
-    true = [score(Task.BINARY, logits, truth) for logits in models]
+        beliefs = kind.of(truth, YES_NO, rows, 1.0, 5, key).held_out(rows)
+        noisy += [believed_auc(logits, beliefs) / 200 for logits in models]
+    true = [AUC(YES_NO, logits, truth) for logits in models]
     slope, offset = np.polyfit(true, noisy, 1)
     assert 0.05 < slope < 0.95
     np.testing.assert_allclose(noisy, slope * np.array(true) + offset, atol=0.004)
@@ -94,7 +101,7 @@ def test_rare_positives_keep_the_round_with_the_best_auc() -> None:
     assert run.result["validation_score"] == pytest.approx(validation, abs=1e-6)
     assert run.result["validation_score"] == max(h["score"] for h in run.history if "score" in h)
     assert run.score == pytest.approx(test, abs=1e-6) and run.score > 0.7
-    assert run.score_name == run.result["validation_metric"] == "AUC"
+    assert run.metric == run.result["validation_metric"] == "auc" and run.score_name == "AUC"
     assert run.accuracy is not None and run.accuracy > 0.95
 
 
@@ -110,11 +117,11 @@ def test_one_class_among_the_validation_rows_is_judged_by_log_loss_and_said() ->
     train, test = torch.cat([no[:300], yes[::2]]), torch.cat([no[400:], yes[1::2]])
     split = RowSplit(train, no[300:400], test)
     federation = Federation.from_arrays(
-        {p.name: p.columns for p in federation.parties}, federation.labels, task=Task.BINARY, split=split
+        {p.name: p.columns for p in federation.parties}, federation.labels, task="binary", split=split
     )
     run = fit(federation, SplitLearning(), rounds=20, model=TINY)
-    assert run.result["validation_metric"] == INSTEAD and run.score_name == "AUC"
-    assert run.result["validation_score"] < 0  # a log loss, by its name, and not 0.5
+    assert run.result["validation_metric"] == INSTEAD.name == "log_loss" and run.score_name == "AUC"
+    assert run.result["validation_score"] == min(h["score"] for h in run.history if "score" in h)  # lower is better
     assert any("validation rows are all of one class" in text for text in run.result["warnings"])
 
 
@@ -124,7 +131,7 @@ def test_one_class_among_the_test_rows_gives_no_score_and_an_accuracy() -> None:
     rest = torch.cat([no[100:], (federation.labels[:, 0] == 1).nonzero().squeeze(1)])
     split = RowSplit(rest[::2], rest[1::2], no[:100])
     federation = Federation.from_arrays(
-        {p.name: p.columns for p in federation.parties}, federation.labels, task=Task.BINARY, split=split
+        {p.name: p.columns for p in federation.parties}, federation.labels, task="binary", split=split
     )
     run = fit(federation, SplitLearning(), rounds=10, model=TINY)
     assert run.score is None and run.accuracy is not None
@@ -142,6 +149,7 @@ def test_a_run_begun_by_accuracy_is_not_gone_on_with_by_auc() -> None:
 
 
 def test_beliefs_that_say_nothing_are_judged_by_log_loss() -> None:
-    judge = Judge.of(Task.BINARY, torch.full((5, 1), 0.3), noisy=True)
-    assert judge.name == INSTEAD
-    assert judge(torch.full((5, 1), -0.8)) > judge(torch.full((5, 1), 3.0))
+    judge = Judge.of(YES_NO, torch.full((5, 1), 0.3), noisy=True)
+    assert judge.metric == INSTEAD
+    good, bad = judge(torch.full((5, 1), -0.8)), judge(torch.full((5, 1), 3.0))
+    assert good < bad and judge.gain(good) > judge.gain(bad)

@@ -11,9 +11,14 @@ from sklearn.metrics import r2_score, roc_auc_score
 
 from colonnade.errors import ColonnadeError, DoubtfulScore
 from colonnade.evaluate.chance import auc_interval, interval, measured, share_interval
-from colonnade.federation import Federation, RowSplit, Task
+from colonnade.evaluate.metrics import METRICS
+from colonnade.federation import Federation, RowSplit
 from colonnade.fit import fit
 from colonnade.methods import VIMADMM, VIMADMMJ
+from colonnade.tasks.binary import Binary
+from colonnade.tasks.multiclass import Multiclass
+from colonnade.tasks.multilabel import Multilabel
+from colonnade.tasks.regression import Regression
 from tests.exchanges import TINY
 from tests.federations import small
 
@@ -47,7 +52,7 @@ def test_interval_of_r2_is_close_to_a_bootstrap() -> None:
     drawn = [RNG.integers(500, size=500) for _ in range(800)]
     expected = np.quantile([r2_score(truth[at], guess[at]) for at in drawn], [0.025, 0.975])
     value = r2_score(truth, guess)
-    found = interval(Task.REGRESSION, value, torch.from_numpy(guess), torch.from_numpy(truth))
+    found = interval(METRICS["r2"], Regression(1), torch.from_numpy(guess), torch.from_numpy(truth), value)
     np.testing.assert_allclose(found, expected, atol=0.03)
 
 
@@ -55,7 +60,7 @@ def test_constant_guess_is_the_training_rows_most_frequent_class() -> None:
     train, test = np.array([2, 2, 1, 0]), np.array([1, 1, 2, 0, 1])
     dummy = DummyClassifier().fit(np.zeros((4, 1)), train)
     shares = torch.from_numpy(np.bincount(train, minlength=3) / 4)
-    found = measured(Task.MULTICLASS, torch.eye(3)[test], torch.from_numpy(test), shares)
+    found = measured(Multiclass(3), torch.eye(3)[test], torch.from_numpy(test), shares)
     assert found["baseline_class"] == 2
     assert found["baseline_score"] == pytest.approx(dummy.score(np.zeros((5, 1)), test)) == 0.2
     assert found["test_score"] == 1.0 and not found["warnings"]
@@ -63,7 +68,7 @@ def test_constant_guess_is_the_training_rows_most_frequent_class() -> None:
 
 def test_yes_no_has_auc_and_accuracy_beside_constant_guesses() -> None:
     logits, truth = torch.tensor([[2.0], [1.0], [-1.0], [-2.0]]), torch.tensor([[1.0], [0.0], [0.0], [0.0]])
-    found = measured(Task.BINARY, logits, truth, torch.tensor([0.1]))
+    found = measured(Binary(1), logits, truth, torch.tensor([0.1]))
     assert (found["test_score"], found["test_accuracy"]) == (1.0, 0.75)
     assert (found["baseline_score"], found["baseline_accuracy"], found["baseline_class"]) == (0.5, 0.75, 0)
     assert found["confusion"] == [[2, 1], [0, 1]]
@@ -71,7 +76,7 @@ def test_yes_no_has_auc_and_accuracy_beside_constant_guesses() -> None:
 
 def test_several_labels_are_compared_with_each_labels_usual_value() -> None:
     truth = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
-    found = measured(Task.MULTILABEL, 2 * truth - 1, truth, torch.tensor([0.9, 0.2]))
+    found = measured(Multilabel(2), 2 * truth - 1, truth, torch.tensor([0.9, 0.2]))
     assert found["baseline_score"] == 0.75 and found["test_score"] == 1.0
 
 
@@ -80,7 +85,7 @@ def no_signal(rows: int = 400) -> Federation:
     rng = np.random.default_rng(0)
     columns = {name: rng.normal(size=(rows, 3)) for name in ("a", "b")}
     labels = (rng.random(rows) > 0.88).astype(int) + (rng.random(rows) > 0.97)
-    return Federation.from_arrays(columns, labels, task=Task.MULTICLASS, split=RowSplit.random(rows, test=0.4))
+    return Federation.from_arrays(columns, labels, task="multiclass", split=RowSplit.random(rows, test=0.4))
 
 
 def test_a_model_no_better_than_guessing_is_warned_of() -> None:
@@ -113,11 +118,14 @@ def test_the_guess_counts_protected_labels_as_they_were_noised() -> None:
 
 
 def test_a_regression_has_no_accuracy() -> None:
-    run = fit(small(task=Task.REGRESSION), VIMADMMJ(), rounds=3, model=TINY)
+    federation = small(task="regression")
+    run = fit(federation, VIMADMMJ(), rounds=3, model=TINY)
     assert run.score == run.result["test_score"] and run.score_name == "R2"
-    with pytest.raises(ColonnadeError, match="regression has no accuracy; its score on the test rows is R2"):
+    with pytest.raises(ColonnadeError, match="regression task has no accuracy; its score on the test rows is R2"):
         _ = run.accuracy
     assert not hasattr(run, "accuracy")
-    assert run.result["baseline_score"] == 0.0
+    train, test = (federation.labels[rows].numpy() for rows in (federation.split.train, federation.split.test))
+    dummy = r2_score(test, np.tile(train.mean(axis=0), (len(test), 1)), multioutput="variance_weighted")
+    assert run.result["baseline_score"] == pytest.approx(dummy)
     assert all("batch_accuracy" not in entry for entry in run.history)
     assert run.history[0]["batch_mse"] > 0

@@ -12,18 +12,21 @@ import torch
 
 from colonnade import fit
 from colonnade.errors import ConfigError, DataError, GateError, RunError
-from colonnade.evaluate.metrics import SCORE_NAME, score
-from colonnade.explain.classes import class_scores
+from colonnade.evaluate.metrics import METRICS
 from colonnade.explain.explain import disagreements, explain, weigh
 from colonnade.explain.explanation import Explanation, agreements
 from colonnade.explain.listen import Listener
-from colonnade.explain.scatter import kinds
 from colonnade.explain.settings import TEST_NOISE, ExplainSettings, published_noise
-from colonnade.federation import Federation, Task
+from colonnade.federation import Federation
 from colonnade.privacy.gate import Gate, Spoken
 from colonnade.privacy.sealed import Upload
 from colonnade.randomness import stream
 from colonnade.run import LEDGER, Run
+from colonnade.tasks import TASKS, Task
+from colonnade.tasks.binary import Binary
+from colonnade.tasks.multiclass import Multiclass
+from colonnade.tasks.multilabel import Multilabel
+from colonnade.tasks.regression import Regression
 from colonnade.wire.messages import Purpose
 from tests.contracts.registry import NAMES, make
 from tests.federations import images, mixed_encoder, small
@@ -39,6 +42,10 @@ def train(federation: Federation, method: str, **options: object) -> Run:
 
 def columns(federation: Federation, rows: torch.Tensor) -> dict[str, torch.Tensor]:
     return {party.name: party.columns[rows] for party in federation.parties}
+
+
+def score(task: Task, outputs: torch.Tensor, truth: torch.Tensor) -> float:
+    return METRICS[task.metric](task, outputs, truth)
 
 
 def scored(run: Run, federation: Federation, rows: torch.Tensor) -> float:
@@ -167,14 +174,14 @@ def test_losses_by_class_are_the_loss() -> None:
     assert np.array(found.class_evidence).shape == (4, 3) and found.class_names == ["0", "1", "2"]
 
 
-@pytest.mark.parametrize("task", list(Task))
-def test_every_task(task: Task) -> None:
+@pytest.mark.parametrize("task", list(TASKS))
+def test_every_task(task: str) -> None:
     federation = small(rows=90, task=task)
     run = train(federation, "vimadmm")
     found = run.explain(federation)
     assert found.score == pytest.approx(scored(run, federation, federation.split.validation))
     assert found.class_drop is not None and len(found.class_drop[0]) == len(found.class_names)
-    assert (found.class_evidence is not None) == (task is Task.MULTICLASS)
+    assert (found.class_evidence is not None) == (task == "multiclass")
 
 
 def test_networks_of_several_architectures() -> None:
@@ -230,26 +237,28 @@ def test_no_two_messages_have_one_address(federation: Federation, monkeypatch: p
     assert len(set(addresses)) == len(addresses) == sum(one.releases for one in found)
 
 
-@pytest.mark.parametrize("task", list(Task))
-def test_scores_by_class_row_by_row(task: Task) -> None:
+@pytest.mark.parametrize("task", list(TASKS))
+def test_scores_by_class_row_by_row(task: str) -> None:
     rng = np.random.default_rng(3)
-    logits, classes = torch.from_numpy(rng.normal(size=(40, 1 if task is Task.BINARY else 3))), 3
+    logits, classes = torch.from_numpy(rng.normal(size=(40, 1 if task == "binary" else 3))), 3
     truth = {
-        Task.MULTICLASS: torch.from_numpy(rng.integers(0, 2, 40)),  # nobody of class 2
-        Task.BINARY: torch.from_numpy(rng.integers(0, 2, (40, 1))).double(),
-        Task.MULTILABEL: torch.from_numpy(rng.integers(0, 2, (40, 3))).double(),
-        Task.REGRESSION: torch.from_numpy(rng.normal(size=(40, 3))),
+        "multiclass": torch.from_numpy(rng.integers(0, 2, 40)),  # nobody of class 2
+        "binary": torch.from_numpy(rng.integers(0, 2, (40, 1))).double(),
+        "multilabel": torch.from_numpy(rng.integers(0, 2, (40, 3))).double(),
+        "regression": torch.from_numpy(rng.normal(size=(40, 3))),
+        "count": torch.from_numpy(rng.poisson(2.0, size=(40, 3))).double(),
     }[task]
-    found = class_scores(task, logits, truth)
-    if task in (Task.MULTICLASS, Task.BINARY):
-        said = logits.argmax(dim=1).tolist() if task is Task.MULTICLASS else [int(x > 0) for x in logits[:, 0]]
+    found = TASKS[task](logits.shape[1]).by_kind(logits, truth)
+    if task in ("multiclass", "binary"):
+        said = logits.argmax(dim=1).tolist() if task == "multiclass" else [int(x > 0) for x in logits[:, 0]]
         pairs = list(zip([int(t) for t in truth.flatten()], said, strict=True))
         slow = []
-        for c in range(classes if task is Task.MULTICLASS else 2):
+        for c in range(classes if task == "multiclass" else 2):
             mine = [s == t for t, s in pairs if t == c]
             slow.append(sum(mine) / len(mine) if mine else 0.0)
     else:
-        slow = [score(task, logits[:, [k]], truth[:, [k]]) for k in range(classes)]
+        metric = METRICS["accuracy" if task == "multilabel" else "r2"]
+        slow = [metric(TASKS[task](1), logits[:, [k]], truth[:, [k]]) for k in range(classes)]
     assert found == pytest.approx(slow)
 
 
@@ -314,17 +323,20 @@ def test_measures_that_disagree_are_named() -> None:
     assert disagreements(same) == []
 
 
-@pytest.mark.parametrize("task", list(Task))
-def test_contributions_are_in_units_of_the_score_of_the_task(task: Task) -> None:
+@pytest.mark.parametrize("task", list(TASKS))
+def test_contributions_are_in_units_of_the_score_of_the_task(task: str) -> None:
     federation = small(widths=(5, 3, 5), rows=120, task=task)
     run, rows = train(federation, "vimadmm"), federation.split.validation
     found = run.explain(federation)
     whole, truth = run.logits(columns(federation, rows)), federation.labels[rows]
-    assert found.score_name == SCORE_NAME[task]
-    assert found.score == pytest.approx(score(task, whole, truth))
+    metric = METRICS[federation.task.metric]
+    assert found.score_name == metric.title
+    assert found.score == pytest.approx(metric(federation.task, whole, truth))
     assert found.shapley is not None and found.silence == "zero"
     silent = torch.zeros_like(whole) * run.state.get("target.scale", 1.0) + run.state.get("target.shift", 0.0)
-    assert sum(found.shapley) == pytest.approx(score(task, whole, truth) - score(task, silent, truth), abs=1e-9)
+    assert sum(found.shapley) == pytest.approx(
+        metric.sign() * (metric(federation.task, whole, truth) - metric(federation.task, silent, truth)), abs=1e-9
+    )
 
 
 def test_scattered_rows(federation: Federation) -> None:
@@ -376,8 +388,8 @@ def test_what_cannot_be_explained_is_said(federation: Federation) -> None:
 def test_scattered_rows_have_kinds_with_names() -> None:
     """Of classes their names, of several labels the first, of numbers the third they lie in."""
     classes = torch.tensor([2, 0, 1])
-    assert kinds(Task.MULTICLASS, classes, ["a", "b", "c"]) == ([2, 0, 1], ["a", "b", "c"])
-    assert kinds(Task.BINARY, torch.tensor([1.0, 0.0]), ["no", "yes"]) == ([1, 0], ["no", "yes"])
-    assert kinds(Task.MULTILABEL, torch.tensor([1.0, 0.0]), ["ill", "old"]) == ([1, 0], ["without ill", "with ill"])
-    places, names = kinds(Task.REGRESSION, torch.arange(9.0), ["0"])
+    assert Multiclass(3, ("a", "b", "c")).kinds(classes) == ([2, 0, 1], ["a", "b", "c"])
+    assert Binary(1, ("no", "yes")).kinds(torch.tensor([1.0, 0.0])) == ([1, 0], ["no", "yes"])
+    assert Multilabel(2, ("ill", "old")).kinds(torch.tensor([1.0, 0.0])) == ([1, 0], ["without ill", "with ill"])
+    places, names = Regression(1).kinds(torch.arange(9.0))
     assert places == [0, 0, 0, 1, 1, 1, 2, 2, 2] and names == ["up to 2.67", "2.67 to 5.33", "above 5.33"]

@@ -16,12 +16,13 @@ from colonnade.errors import ConfigError
 from colonnade.federation import Federation, Party, RowSplit
 from colonnade.fit import Trainer, fit
 from colonnade.methods import FedMVT, SplitLearning
-from colonnade.methods._views import BOTH, FIRST, SECOND, attend, decide, weigh
+from colonnade.methods._views import BOTH, FIRST, SECOND, attend, weigh
 from colonnade.models.encoders import ModelSettings
 from colonnade.models.heads import HeadSettings
 from colonnade.models.optimise import SGD, AdamW
 from colonnade.privacy.events import LabelExposure
 from colonnade.schedule import Turn
+from colonnade.tasks import TASKS
 from tests.exchanges import exchanges, open_trainer, party_tensors
 from tests.federations import small
 from tests.methods.plain_split import torch_optimiser
@@ -285,15 +286,15 @@ def test_weights_sum_to_one() -> None:
 
 def test_how_sure_a_model_is() -> None:
     logits = torch.tensor([[2.0, -1.0], [0.1, 0.2]])
-    labels, sure = decide(FEDERATION.task, logits)
+    labels, sure = FEDERATION.task.pseudo(logits)
     assert labels.tolist() == [[1.0, 0.0], [0.0, 1.0]]
     torch.testing.assert_close(sure, logits.softmax(1).amax(1))
-    labels, sure = decide(type(FEDERATION.task).MULTILABEL, logits)
+    labels, sure = TASKS["multilabel"](logits.shape[1]).pseudo(logits)
     assert labels.tolist() == [[1.0, 0.0], [1.0, 1.0]]
     torch.testing.assert_close(
         sure, torch.tensor([1.0, 0.1]).sigmoid().where(torch.tensor([False, True]), torch.tensor([1.0, 0.0]).sigmoid())
     )
-    assert not decide(type(FEDERATION.task).REGRESSION, logits)[1].any()
+    assert not TASKS["regression"](logits.shape[1]).pseudo(logits)[1].any()
 
 
 def test_rows_that_are_not_shared_help() -> None:

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from colonnade.federation import Task
 from colonnade.methods import FDML, Fu, make_method
 from colonnade.models.encoders import ModelSettings
 from colonnade.privacy.events import LabelExposure
+from colonnade.tasks import TASKS
 from tests.exchanges import TINY, exchanges, open_trainer
 from tests.federations import small
 from tests.methods.plain_logits import GENTLE, LINEAR, MLP, RULES, assert_same_training
@@ -36,10 +36,10 @@ def test_another_method_would_be_noticed(mistake: dict[str, Any]) -> None:
         assert_same_training(Fu(optimiser=GENTLE, local_steps=3), LINEAR, {}, **{"steps": 3, **mistake})
 
 
-@pytest.mark.parametrize("task", list(Task))
-def test_it_takes_the_steps_of_fdml_for_every_task(task: Task) -> None:
+@pytest.mark.parametrize("task", list(TASKS))
+def test_it_takes_the_steps_of_fdml_for_every_task(task: str) -> None:
     """Where the gradient is computed makes no difference to the models; numbers to predict travel in float32."""
-    atol = 1e-6 if task is Task.REGRESSION else 1e-9
+    atol = 1e-6 if task in ("regression", "count") else 1e-9
     one, other = (
         open_trainer(small(task=task), method, rounds=5, evaluate_every=0).train()._flat()
         for method in (Fu(combine="mean"), FDML(combine="mean", gradient="received"))

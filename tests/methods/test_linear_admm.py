@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 
 from colonnade.errors import ConfigError
-from colonnade.federation import Federation, RowSplit, Task
+from colonnade.federation import Federation, RowSplit
 from colonnade.fit import fit
 from colonnade.methods import LinearADMM
 from colonnade.models.encoders import ModelSettings
@@ -95,7 +95,7 @@ def test_it_reaches_the_minimum_also_with_alike_parties(alike: bool) -> None:
     y = (sum(tables) @ rng.normal(size=(4, 3)) / count + 0.5 * rng.gumbel(size=(240, 3))).argmax(axis=1)
     rows = torch.arange(240)
     federation = Federation.from_arrays(
-        {f"p{k}": x for k, x in enumerate(tables)}, y, task=Task.MULTICLASS, split=RowSplit(rows, rows[:0], rows[:0])
+        {f"p{k}": x for k, x in enumerate(tables)}, y, task="multiclass", split=RowSplit(rows, rows[:0], rows[:0])
     )
     method = LinearADMM(beta=beta, kappa=0.0, intercept=False)
     run = fit(federation, method, rounds=150, evaluate_every=0, dtype="float64", model=RAW, schedule=WHOLE)
@@ -112,7 +112,7 @@ def test_undamped_alike_parties_swing_for_ever_unless_rho_is_large() -> None:
     y = (base @ rng.normal(size=(4, 3))).argmax(axis=1)
     rows = torch.arange(120)
     federation = Federation.from_arrays(
-        {f"p{k}": base for k in range(14)}, y, task=Task.MULTICLASS, split=RowSplit(rows, rows[:0], rows[:0])
+        {f"p{k}": base for k in range(14)}, y, task="multiclass", split=RowSplit(rows, rows[:0], rows[:0])
     )
 
     def gap(**settings: Any) -> float:
@@ -139,7 +139,7 @@ def test_the_networks_are_left_as_they_are_and_images_are_flattened() -> None:
     rng = np.random.default_rng(0)
     columns = {f"camera_{k}": rng.normal(size=(30, 3, 5, 5)) for k in range(2)}
     y = (columns["camera_0"][:, 0, 0, 0] > 0).astype(int) + (columns["camera_1"][:, 0, 0, 0] > 0)
-    federation = Federation.from_arrays(columns, y, task=Task.MULTICLASS)
+    federation = Federation.from_arrays(columns, y, task="multiclass")
     trainer = open_trainer(federation, LinearADMM(), rounds=3, evaluate_every=0)
     before = {k: v.clone() for k, v in trainer.engine.parties()[0].cohort.encoder.parameters.items()}
     run = trainer.train()

@@ -13,14 +13,15 @@ from torch import Tensor
 
 from colonnade import Federation, Run, fit
 from colonnade.errors import ConfigError
-from colonnade.federation import RowSplit, Task
+from colonnade.federation import RowSplit
 from colonnade.fit import Trainer
 from colonnade.methods import METHODS, LocalOnly
 from colonnade.methods.base import Heard, check_can_leave_out, outputs
+from colonnade.tasks import TASKS
 from tests.exchanges import open_trainer
 from tests.federations import mixed_encoder, small
 
-ALL = list(Task)
+ALL = list(TASKS)
 FAST = {"rounds": 60, "dtype": "float64", "evaluate_every": 20}
 
 
@@ -32,7 +33,7 @@ def same_news(parties: int = 5, rows: int = 2000) -> Federation:
     columns = {f"party_{k}": news + 0.1 * rng.normal(size=news.shape) for k in range(parties - 1)}
     columns["noise"] = rng.normal(size=(rows, 3))
     split = RowSplit(torch.arange(400), torch.arange(400, 1000), torch.arange(1000, rows))
-    return Federation.from_arrays(columns, label, task=Task.BINARY, split=split)
+    return Federation.from_arrays(columns, label, task="binary", split=split)
 
 
 def alone(run: Run, party: str) -> Run:
@@ -70,7 +71,7 @@ def test_a_party_of_noise_counts_little() -> None:
 
 
 @pytest.mark.parametrize("task", ALL)
-def test_prediction_is_the_weighted_sum(task: Task) -> None:
+def test_prediction_is_the_weighted_sum(task: str) -> None:
     federation = small(task=task)
     run, rows = fit(federation, LocalOnly(), **FAST), federation.split.test
     said = parts(run, federation, rows)
@@ -95,7 +96,7 @@ def test_weights_follow_their_parties_through_groups() -> None:
 @pytest.mark.parametrize(
     "why", [{"evaluate_every": 0}, {"privacy": {"secure_sum": {"use": True}}}], ids=["never evaluated", "secure sum"]
 )
-def test_without_weights_it_is_the_mean(task: Task, why: dict[str, Any]) -> None:
+def test_without_weights_it_is_the_mean(task: str, why: dict[str, Any]) -> None:
     federation = small(task=task)
     run, rows = fit(federation, LocalOnly(), **{**FAST, **why}), federation.split.test
     assert "weights" not in run.state

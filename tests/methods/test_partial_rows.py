@@ -18,7 +18,7 @@ from colonnade.checkpoint import fingerprint
 from colonnade.data.corrupt import add_noise
 from colonnade.errors import ConfigError, DataError, GateError, RunError
 from colonnade.estimate import estimate
-from colonnade.federation import Federation, RowSplit, Task
+from colonnade.federation import Federation, RowSplit
 from colonnade.fit import fit, resume
 from colonnade.job import load_data, read_job
 from colonnade.methods import METHODS, FedMVT, make_method
@@ -71,7 +71,7 @@ class TestOuterJoin:
         assert held[:, 0].tolist() == [i < 42 for i in range(60)]
         assert held[:, 1].tolist() == [i >= 18 for i in range(60)]
         assert known.tolist() == held[:, 0].tolist()
-        assert federation.class_names == ("no", "yes") and federation.outputs == 1
+        assert federation.task.names == ("no", "yes") and federation.outputs == 1
 
     def test_only_complete_rows_validate_and_test(self) -> None:
         federation = joined()
@@ -93,7 +93,7 @@ class TestOuterJoin:
     def test_the_matched_rows_are_those_of_the_inner_join(self) -> None:
         inner, matched = joined(keep="all"), joined().matched()
         assert matched.ids == inner.ids and not matched.partial
-        assert torch.equal(matched.labels, inner.labels) and matched.class_names == inner.class_names
+        assert torch.equal(matched.labels, inner.labels) and matched.task == inner.task
 
     def test_an_empty_label_is_an_unknown_one(self) -> None:
         bank, telco = frames()
@@ -326,8 +326,8 @@ class TestTraining:
             mine = [party.columns[r] for r in federation.split.train.tolist() if party.held[r]]
             torch.testing.assert_close(cohort.scaling["shift"][place], sum(mine) / len(mine), atol=1e-12, rtol=0)
 
-    @pytest.mark.parametrize("task", [Task.BINARY, Task.MULTILABEL, Task.REGRESSION])
-    def test_other_tasks(self, task: Task) -> None:
+    @pytest.mark.parametrize("task", ["binary", "multilabel", "regression"])
+    def test_other_tasks(self, task: str) -> None:
         """Targets of a regression are scaled by the labels that are known."""
         whole = small(widths=(5, 5), rows=80, task=task)
         federation = partial(whole)
@@ -386,7 +386,7 @@ class TestRuns:
         loaded = Run.load(tmp_path / "cut")
         new = federation.select(torch.arange(18, 42))
         assert (loaded.predict(new) == whole.predict(new)).all()
-        truth = np.asarray(federation.class_names)[federation.labels[18:42, 0].int().numpy()]
+        truth = np.asarray(federation.task.names)[federation.labels[18:42, 0].int().numpy()]
         assert (whole.predict(new) == truth).mean() > 0.8
         assert not any("holders" in name or "labelled" in name for name in loaded.state)  # the model knows no rows
         assert loaded.about["partial"]["held"].keys() == {"bank", "telco"}

@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from colonnade.federation import Task
 from colonnade.methods._server import apart, apply_server, get_server, join, open_server, server_gradients, step_server
 from colonnade.methods._steps import task_loss
 from colonnade.models.heads import HeadSettings
 from colonnade.models.optimise import SGD, AdamW
 from colonnade.models.schema import Group, Schema
 from colonnade.randomness import stream
+from colonnade.tasks.multiclass import Multiclass
 
 GROUPS = (Group(("a", "c"), 3), Group(("b",), 2))
 
@@ -20,7 +20,7 @@ GROUPS = (Group(("a", "c"), 3), Group(("b",), 2))
 def schema(layers: int, dropout: float = 0.25, seed: int = 1) -> Schema:
     head = HeadSettings(layers=layers, dropout=dropout)
     device = torch.device("cpu")
-    return Schema(("a", "b", "c"), GROUPS, Task.MULTICLASS, 4, 10, torch.arange(10), head, seed, torch.float64, device)
+    return Schema(("a", "b", "c"), GROUPS, Multiclass(4), 10, torch.arange(10), head, seed, torch.float64, device)
 
 
 def opened(layers: int, dropout: float = 0.25, optimiser: SGD | AdamW | None = None) -> dict[str, Tensor]:
@@ -34,7 +34,7 @@ def drawn(*shape: int) -> Tensor:
 
 
 def loss(state: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-    return task_loss(Task.MULTICLASS, apply_server(get_server(state), x).unsqueeze(0), y)
+    return task_loss(Multiclass(4), apply_server(get_server(state), x).unsqueeze(0), y)
 
 
 def test_joined_parts_come_apart_again() -> None:
@@ -50,7 +50,7 @@ def test_joined_parts_come_apart_again() -> None:
 @pytest.mark.parametrize("layers", [1, 2, 3])
 def test_gradients_are_those_of_finite_differences(layers: int) -> None:
     state, x, y = opened(layers, dropout=0.0), drawn(6, 8), torch.eye(4).double()[[0, 1, 2, 3, 0, 1]]
-    slopes, slope = server_gradients(state, x, y, Task.MULTICLASS, 1)
+    slopes, slope = server_gradients(state, x, y, Multiclass(4), 1)
     for name, values, found in [("x", x, slope), *((k, v, slopes[k]) for k, v in get_server(state).items())]:
         nudge = torch.zeros_like(values)
         nudge.view(-1)[-1] = 1e-6
@@ -67,7 +67,7 @@ def test_dropout_depends_on_the_turn_and_is_off_without_hidden_layers() -> None:
     x, y = drawn(6, 8), torch.eye(4).double()[[0, 1, 2, 3, 0, 1]]
     for layers, differs in ((1, False), (2, True)):
         state = opened(layers)
-        first, again, later = (server_gradients(state, x, y, Task.MULTICLASS, turn)[1] for turn in (1, 1, 2))
+        first, again, later = (server_gradients(state, x, y, Multiclass(4), turn)[1] for turn in (1, 1, 2))
         assert torch.equal(first, again)
         assert torch.equal(first, later) is not differs
 
@@ -78,7 +78,7 @@ def test_steps_lower_the_loss_and_leave_the_old_tensors_alone(optimiser: SGD | A
     held = {k: v.clone() for k, v in state.items()}
     old, before = dict(state), float(loss(state, x, y))
     for turn in range(1, 4):
-        step_server(state, server_gradients(state, x, y, Task.MULTICLASS, turn)[0], optimiser, turn)
+        step_server(state, server_gradients(state, x, y, Multiclass(4), turn)[0], optimiser, turn)
     assert float(loss(state, x, y)) < before
     assert all(torch.equal(old[k], held[k]) for k in held)
 

@@ -6,24 +6,25 @@ import pytest
 import torch
 
 from colonnade.errors import ConfigError
-from colonnade.federation import Federation, RowSplit, Task
+from colonnade.federation import Federation, RowSplit
 from colonnade.fit import fit
 from colonnade.methods import VIMADMM, VIMADMMJ, make_method
-from colonnade.methods._steps import smoothed
 from colonnade.models.optimise import SGD, AdamW, rate_of
+from colonnade.tasks.multiclass import Multiclass
+from colonnade.tasks.regression import Regression
 from tests.federations import small
 
 
 def test_smoothed_targets_are_still_probabilities_with_the_same_winner() -> None:
     targets = torch.eye(4, dtype=torch.float64)
-    soft = smoothed(targets, 0.2, Task.MULTICLASS)
+    soft = Multiclass(4).smoothed(targets, 0.2)
     torch.testing.assert_close(soft.sum(1), torch.ones(4, dtype=torch.float64))
     torch.testing.assert_close(soft.diagonal(), torch.full((4,), 0.85, dtype=torch.float64))
 
 
 def test_other_tasks_are_not_smoothed() -> None:
     numbers = torch.tensor([[3.5], [-1.0]])
-    assert smoothed(numbers, 0.2, Task.REGRESSION) is numbers
+    assert Regression(1).smoothed(numbers, 0.2) is numbers
 
 
 @pytest.mark.parametrize("optimiser", [SGD(halve_every=10), AdamW(halve_every=10)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -9,9 +11,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from colonnade.admm.prox import Prox, prox_cross_entropy, prox_logistic, prox_squared
+from colonnade.tasks.prox import prox_cross_entropy, prox_logistic, prox_poisson, prox_squared
 from tests.reference.zstep import gradient, objective
 
+Prox = Callable[..., torch.Tensor]
 rhos = st.floats(0.05, 20)
 seeds = st.integers(0, 2**31)
 
@@ -54,7 +57,7 @@ def test_renaming_classes_renames_the_answer(problem: tuple[np.ndarray, ...], rh
     np.testing.assert_allclose(renamed, z[:, order], rtol=0, atol=1e-7 * (1 + np.abs(z).max()))
 
 
-@pytest.mark.parametrize("prox", [prox_cross_entropy, prox_logistic, prox_squared])
+@pytest.mark.parametrize("prox", [prox_cross_entropy, prox_logistic, prox_poisson, prox_squared])
 @settings(max_examples=40)
 @given(problem=problems(), rho=rhos)
 def test_rows_do_not_know_each_other(prox: Prox, problem: tuple[np.ndarray, ...], rho: float) -> None:

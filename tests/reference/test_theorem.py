@@ -21,7 +21,7 @@ from torch import Tensor
 
 from colonnade.admm.heads import joint_solve
 from colonnade.admm.step import update_dual, update_z
-from colonnade.federation import Task
+from colonnade.tasks.multiclass import Multiclass
 
 N, M, D, K, RHO, BETA, ROUNDS = 240, 6, 4, 3, 1.0, 0.02, 1500
 Columns = Literal["correlated", "identical", "orthogonal", "whitened"]
@@ -72,7 +72,7 @@ class Sharing:
     def run(self, rounds: int) -> None:
         for _ in range(rounds):
             total = self.total
-            self.z = update_z(total, self.dual, self.y, RHO, Task.MULTICLASS)
+            self.z = update_z(total, self.dual, self.y, RHO, Multiclass(10))
             self.dual = update_dual(self.dual, total, self.z, RHO)
             self.lagrangian.append(self._lagrangian(total))
             self._move(total)

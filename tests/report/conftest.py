@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from colonnade.federation import Task
 from colonnade.fit import fit
 from colonnade.methods import make_method
 from tests.federations import small
@@ -16,7 +15,7 @@ METHODS = ("vimadmm", "vimadmm_j", "local_only", "centralized")
 SETTINGS = {"rounds": 4, "evaluate_every": 2, "schedule": {"batch": 40}}
 
 
-def train(method: str, seed: int = 0, task: Task = Task.MULTICLASS, **settings: Any) -> dict[str, Any]:
+def train(method: str, seed: int = 0, task: str = "multiclass", **settings: Any) -> dict[str, Any]:
     """A record as it is read back from disk."""
     config = {"data": {"set": "digits"}, "method": {"name": method}, "training": {"rounds": 4, "seed": seed}}
     made = make_method(method, {"local_steps": 1, **settings})

@@ -10,8 +10,6 @@ import pytest
 
 from colonnade.bench.accuracy import bytes_to
 from colonnade.errors import RunError
-from colonnade.evaluate.metrics import SCORE_NAME
-from colonnade.federation import Task
 from colonnade.report.content import content
 from colonnade.report.curves import pictures
 from colonnade.report.record import (
@@ -21,6 +19,7 @@ from colonnade.report.record import (
     check_record,
     data_names,
     grouped,
+    metric_of,
     read_records,
     residual_curve,
     score_curve,
@@ -169,12 +168,12 @@ def test_a_run_that_is_named_twice_counts_once(record: dict[str, Any]) -> None:
 
 def test_different_scores_are_never_averaged_or_drawn_together() -> None:
     """R2 with accuracy gave "41.37 ± 63.95 %", because both were called `federation`."""
-    runs = [train("vimadmm", 0), train("vimadmm", 1, task=Task.REGRESSION)]
+    runs = [train("vimadmm", 0), train("vimadmm", 1, task="regression")]
     groups = grouped(runs)
     assert [len(group.records) for group in groups] == [1, 1]
     table = comparison_table(groups)
     assert table.columns[1:3] == ("test score", "validation score")
-    names = [SCORE_NAME[Task(r["about"]["task"])] for r in runs]
+    names = [metric_of(r).title for r in runs]
     assert names[0] != names[1]
     assert [row[1].split()[0] for row in table.rows] == [row[2].split()[0] for row in table.rows] == names
     told = " ".join(in_words(groups))

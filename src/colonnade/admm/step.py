@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from colonnade.admm.prox import PROX
-from colonnade.federation import Task
+from colonnade.tasks import Task
 
 
 @dataclass(frozen=True)
@@ -21,7 +20,7 @@ class Residuals:
 
 def update_z(total: Tensor, dual: Tensor, targets: Tensor, rho: float, task: Task) -> Tensor:
     """Eq. (update_z): the auxiliary variable of each row."""
-    return PROX[task](total, dual, targets, rho)
+    return task.prox(total, dual, targets, rho)
 
 
 def update_dual(dual: Tensor, total: Tensor, z: Tensor, rho: float) -> Tensor:

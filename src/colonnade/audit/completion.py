@@ -13,7 +13,6 @@ from torch import Tensor
 from colonnade.audit.labels import majority
 from colonnade.audit.table import Finding
 from colonnade.audit.transcript import Transcript
-from colonnade.federation import Task
 from colonnade.models.stack import Mode
 from colonnade.randomness import permutation
 
@@ -26,7 +25,7 @@ def complete_model(transcript: Transcript, party: str, labelled: int = LABELLED,
     The same labels on the party's bare columns show how much of it the training gave away.
     """
     federation = transcript.federation
-    if federation.task is Task.REGRESSION or federation.rows <= 2 * labelled:
+    if federation.task.label_noise is None or federation.rows <= 2 * labelled:
         return None
     order = permutation(torch.arange(federation.rows), seed, "audit labelled rows")
     known, others = order[:labelled], order[labelled:]

@@ -14,7 +14,6 @@ from colonnade.audit.completion import LABELLED, fitted
 from colonnade.audit.labels import majority
 from colonnade.audit.table import Finding
 from colonnade.audit.transcript import Exchange, Transcript
-from colonnade.federation import Task
 from colonnade.randomness import permutation
 from colonnade.wire.messages import Purpose
 
@@ -23,7 +22,7 @@ def read_replies(transcript: Transcript, party: str, labelled: int = LABELLED, s
     """The accuracy on the other rows of the first reply that speaks about rows; None if none does."""
     federation = transcript.federation
     found = _first_reply(transcript, party)
-    if found is None or federation.task is Task.REGRESSION or len(found[0]) <= 2 * labelled:
+    if found is None or federation.task.label_noise is None or len(found[0]) <= 2 * labelled:
         return None
     rows, sent = found
     truth = federation.labels[rows].reshape(len(rows), -1).to(torch.int64)

@@ -21,13 +21,12 @@ from torch import Tensor
 
 from colonnade.audit.table import Finding
 from colonnade.audit.transcript import Exchange, Transcript
-from colonnade.federation import Task
 
 
 def infer_labels(transcript: Transcript) -> Finding | None:
     """How many labels of training rows a party reads; None where the downlink carries nothing about them."""
     federation = transcript.federation
-    if federation.task is Task.REGRESSION:
+    if federation.task.label_noise is None:
         return None
     opened = _sent_openly(transcript)
     read = opened if opened is not None else _decoded(transcript)
@@ -57,7 +56,7 @@ def _sent_openly(transcript: Transcript) -> tuple[Tensor, Tensor] | None:
     for exchange in transcript.exchanges:
         if "targets" in exchange.common:
             sent, rows = exchange.common["targets"], transcript.federation.split.train
-            noisy = transcript.federation.task is Task.MULTICLASS and sent.dim() == 2  # a weight for every class
+            noisy = transcript.federation.task.exclusive and sent.dim() == 2  # a weight for every class
             return (sent.argmax(dim=1) if noisy else sent.round().to(torch.int64)), rows
     return None
 
@@ -93,7 +92,7 @@ def _decoded(transcript: Transcript) -> tuple[Tensor, Tensor] | None:
     seen = count.nonzero().squeeze(1)
     if not len(seen):
         return None
-    if federation.task is Task.MULTICLASS:
+    if federation.task.exclusive:
         return evidence[seen].argmin(dim=1), seen
     return (evidence[seen] < 0).to(torch.int64), seen  # lambda = sigmoid(z) - y is negative for a one
 

@@ -11,16 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from colonnade.audit.bugs import clipped
 from colonnade.audit.table import Finding
-from colonnade.federation import Federation, Task
+from colonnade.federation import Federation
 from colonnade.privacy.accounting import shift_of
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.mechanism import Mechanism
 from colonnade.run import Run
+from colonnade.tasks import Task
 
 GAMES = 200  # in each of the two worlds
 MOST_RELEASES = 10  # of a party's uploads that one game plays: they are large
@@ -50,14 +50,8 @@ def membership_of_a_row(run: Run, federation: Federation) -> Finding | None:
 
 
 def row_losses(task: Task, logits: Tensor, truth: Tensor) -> Tensor:
-    """The task's loss of each row (B,)."""
-    logits = logits.double()
-    if task is Task.MULTICLASS:
-        return F.cross_entropy(logits, truth, reduction="none")
-    truth = truth.reshape(len(logits), -1).double()
-    if task is Task.REGRESSION:
-        return (logits - truth).square().sum(dim=1)
-    return F.binary_cross_entropy_with_logits(logits, truth, reduction="none").sum(dim=1)
+    """The task's loss of each row (B,), up to a constant."""
+    return task.losses(logits.double(), task.expand(truth, torch.float64)).sum(dim=1)
 
 
 def auc(members: Tensor, others: Tensor) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 
 from colonnade.bench.settings import Shape
-from colonnade.federation import Federation, RowSplit, Task
+from colonnade.federation import Federation, RowSplit
 from colonnade.fit import Trainer
 from colonnade.methods import VIMADMM
 from colonnade.models.encoders import ModelSettings
@@ -33,7 +33,7 @@ def make_federation(shape: Shape) -> Federation:
     nothing = torch.empty(0, dtype=torch.int64)
     split = RowSplit(torch.arange(shape.rows), nothing, nothing)
     return Federation.from_arrays(
-        columns, labels, task=Task.MULTICLASS, classes=shape.classes, split=split, name="made-up"
+        columns, labels, task="multiclass", classes=shape.classes, split=split, name="made-up"
     )
 
 

@@ -85,7 +85,6 @@ class Trial:
             parties=f.names,
             labels=f.labels,
             task=f.task,
-            outputs=f.outputs,
             split=f.split,
             method=make_method(self.method["name"], settings, self.method.get("preset")),
             model=build(ModelSettings, self.model, "model"),

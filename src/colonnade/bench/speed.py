@@ -21,11 +21,12 @@ from colonnade.bench.made_up import make_federation, make_method, make_model, on
 from colonnade.bench.paper_way import PaperWay, Problem, open_pool, solve_rows
 from colonnade.bench.settings import Options, Say, Shape, SpeedSettings
 from colonnade.config import build
-from colonnade.federation import Federation, Task
+from colonnade.federation import Federation
 from colonnade.fit import Trainer
 from colonnade.models.descend import descend
 from colonnade.models.heads import dropout_keys, open_heads
 from colonnade.privacy.gaussian import Gaussian, SystemNoise
+from colonnade.tasks.multiclass import Multiclass
 
 Results = dict[str, float | None]
 T = TypeVar("T")
@@ -99,7 +100,7 @@ def compare_zsteps(settings: SpeedSettings, problems: list[Problem], device: tor
     dual, total, targets = (_stacked(problems, at, device) for at in (2, 3, 1))
 
     def once() -> Tensor:
-        return update_z(total, dual, targets, rho, Task.MULTICLASS)
+        return update_z(total, dual, targets, rho, Multiclass(total.shape[1]))
 
     def ours() -> None:
         for _ in range(ZSTEPS_AT_ONCE):

@@ -33,10 +33,11 @@ from colonnade.bench.clock import torch_threads
 from colonnade.bench.settings import Options, Say
 from colonnade.config import Settings, build
 from colonnade.errors import ConfigError
-from colonnade.federation import Federation, Task
+from colonnade.federation import Federation
 from colonnade.job import Job
 from colonnade.randomness import permutation
 from colonnade.run import Run
+from colonnade.tasks import Read
 from colonnade.tune import without_test
 
 KEPT = ("test_accuracy", "test_accuracy_std", "validation_accuracy")
@@ -104,11 +105,9 @@ def scatter(federation: Federation, matched: float, seed: int) -> Federation:
     rest = order[max(1, round(matched * len(order))) :]
     held = torch.ones(federation.rows, 2, dtype=torch.bool)
     held[rest[0::2], 1] = held[rest[1::2], 0] = False
-    return Federation.from_arrays(
+    return Federation.of_read(
         {party.name: party.columns for party in federation.parties},
-        federation.labels,
-        task=federation.task,
-        classes=federation.outputs if federation.task is Task.MULTICLASS else None,
+        Read(federation.labels, federation.task),
         split=federation.split,
         name=federation.name,
         scaled=federation.scaled,

@@ -71,7 +71,7 @@ def compare(  # noqa: PLR0913, PLR0917 - one parameter per option
     entries, terms = plan(tables), _terms(tables)
     folder = _folder(out)
     federation = entries[0].job.federation()
-    _check_target(terms, federation)
+    _check_target(terms, federation, entries[0].job.training.metric)
     for entry in entries:
         state_of(entry, folder / entry.folder)
         check(entry.job, federation)
@@ -201,14 +201,14 @@ def _terms(tables: Mapping[str, Any]) -> Terms:
     return Terms.read(tables.get("compare", {}))
 
 
-def _check_target(terms: Terms, federation: Federation) -> None:
-    from colonnade.evaluate.metrics import SCORE_NAME
+def _check_target(terms: Terms, federation: Federation, name: str | None) -> None:
+    from colonnade.evaluate.metrics import choose_metric
 
-    name, target = SCORE_NAME[federation.task], terms.target
-    if target is not None and name == "accuracy" and not 1 < target <= 100:
-        raise ConfigError(f"target {target:g}: needed per cent of accuracy, above 1 and up to 100, e.g. 96")
-    if target is not None and name != "accuracy" and target > 1:
-        raise ConfigError(f"target {target:g}: the score of a {federation.task.value} task is {name}, at most 1")
+    metric, target = choose_metric(federation.task, name), terms.target
+    if target is not None and metric.share and not 1 < target <= 100:
+        raise ConfigError(f"target {target:g}: needed per cent of {metric.title}, above 1 and up to 100, e.g. 96")
+    if target is not None and not metric.share and metric.better == "higher" and target > 1:
+        raise ConfigError(f"target {target:g}: runs are judged by {metric.title}, which is at most 1")
 
 
 def _folder(out: Path | None) -> Path:

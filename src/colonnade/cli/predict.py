@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -132,10 +133,10 @@ def _warnings_told(screen: Screen) -> Iterator[None]:
 
 
 def _told(run: Run, logits: Tensor, wanted: Wanted) -> tuple[str, float] | None:
-    from colonnade.evaluate.metrics import SCORE_NAME, has_auc, score
-    from colonnade.federation import Task
+    from colonnade.evaluate.metrics import find_metric
 
-    task = Task(run.about["task"])
-    if wanted.truth is None or (task is Task.BINARY and not has_auc(wanted.truth)):
+    if wanted.truth is None:
         return None
-    return SCORE_NAME[task], score(task, logits, wanted.truth)
+    metric = find_metric(run.metric)
+    value = metric(run.task, logits, wanted.truth)
+    return None if math.isnan(value) else (metric.title, value)

@@ -22,15 +22,13 @@ Table = tuple[list[str], list[list[Any]]]
 
 def table_of(run: Run, names: Sequence[str], logits: Tensor, proba: bool) -> Table:
     """The header and the rows of the CSV file; classes by name where they have one."""
-    from colonnade.predict import chances, decided
-
-    told = decided(run.about, logits)
+    told = run.task.decide(logits)
     values = told.reshape(len(names), -1).tolist()
     header = ["row", *(["prediction"] if told.ndim == 1 else [f"prediction_{k}" for k in range(told.shape[1])])]
     lines = [[name, *row] for name, row in zip(names, values, strict=True)]
     if proba:
         header += [f"proba_{name}" for name in run.classes]
-        shares = chances(run.about, logits.double()).tolist()
+        shares = run.task.probabilities(logits.double()).tolist()
         lines = [[*line, *(float(f"{p:.6g}") for p in row)] for line, row in zip(lines, shares, strict=True)]
     return header, lines
 

@@ -22,12 +22,12 @@ from colonnade.data.stored import check_can_store
 from colonnade.errors import ConfigError, DataError, RowsDisagree
 from colonnade.extras import need
 from colonnade.federation import Federation, RowSplit, Task
-from colonnade.tasks import Classes, Target
+from colonnade.tasks import Classes, Read
 
 KEEP = ("all", "partial")  # which rows of a join, in the words of `colonnade align`
 
 
-def join_tables(
+def join_tables(  # noqa: PLR0913 - those of Federation.from_tables
     tables: Mapping[str, Any],
     *,
     labels: Any,
@@ -37,6 +37,7 @@ def join_tables(
     name: str | None = None,
     keep: Literal["all", "partial"] = "all",
     classes: Classes = None,
+    positive: Any = None,
 ) -> Federation:
     """Join the parties' tables and encode each party's columns on its own.
 
@@ -57,6 +58,7 @@ def join_tables(
             "partial": ids that any table with columns has stay, in the order of the first table, then of the second;
             an empty label is an unknown one. Statistics are then of the training rows that the columns' owner holds.
         classes: which classes there are, in their order (no, yes), or how many; None: those that occur.
+        positive: of two classes the one that counts as yes; None: yes, true or 1, else the rarer one.
 
     Raises:
         ConfigError: `keep` is something else, or "partial" without `id`.
@@ -83,10 +85,9 @@ def join_tables(
     else:
         rows = _common_rows(frames, target, keys) if keys else target.index
         owners, target = {party: frame.loc[rows] for party, frame in owners.items()}, target.loc[rows]
-    read = encode_labels(target, Task(task) if task is not None else None, classes)
+    read = encode_labels(target, task, classes, positive)
     sources = [Source(p, frame, keys.get(p), str(labels) if p == holder else None) for p, frame in owners.items()]
-    joined = _encoded(sources, rows, (read.values.numpy(), target.index), (read, split))
-    joined = replace(joined, class_names=read.names, positive=read.positive, class_kind=read.kind)
+    joined = _encoded(sources, rows, (read, target.index), split)
     return replace(joined, name=name or joined.name, ids=tuple(rows) if keys else ())
 
 
@@ -108,21 +109,19 @@ def _indexed(party: str, table: Any, key: str | None) -> Any:
     return frame if key is None else by_id(f"party {party!r}", frame, key)
 
 
-def _encoded(
-    sources: Sequence[Source], rows: Any, labels: tuple[Any, Any], choices: tuple[Target, RowSplit | None]
-) -> Federation:
+def _encoded(sources: Sequence[Source], rows: Any, labels: tuple[Read, Any], split: RowSplit | None) -> Federation:
     """Every owner's columns as numbers; `rows` are all ids, `labels` the known ones with theirs."""
-    (y, known), (read, split) = labels, choices
-    how: dict[str, Any] = {"task": read.task, "classes": read.outputs if read.task is Task.MULTICLASS else None}
+    read, known = labels
     places = {source.party: torch.from_numpy(rows.get_indexer(source.frame.index)) for source in sources}
     held = torch.zeros(len(rows), len(sources), dtype=torch.bool)
     for place, at in enumerate(places.values()):
         held[at, place] = True
-    labelled, full = rows.isin(known), np.zeros((len(rows), *y.shape[1:]), dtype=y.dtype)
-    full[rows.get_indexer(known)] = y
+    labelled, full = rows.isin(known), torch.zeros(len(rows), *read.values.shape[1:], dtype=read.values.dtype)
+    full[torch.from_numpy(rows.get_indexer(known))] = read.values
+    read = replace(read, values=full)
     # Checks labels and split before any statistic is taken from training rows.
     nothing = dict.fromkeys(places, torch.zeros(len(rows), 1))
-    agreed = Federation.from_arrays(nothing, full, **how, split=split, held=held, labelled=labelled)
+    agreed = Federation.of_read(nothing, read, split=split, held=held, labelled=labelled)
     columns, plans = {}, {}
     for source in sources:
         at = torch.full((len(rows),), -1)
@@ -133,7 +132,7 @@ def _encoded(
         columns[source.party] = torch.zeros(len(rows), values.shape[1], dtype=values.dtype)
         columns[source.party][places[source.party]] = values
         plans[source.party] = plan
-    made = Federation.from_arrays(columns, full, **how, split=agreed.split, scaled=True, held=held, labelled=labelled)
+    made = Federation.of_read(columns, read, split=agreed.split, scaled=True, held=held, labelled=labelled)
     return replace(made, plans=plans)
 
 

@@ -29,7 +29,6 @@ from colonnade.config import build
 from colonnade.engines.base import Introduction, form_groups
 from colonnade.engines.remote import Absence
 from colonnade.errors import ColonnadeError, IdentityError, WireError
-from colonnade.federation import Task
 from colonnade.identity.credentials import Credentials
 from colonnade.identity.envelope import KEY, KeyPair
 from colonnade.methods import make_method
@@ -41,6 +40,7 @@ from colonnade.privacy.secure_sum.roster import Roster
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.run import DTYPES, Training
 from colonnade.schedule import Schedule
+from colonnade.tasks import find_task
 from colonnade.wire.messages import COORDINATOR
 from colonnade.wire.notice import Notice
 
@@ -102,8 +102,7 @@ class Proposal:
         return Schema(
             parties=self.parties,
             groups=tuple(groups),
-            task=Task(self.body["task"]),
-            outputs=int(self.body["outputs"]),
+            task=find_task(self.body["task"])(int(self.body["outputs"])),
             rows=int(self.body["rows"]),
             train=self.train,
             head=self.model().head,
@@ -163,7 +162,7 @@ def _check(proposal: Proposal) -> None:
             raise WireError(f"the proposal speaks of {rows} rows, {outputs} outputs and {len(parties)} parties")
         if len(proposal.train) == 0 or int(proposal.train.min()) < 0 or int(proposal.train.max()) >= rows:
             raise WireError(f"the proposal's training rows are not among its {rows} rows")
-        proposal.method(), proposal.model(), proposal.training(), Task(body["task"]), proposal.key
+        proposal.method(), proposal.model(), proposal.training(), find_task(body["task"]), proposal.key
         proposal.privacy()
         build(Absence, body["absence"], "absence")
     except (KeyError, TypeError, ValueError) as error:

@@ -32,10 +32,11 @@ from colonnade.engines.post import Letter, Post, Say
 from colonnade.engines.remote import ASK_AGAIN, DONE, REFUSED, Absence, Away, Remote
 from colonnade.errors import ColonnadeError, ConfigError, IdentityError, Refused, RunError, WireError
 from colonnade.federation import Federation, Party, RowSplit, Task
-from colonnade.fit import Terms, Trainer, find_device, open_coordinator
+from colonnade.fit import Trainer, find_device
 from colonnade.identity.credentials import Credentials
 from colonnade.methods.base import Method, brings
 from colonnade.models.encoders import ModelSettings
+from colonnade.opening import Terms, open_coordinator
 from colonnade.privacy.events import BARE
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.settings import PrivacySettings
@@ -58,7 +59,6 @@ class Undertaking:
     parties: tuple[str, ...]
     labels: torch.Tensor = field(repr=False)  # (N,) or (N, K), by row number
     task: Task
-    outputs: int
     split: RowSplit
     method: Method
     model: ModelSettings
@@ -67,8 +67,6 @@ class Undertaking:
     privacy: PrivacySettings = field(default_factory=PrivacySettings)
     mechanism: str = "none"  # where privacy asks for none: a protection of the parties' own, by name
     alignment: str = ""  # digest of the rows everybody aligned
-    class_names: tuple[str, ...] = ()
-    positive: str = ""  # by which rule the second of two classes counts as yes
     purposes: tuple[Purpose, ...] = PURPOSES
     config: dict[str, Any] | None = None
 
@@ -87,8 +85,8 @@ class Undertaking:
             "model": self.model.model_dump(),
             "training": training,
             "rows": len(self.labels),
-            "task": self.task.value,
-            "outputs": self.outputs,
+            "task": self.task.name,
+            "outputs": self.task.outputs,
             "label_exposure": self.privacy.exposure(self.method.exposes).value,
             "purposes": [p.value for p in self.purposes if p is not Purpose.EVALUATE or self.looks],
             "privacy": self.privacy.model_dump(),
@@ -101,10 +99,7 @@ class Undertaking:
         """The label holder's view: labels and shapes, nobody's columns."""
         shapes = {p: i.shape for p, i in agreement.introductions.items()}
         parties = tuple(Party(name, torch.empty(0, *shapes[name])) for name in self.parties)
-        return Federation(
-            parties, self.labels, self.outputs, self.task, self.split,
-            name=agreement.proposal.body["run"], class_names=self.class_names, positive=self.positive,
-        )  # fmt: skip
+        return Federation(parties, self.labels, self.task, self.split, name=agreement.proposal.body["run"])
 
 
 class CoordinatorProcess:

@@ -25,7 +25,7 @@ from colonnade.deploy.sealing import RunSeals, seals_of_party
 from colonnade.engines.base import Encoders, Workshop, introduce, open_module
 from colonnade.engines.party import PartySide
 from colonnade.errors import ConfigError, ModelError, Refused, RunError, WireError
-from colonnade.federation import Federation, Party, RowSplit, Task
+from colonnade.federation import Federation, Party, RowSplit
 from colonnade.identity.credentials import Credentials
 from colonnade.identity.envelope import KeyPair
 from colonnade.methods.base import BringsNoise, brings
@@ -241,7 +241,7 @@ class Membership:
         none = torch.empty(0, dtype=torch.int64)
         split = RowSplit(schema.train, none, none)
         party = Party(self.me, self.columns.values)
-        return Federation((party,), none, schema.outputs, Task.REGRESSION, split, scaled=self.columns.scaled)
+        return Federation((party,), none, schema.task, split, scaled=self.columns.scaled)
 
     # -- limits -------------------------------------------------------------------------------
 

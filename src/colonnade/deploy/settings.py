@@ -26,7 +26,6 @@ from colonnade.align.settings import MOST_IDS, Keep, Name, PartyName
 from colonnade.config import Settings, build, read_toml, unknown_key, with_overrides
 from colonnade.engines.remote import Absence
 from colonnade.errors import ConfigError
-from colonnade.federation import Task
 from colonnade.identity.credentials import Connection, Credentials
 from colonnade.methods import make_method
 from colonnade.methods.base import Method
@@ -62,7 +61,9 @@ class CoordinatorSection(Settings):
     table: Path = Field(description="the labels: .csv, .tsv (.gz) or .parquet; a row without a label is only predicted")
     id: str = Field(min_length=1, description="the id column of the table")
     label: str = Field(min_length=1, description="the label column of the table")
-    task: Task | None = Field(None, description="multiclass, binary or regression; guessed where labels are clear")
+    task: Literal["multiclass", "binary", "multilabel", "regression", "count"] | None = Field(
+        None, description="what the labels are; guessed where that is clear"
+    )
     classes: tuple[str, ...] | None = Field(
         None,
         min_length=2,

@@ -82,7 +82,6 @@ def read_undertaking(read: CoordinatorConfig, alignment: Alignment) -> Undertaki
         parties=c.parties,
         labels=labels.labels,
         task=labels.task,
-        outputs=labels.outputs,
         split=labels.split,
         method=read.method,
         model=read.model,
@@ -90,8 +89,6 @@ def read_undertaking(read: CoordinatorConfig, alignment: Alignment) -> Undertaki
         absence=read.absence,
         privacy=read.privacy,
         alignment=alignment.digest,
-        class_names=labels.class_names,
-        positive=labels.positive,
         purposes=PURPOSES if c.predictions else PURPOSES[:2],
         config=read.tables,
     )

@@ -59,10 +59,7 @@ class LabelTable:
 
     labels: Tensor = field(repr=False)  # (N,) or (N, K)
     task: Task
-    outputs: int
     split: RowSplit
-    class_names: tuple[str, ...]
-    positive: str = ""  # by which rule the second of two classes counts as yes
 
     @classmethod
     def read(
@@ -70,7 +67,7 @@ class LabelTable:
         path: Path,
         id: str,
         label: str,
-        task: Task | None,
+        task: str | None,
         alignment: Alignment,
         shares: tuple[float, float],
         classes: tuple[str, ...] | None = None,
@@ -86,13 +83,12 @@ class LabelTable:
         read = encode_labels(target.iloc[known], task, classes)
         validation, test = shares
         split = RowSplit.random(len(known), validation=validation, test=test)
-        nothing, count = {"rows": torch.zeros(len(known), 1)}, read.outputs if read.task is Task.MULTICLASS else None
-        Federation.from_arrays(nothing, read.values, task=read.task, split=split, classes=count)  # refuses bad splits
+        Federation.of_read({"rows": torch.zeros(len(known), 1)}, read, split=split)  # refuses bad splits
         full = torch.zeros(alignment.complete, *read.values.shape[1:], dtype=read.values.dtype)
         full[torch.from_numpy(known)] = read.values
         at = torch.from_numpy(known)
         rows = RowSplit(at[split.train], at[split.validation], at[split.test])
-        return cls(full, read.task, read.outputs, rows, read.names, read.positive)
+        return cls(full, read.task, rows)
 
 
 def _indexed(frame: Any, column: str, path: Path) -> Any:

@@ -141,7 +141,6 @@ def open_workshop(
         parties=federation.names,
         groups=form_groups({name: introduce(name, modules[name], shapes[name], dtype) for name in modules}),
         task=federation.task,
-        outputs=federation.outputs,
         rows=federation.rows,
         train=federation.split.train,
         head=model.head,

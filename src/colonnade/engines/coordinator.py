@@ -21,8 +21,8 @@ from colonnade.admm.stopping import Stopping, Watch
 from colonnade.board import Board
 from colonnade.engines.base import Answers, Said
 from colonnade.errors import Diverged, RunError
-from colonnade.evaluate.chance import shares_of
-from colonnade.evaluate.metrics import FORMER_NAME, SCORE_NAME, Judge
+from colonnade.evaluate.judge import Judge
+from colonnade.evaluate.metrics import Metric, choose_metric, metric_of
 from colonnade.layout import canonical, canonical_all, check
 from colonnade.methods.base import FitsOutputs, Heard, Method, Reply, State, outputs, small_enough
 from colonnade.models.schema import Schema
@@ -45,6 +45,7 @@ class Plan:
     evaluate_every: int  # 0: never
     stopping: Stopping
     goes_on: bool = False  # with remembered uploads, when a party stays away
+    metric: str | None = None  # that chooses the kept round; None: the task's own
     end: str = "all rounds done"  # the reason to stop after the last round
 
 
@@ -78,6 +79,7 @@ class CoordinatorSide:
         self.learners: tuple[str, ...] = self.schema.parties if opening else ()
         self.steps: tuple[tuple[str, int], ...] = ()
         self.best_state: State = {}
+        self.best_scores: dict[str, float | None] = {}  # every metric of the kept round on the validation rows
         self.away: tuple[str, ...] = ()  # who did not answer last time, where the run goes on without them
         self.boards: list[Board] | None = None
         if self.schedule.someone_may_be_silent or self.plan.goes_on:
@@ -204,8 +206,9 @@ class CoordinatorSide:
             self.state = canonical_all(self.state)
         logits = torch.cat([outputs(self.method, self.state, h) for h in heard])
         value = self.judge(logits)
-        better, self.stop = self.watch.see(value, order.number - 1)
+        better, self.stop = self.watch.see(self.judge.gain(value), order.number - 1)
         if better:
+            self.best_scores = self.judge.all(logits)
             self.keep = True
             self.best_state = {k: v.clone() for k, v in self.state.items() if is_model(k)}
         return {"score": value}
@@ -213,21 +216,26 @@ class CoordinatorSide:
     @cached_property
     def judge(self) -> Judge:
         """What gives the validation score: keep and stop go down to the parties, so protected labels judge noised."""
-        task, labels = self.schema.task, self.labels
+        task, labels, name = self.schema.task, self.labels, self.plan.metric
         if labels.epsilon is None:
-            return Judge.of(task, self.truth[self.validation.to(self.truth.device)])
-        return Judge.of(task, labels.held_out(self.validation), noisy=True)
+            return Judge.of(task, self.truth[self.validation.to(self.truth.device)], name)
+        return Judge.of(task, labels.held_out(self.validation), name, noisy=True)
 
     @property
-    def metric(self) -> str:
-        """What the validation scores so far are; before the first one, what the task's score is."""
-        return self.judge.name if self.watch.seen else SCORE_NAME[self.schema.task]
+    def metric(self) -> Metric:
+        """What the validation scores so far are; before the first one, what was asked for."""
+        return self.judge.metric if self.watch.seen else choose_metric(self.schema.task, self.plan.metric)
+
+    @property
+    def best_score(self) -> float | None:
+        """The validation score of the kept round; None before the first evaluation."""
+        return self.judge.value(self.watch.best) if self.watch.best_round >= 0 else None
 
     def shares(self, rows: Tensor) -> Tensor:
         """(K,) how often these rows have each class or label; protected labels are counted as they were noised."""
         if self.labels.epsilon is not None:
             return self.labels.held_out(rows).mean(dim=0)
-        return shares_of(self.schema.task, self.schema.outputs, self.truth[rows.to(self.truth.device)])
+        return self.schema.task.shares(self.truth[rows.to(self.truth.device)])
 
     def _coordinate(self, number: int, heard: Heard) -> None:
         turn = self.schedule.turn(number)
@@ -285,7 +293,8 @@ class CoordinatorSide:
             "away": list(self.away),
             "steps": [list(s) for s in self.steps],
             "watch": self.watch.to_json(),
-            "metric": self.metric,
+            "metric": self.metric.name,
+            "best_scores": self.best_scores,
         }
 
     def restore(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
@@ -311,11 +320,13 @@ class CoordinatorSide:
         self.learners, self.away = tuple(facts["learners"]), tuple(facts.get("away", ()))
         self.steps = tuple((str(p), int(n)) for p, n in facts["steps"])
         self.watch.load(facts["watch"])
-        former = facts.get("metric", FORMER_NAME[self.schema.task])
+        self.best_scores = facts.get("best_scores", {})
+        task = self.schema.task
+        former = metric_of(task, facts)
         if self.watch.seen and former != self.metric:
             raise RunError(
-                f"this run was begun by an earlier version, which judged rounds by {former}; this one judges by "
-                f"{self.metric}, and the two cannot be mixed: train it again, or go on with the earlier version"
+                f"this run was begun by an earlier version, which judged rounds by {former.title}; this one judges by "
+                f"{self.metric.title}, and the two cannot be mixed: train it again, or go on with the earlier version"
             )
 
 

@@ -1,9 +1,11 @@
 """What a test score is worth: its 95 % interval, and the score of a constant guess beside it.
 
-accuracy   exact binomial interval (Clopper and Pearson 1934); the most frequent class of the training rows
-AUC        score interval (Newcombe 2006, method 5), which is right near 1 and for few rows too; 0.5
-R2         normal interval with the variance of its linear part (delta method); 0, which is what a mean has
-accuracy of several labels per row: normal interval over rows; each label's more frequent value
+accuracy of rows   exact binomial interval (Clopper and Pearson 1934)
+AUC of yes/no      score interval (Newcombe 2006, method 5)
+all others         percentiles of a bootstrap over the rows
+
+The first two have no bootstrap because it fails where they are needed most: a model that is right on all of 30 rows
+would get an interval from 100 % to 100 %. The constant guess knows how often the training rows have each label.
 """
 
 from __future__ import annotations
@@ -15,102 +17,131 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from colonnade.evaluate.metrics import SCORE_NAME, accuracy, class_report, decide, has_auc, score
-from colonnade.federation import Task
+from colonnade.evaluate.metrics import METRICS, Metric, metrics_of
+from colonnade.randomness import stream
+from colonnade.tasks import Task
 
 TAIL = 0.025  # on either side of a 95 % interval
 Z = 1.959964  # the normal distribution's
+RESAMPLES = 500
+CELLS = 2 * 10**7  # row weights that a bootstrap draws at most, but for
+FEWEST = 100  # resamples
 Interval = tuple[float, float]
 
 
-def measured(task: Task, logits: Tensor, truth: Tensor, shares: Tensor) -> dict[str, Any]:
+def measured(task: Task, outputs: Tensor, truth: Tensor, shares: Tensor, by: Metric | None = None) -> dict[str, Any]:
     """What a result says of the test rows.
 
     Args:
         task: what kind of labels.
-        logits: (B, K) of the kept model.
+        outputs: (B, K) of the kept model.
         truth: (B,) classes or (B, K) numbers.
-        shares: (K,) of the training rows: how often each class, or each label, is a yes; not read for numbers.
+        shares: (K,) of the training rows, as `Task.shares` gives them.
+        by: the metric that the run is judged by; None: the task's own.
 
     Returns:
-        `metric`, `test_score` (None where it is undefined), `test_interval`, `baseline_score`, and `warnings`; for
-        classes and yes/no also `baseline_class`, the confusion matrix, and for yes/no `test_accuracy` and
-        `baseline_accuracy`.
+        `metric`, `test_score` (None where it is undefined), `test_interval`, `baseline_score`, `warnings`; `metrics`
+        with `test`, `interval` and `baseline` of every metric of the task; where there are decisions also
+        `test_accuracy`, `baseline_accuracy`, and for classes `baseline_class` and the confusion matrix.
     """
-    logits, truth = logits.detach().cpu(), truth.detach().cpu()
-    found: dict[str, Any] = {"metric": SCORE_NAME[task], "test_score": None, "test_interval": None}
-    if task is not Task.BINARY or has_auc(truth):
-        found["test_score"] = score(task, logits, truth)
-        around = interval(task, found["test_score"], logits, truth)
-        found["test_interval"] = around and list(around)  # as it is read back from JSON
-    found |= _constant(task, truth, shares.cpu())
-    if task is Task.BINARY:
-        found["test_accuracy"] = accuracy(task, logits, truth)
-    if task in (Task.MULTICLASS, Task.BINARY):
-        found |= class_report(decide(task, logits), truth, max(2, logits.shape[1]))
-    return {**found, "warnings": [*_warnings(found, len(truth)), *_untaught(task, truth, shares.cpu())]}
+    by = METRICS[task.metric] if by is None else by
+    outputs, truth, shares = outputs.detach().cpu(), truth.detach().cpu(), shares.cpu()
+    guess = task.constant(shares).expand(len(truth), -1)
+    scores = {m.name: score_of(m, task, outputs, truth, guess) for m in dict.fromkeys((by, *metrics_of(task)))}
+    own = scores[by.name]
+    found: dict[str, Any] = {
+        "metric": by.name,
+        "test_score": own["test"],
+        "test_interval": own["interval"],
+        "baseline_score": own["baseline"],
+        "metrics": scores,
+    }
+    if "accuracy" in scores:
+        found |= {"test_accuracy": scores["accuracy"]["test"], "baseline_accuracy": scores["accuracy"]["baseline"]}
+    if len(task.classes) == (2 if task.outputs == 1 else task.outputs) and not task.several():
+        found["baseline_class"] = int(task.codes(guess[:1]).flatten()[0])
+        found |= class_report(task.codes(outputs), truth, len(task.classes))
+    told = [*_warnings(by, own, len(truth)), *filter(None, [task.known(truth, shares)])]
+    return {**found, "warnings": told}
 
 
-def _constant(task: Task, truth: Tensor, shares: Tensor) -> dict[str, Any]:
-    """The scores of whoever always says the same."""
-    if task is Task.REGRESSION:
-        return {"baseline_score": 0.0}
-    if task is Task.MULTILABEL:
-        return {"baseline_score": accuracy(task, (shares - 0.5).expand_as(truth), truth)}
-    guess = int(shares.argmax()) if task is Task.MULTICLASS else int(shares[0] > 0.5)
-    right = (truth.flatten() == guess).double().mean().item()
-    if task is Task.MULTICLASS:
-        return {"baseline_score": right, "baseline_class": guess}
-    return {"baseline_score": 0.5, "baseline_accuracy": right, "baseline_class": guess}
+def score_of(metric: Metric, task: Task, outputs: Tensor, truth: Tensor, guess: Tensor) -> dict[str, Any]:
+    """A metric's value, interval and constant guess; None where the rows do not define it."""
+    value, constant = metric(task, outputs, truth), metric(task, guess, truth)
+    around = interval(metric, task, outputs, truth, value)
+    return {
+        "test": None if math.isnan(value) else value,
+        "interval": around and list(around),  # as it is read back from JSON
+        "baseline": None if math.isnan(constant) else constant,
+    }
 
 
-def _warnings(found: dict[str, Any], rows: int) -> list[str]:
-    value, around, name = found["test_score"], found["test_interval"], found["metric"]
+def _warnings(metric: Metric, own: dict[str, Any], rows: int) -> list[str]:
+    value, around, constant = own["test"], own["interval"], own["baseline"]
     if value is None:
-        return [f"The {rows} test rows are all of one class, so AUC is undefined there; test on rows of both classes."]
-    if around is not None and around[0] <= found["baseline_score"]:
-        low, high, constant = (told(name, one) for one in (*around, found["baseline_score"]))
-        better = "clearly better" if value > found["baseline_score"] else "better"
         return [
-            f"The model is not {better} than a constant guess: test {name} {told(name, value)} (95 % interval {low} to "
-            f"{high}), constant guess {constant}. Train it longer, test it on more rows, or check labels and ids."
+            f"The {rows} test rows are all of one class, so {metric.title} is undefined there; test on rows of both "
+            "classes."
         ]
-    return []
-
-
-def _untaught(task: Task, truth: Tensor, shares: Tensor) -> list[str]:
-    """Classes that test rows have and no training row: a model cannot know them."""
-    if task is not Task.MULTICLASS:
+    if around is None or constant is None:
         return []
-    rows = torch.bincount(truth, minlength=len(shares))
-    missing = ((shares == 0) & (rows > 0)).nonzero().flatten().tolist()
-    if not missing:
+    worst = around[0] if metric.better == "higher" else around[1]
+    if metric.sign() * (worst - constant) > 0:
         return []
+    better = "clearly better" if metric.sign() * (value - constant) > 0 else "better"
+    low, high = (metric.told(one) for one in around)
     return [
-        f"{int(rows[missing].sum())} test rows have classes that no training row has (number "
-        f"{', '.join(map(str, missing))}): the model cannot know them. Split the rows differently."
+        f"The model is not {better} than a constant guess: test {metric.title} {metric.told(value)} (95 % interval "
+        f"{low} to {high}), constant guess {metric.told(constant)}. Train it longer, test it on more rows, or check "
+        "labels and ids."
     ]
 
 
-def told(name: str, value: float) -> str:
-    """A score in words: per cent for accuracy, a plain number for AUC and R2."""
-    return f"{100 * value:.1f} %" if name == "accuracy" else f"{value:.3f}"
-
-
-def interval(task: Task, value: float, logits: Tensor, truth: Tensor) -> Interval | None:
-    """The 95 % interval of a score over other rows of the same kind; None where there is no way to tell."""
+def interval(metric: Metric, task: Task, outputs: Tensor, truth: Tensor, value: float) -> Interval | None:
+    """The 95 % interval of a value over other rows of the same kind; None where there is no way to tell."""
     if not math.isfinite(value):
         return None
-    if task is Task.MULTICLASS:
+    single = not task.several()
+    if metric is METRICS["accuracy"] and single:
         return share_interval(round(value * len(truth)), len(truth))
-    if task is Task.BINARY:
+    if metric is METRICS["auc"] and single and not task.exclusive:
         yes = int((truth > 0.5).sum())
         return auc_interval(value, yes, len(truth) - yes)
-    if task is Task.MULTILABEL:
-        return _around(value, ((logits > 0) == (truth > 0.5)).double().mean(dim=1))
-    y, p = truth.double(), logits.double()
-    off, spread = (y - p).square().sum(dim=1), (y - y.mean(dim=0)).square().sum(dim=1)  # (B,) each
-    return _around(value, (off - (1 - value) * spread) / spread.mean().clamp(min=1e-300))
+    return bootstrap(metric, task, outputs, truth)
+
+
+def bootstrap(metric: Metric, task: Task, outputs: Tensor, truth: Tensor) -> Interval | None:
+    """Percentiles over resampled rows, the same resamples for every metric; None for a single row."""
+    rows = len(truth)
+    if rows < 2:
+        return None
+    values, count = [], min(RESAMPLES, max(FEWEST, CELLS // rows))
+    step = max(1, CELLS // (10 * rows))
+    draw = stream(rows, "bootstrap")
+    for first in range(0, count, step):
+        picked = torch.from_numpy(draw.integers(0, rows, (min(step, count - first), rows)))
+        once = torch.ones_like(picked, dtype=torch.float64)
+        weights = torch.zeros_like(once).scatter_add_(1, picked, once)
+        values.append(metric.values(task, outputs, truth, weights))
+    found = torch.cat(values)
+    found = found[torch.isfinite(found)]  # a resample may lack a class
+    if len(found) < FEWEST // 2:
+        return None
+    low, high = torch.quantile(found, torch.tensor([TAIL, 1 - TAIL], dtype=torch.float64)).tolist()
+    return low, high
+
+
+def class_report(decided: Tensor, truth: Tensor, classes: int) -> dict[str, Any]:
+    """Confusion matrix (true x predicted), accuracy per class, and its standard deviation; one class per row each."""
+    pairs = truth.to(torch.int64).flatten() * classes + decided.flatten()
+    confusion = torch.bincount(pairs, minlength=classes**2).view(classes, classes)
+    rows = confusion.sum(dim=1)
+    per_class = (confusion.diagonal() / rows.clamp(min=1)).double()
+    return {
+        "confusion": confusion.tolist(),
+        "class_accuracy": per_class.tolist(),
+        "class_accuracy_std": float(per_class[rows > 0].std(unbiased=False)),
+    }
 
 
 def share_interval(right: int, rows: int) -> Interval:
@@ -141,18 +172,3 @@ def _cross(distance: Callable[[float], float], outside: float, inside: float) ->
         middle = (outside + inside) / 2
         outside, inside = (middle, inside) if distance(middle) > 0 else (outside, middle)
     return (outside + inside) / 2
-
-
-def _around(value: float, parts: Tensor) -> Interval | None:
-    """A normal interval; `parts` (B,) is what each row contributes to the mean. None for a single row."""
-    if len(parts) < 2:
-        return None
-    error = Z * float(parts.std()) / math.sqrt(len(parts))
-    return value - error, value + error
-
-
-def shares_of(task: Task, outputs: int, truth: Tensor) -> Tensor:
-    """(K,) how often each class or label is a yes among plain labels."""
-    if task is Task.MULTICLASS:
-        return torch.bincount(truth.to(torch.int64), minlength=outputs).double() / max(1, len(truth))
-    return truth.double().mean(dim=0)

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from colonnade.errors import ConfigError
-from colonnade.evaluate.metrics import score
+from colonnade.evaluate.metrics import Metric
 from colonnade.explain.shapley import Walk
-from colonnade.federation import Task
 from colonnade.methods.base import Heard, Method, State
+from colonnade.tasks import Task
 
 SUM_TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9}  # relative to the largest logit
 
@@ -34,6 +34,7 @@ class Coalitions:
     parties: tuple[str, ...]
     places: tuple[tuple[int, int], ...]  # (group, place in it) of each party
     task: Task
+    metric: Metric
     truth: Tensor = field(repr=False)
     silence: Literal["auto", "zero", "mean"] = "auto"
 
@@ -46,7 +47,11 @@ class Coalitions:
         """The run's score of logits, which are put on the scale of the labels first."""
         if "target.scale" in self.state:
             logits = logits * self.state["target.scale"] + self.state["target.shift"]
-        return score(self.task, logits, self.truth)
+        return self.metric(self.task, logits, self.truth)
+
+    def gain(self, logits: Tensor) -> float:
+        """The score as a number that rises with better predictions: contributions are its differences."""
+        return self.metric.sign() * self.score(logits)
 
     def check(self) -> None:
         """Refuse uploads for which neither zeros nor a mean are silence."""
@@ -140,7 +145,7 @@ class _Adding:
     @property
     def value(self) -> float:
         """The score of the sum."""
-        return self.game.score(self.total)
+        return self.game.gain(self.total)
 
     def flip(self, party: int) -> None:
         """Add or take away one term."""
@@ -158,7 +163,7 @@ class _Asking:
     @property
     def value(self) -> float:
         """The score of the coalition."""
-        return self.game.score(self.game.logits(sorted(self.present)))
+        return self.game.gain(self.game.logits(sorted(self.present)))
 
     def flip(self, party: int) -> None:
         """Let a party in or out."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 from torch import Tensor
 
 from colonnade.errors import ConfigError, DataError
-from colonnade.evaluate.metrics import SCORE_NAME, has_auc
-from colonnade.explain.classes import class_scores, evidence
+from colonnade.evaluate.metrics import find_metric
+from colonnade.explain.classes import evidence
 from colonnade.explain.coalitions import Coalitions
 from colonnade.explain.explanation import NAMES, Explanation, agreements, mean_and_spread
 from colonnade.explain.listen import Listener, refuse
@@ -14,10 +16,11 @@ from colonnade.explain.norms import Norms, at_coordinator
 from colonnade.explain.scatter import tsne
 from colonnade.explain.settings import TEST_NOISE, ExplainSettings, published_noise
 from colonnade.explain.shapley import Shapley, exact, sampled
-from colonnade.federation import Federation, Task
+from colonnade.federation import Federation
 from colonnade.job import load_data
 from colonnade.randomness import permutation
 from colonnade.run import Run
+from colonnade.tasks import Task
 
 DISAGREE = 0.5  # rank correlation with the measure that ranks under which it is said
 FEWER = 4  # parties fewer for exact Shapley values, where a coalition takes a prediction and not an addition
@@ -43,12 +46,13 @@ def explain(run: Run, federation: Federation | None = None, settings: ExplainSet
     refuse(run)
     federation = federation if federation is not None else _own_data(run)
     rows = choose_rows(federation, settings)
+    _check_defined(run, federation, rows, settings)
     covered = run.privacy.evaluates() or settings.uncovered
     before = len(run.ledger)
     listener = Listener.open(run, federation, rows, covered)
     found = Explanation(
-        run.id, run.method.name, run.about["federation"], settings.rows, len(rows), SCORE_NAME[federation.task], None,
-        list(federation.names), class_names=_class_names(federation), rank_by=settings.rank_by,
+        run.id, run.method.name, run.about["federation"], settings.rows, len(rows), run.score_name, None,
+        list(federation.names), class_names=_kinds(federation.task), rank_by=settings.rank_by,
     )  # fmt: skip
     try:
         _weigh(found, run, listener, covered)
@@ -76,7 +80,7 @@ def weigh(run: Run, federation: Federation, settings: ExplainSettings) -> list[f
         run.about["federation"],
         settings.rows,
         0,
-        SCORE_NAME[federation.task],
+        run.score_name,
         None,
         list(federation.names),
     )
@@ -94,12 +98,17 @@ def choose_rows(federation: Federation, settings: ExplainSettings) -> Tensor:
         raise DataError(f"this federation has no {settings.rows} rows to explain on; split some off")
     if settings.most_rows is not None and settings.most_rows < len(rows):
         rows = permutation(rows, settings.seed, "explain rows")[: settings.most_rows]
-    if federation.task is Task.BINARY and not has_auc(federation.labels[rows]):
-        raise DataError(
-            f"the {len(rows)} {settings.rows} rows to explain on are all of one class, so AUC is undefined there; "
-            "choose other rows with --rows, or split off more"
-        )
     return rows
+
+
+def _check_defined(run: Run, federation: Federation, rows: Tensor, settings: ExplainSettings) -> None:
+    """Refuse rows on which the run's metric is undefined, such as an AUC of one class."""
+    task, truth, metric = federation.task, federation.labels[rows], find_metric(run.metric)
+    if math.isnan(metric(task, task.constant(task.shares(truth)).expand(len(rows), -1), truth)):
+        raise DataError(
+            f"the {len(rows)} {settings.rows} rows to explain on are all of one class, so {metric.title} is undefined "
+            "there; choose other rows with --rows, or split off more"
+        )
 
 
 def _own_data(run: Run) -> Federation:
@@ -129,7 +138,7 @@ def _listen(found: Explanation, listener: Listener, labels: Tensor, settings: Ex
     state = {k: v.to(device) for k, v in listener.run.state.items()}
     game = Coalitions(
         listener.run.method, state, listener.clean(), listener.schema.parties, listener.places,
-        listener.schema.task, labels.to(device), settings.silence,
+        listener.schema.task, find_metric(listener.run.metric), labels.to(device), settings.silence,
     )  # fmt: skip
     found.score = game.score(game.whole)
     _perturb(found, game, listener, settings)
@@ -148,7 +157,7 @@ def _listen(found: Explanation, listener: Listener, labels: Tensor, settings: Ex
             found.unavailable["shapley"] = "not asked for (shapley = 'none')"
     if settings.tsne:
         ends = (("most important", found.ranked()[0]), ("least important", found.ranked()[-1]))  # noise ranks at least
-        found.tsne = [tsne(game, party, which, settings, found.class_names) for which, party in ends]
+        found.tsne = [tsne(game, party, which, settings) for which, party in ends]
     if settings.pictures:
         found.pictures = {party: shown.tolist() for party, shown in listener.pictures(settings.pictures).items()}
 
@@ -156,23 +165,23 @@ def _listen(found: Explanation, listener: Listener, labels: Tensor, settings: Ex
 def _perturb(found: Explanation, game: Coalitions, listener: Listener, settings: ExplainSettings) -> None:
     """Noise on one party's columns at a time: the others' answers are those they gave before."""
     std = settings.noise if settings.noise is not None else published_noise(found.federation, TEST_NOISE)
-    whole, drops = game.score(game.whole), []
+    whole, drops = game.gain(game.whole), []
     for draw in range(settings.draws):
         noisy = listener.noisy(std, settings.seed, draw)
-        drops.append([whole - game.score(game.swapped(p, noisy)) for p in range(len(game.parties))])
+        drops.append([whole - game.gain(game.swapped(p, noisy)) for p in range(len(game.parties))])
     found.noise_std, found.noise_draws = std, settings.draws
     found.noise, found.noise_spread = mean_and_spread(drops)
 
 
 def _mask(found: Explanation, game: Coalitions) -> None:
-    whole, by_class = game.score(game.whole), class_scores(game.task, game.whole, game.truth)
+    whole, by_class = game.gain(game.whole), game.task.by_kind(game.whole, game.truth)
     found.mask, found.class_drop = [], []
     for party in range(len(game.parties)):
         left = game.without(party)
-        found.mask.append(whole - game.score(left))
-        after = class_scores(game.task, left, game.truth)
+        found.mask.append(whole - game.gain(left))
+        after = game.task.by_kind(left, game.truth)
         found.class_drop.append([b - a for b, a in zip(by_class, after, strict=True)])
-    if game.additive and game.task is Task.MULTICLASS:
+    if game.additive and game.task.exclusive:
         found.class_evidence = evidence(game.terms, game.truth)
 
 
@@ -188,11 +197,9 @@ def _shapley(game: Coalitions, settings: ExplainSettings) -> Shapley | None:
     return sampled(game.walk, parties, settings.permutations, settings.seed)
 
 
-def _class_names(federation: Federation) -> list[str]:
-    if federation.class_names:
-        return list(federation.class_names)
-    count = 2 if federation.task is Task.BINARY else federation.outputs
-    return [str(c) for c in range(count)]
+def _kinds(task: Task) -> list[str]:
+    """What the drops by kind are about: classes, labels, or numbers."""
+    return [str(name) for name in task.classes or range(task.outputs)]
 
 
 def _notes(run: Run, found: Explanation) -> list[str]:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from colonnade.errors import ConfigError
-from colonnade.evaluate.metrics import SCORE_NAME
-from colonnade.federation import Federation, Task
+from colonnade.evaluate.metrics import choose_metric, find_metric
+from colonnade.federation import Federation
 from colonnade.fit import fit
 from colonnade.methods.base import Method
 from colonnade.progress import Watcher
@@ -39,11 +39,12 @@ class Again:
                 "training again releases as much again, which the run's epsilon does not cover; "
                 "set uncovered = true (--uncovered) to do it all the same"
             )
-        name = SCORE_NAME[Task(self.run.about["task"])]
-        judged = {self.run.score_name, self.run.result.get("validation_metric", self.run.score_name)}
-        if judged != {name}:
+        now = choose_metric(self.run.task, self.run.training.metric)
+        judged = {find_metric(name) for name in (self.run.metric, self.run.result.get("validation_metric")) if name}
+        if judged != {now}:
+            names = " and ".join(sorted(metric.title for metric in judged))
             raise ConfigError(
-                f"this run was judged by {' and '.join(sorted(judged))}, a training now is judged by {name}, and the "
+                f"this run was judged by {names}, a training now is judged by {now.title}, and the "
                 "two cannot be compared: train it again, with both classes among the validation rows"
             )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -12,15 +11,12 @@ from colonnade.errors import ConfigError
 from colonnade.explain.coalitions import Coalitions
 from colonnade.explain.settings import ExplainSettings
 from colonnade.extras import need
-from colonnade.federation import Task
 from colonnade.randomness import key, permutation
 
 PERPLEXITY = 30.0
 
 
-def tsne(
-    game: Coalitions, party: str, which: str, settings: ExplainSettings, class_names: Sequence[str]
-) -> dict[str, Any]:
+def tsne(game: Coalitions, party: str, which: str, settings: ExplainSettings) -> dict[str, Any]:
     """Points of a party's embeddings (or logits, where embeddings stay at home), with the kinds of their rows."""
     values = _spoken(game, game.parties.index(party))
     rows = permutation(torch.arange(len(values)), settings.seed, "tsne")[: settings.tsne]
@@ -31,19 +27,8 @@ def tsne(
         perplexity=min(PERPLEXITY, (len(rows) - 1) / 3), init="random", random_state=key(settings.seed, "tsne") % 2**32
     )
     points = draw.fit_transform(values[rows].double().cpu().numpy())
-    labels, names = kinds(game.task, game.truth.cpu()[rows].reshape(len(rows), -1)[:, 0], class_names)
+    labels, names = game.task.kinds(game.truth.cpu()[rows].reshape(len(rows), -1)[:, 0])
     return {"party": party, "which": which, "points": points.tolist(), "labels": labels, "names": names}
-
-
-def kinds(task: Task, truth: Tensor, class_names: Sequence[str]) -> tuple[list[int], list[str]]:
-    """Each row's place among named kinds: its class, whether it has the first label, or the third its number is in."""
-    if task is Task.REGRESSION:
-        low, high = torch.quantile(truth.double(), torch.tensor([1 / 3, 2 / 3], dtype=torch.double)).tolist()
-        places = (truth > low).int() + (truth > high).int()
-        return places.tolist(), [f"up to {low:.3g}", f"{low:.3g} to {high:.3g}", f"above {high:.3g}"]
-    first = class_names[0]
-    names = [f"without {first}", f"with {first}"] if task is Task.MULTILABEL else list(class_names)
-    return truth.int().tolist(), names
 
 
 def _spoken(game: Coalitions, party: int) -> Tensor:

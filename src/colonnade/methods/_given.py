@@ -11,7 +11,6 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from colonnade.federation import Task
 from colonnade.methods._steps import task_loss
 from colonnade.methods.base import Received, Reply
 from colonnade.models.cohort import Cohort
@@ -19,7 +18,6 @@ from colonnade.models.heads import apply_heads, dropout_keys
 from colonnade.models.schema import Schema
 from colonnade.models.stack import Mode
 from colonnade.privacy.labels import Labels
-from colonnade.privacy.labels.plain import expand
 from colonnade.randomness import dropout_key
 from colonnade.schedule import Turn
 
@@ -42,7 +40,7 @@ def keep_labels(cohort: Cohort, reply: Received) -> None:
 def kept_labels(cohort: Cohort, rows: Tensor) -> Tensor:
     """Targets (B, K) of a turn's rows; all parties hold the same ones."""
     s = cohort.schema
-    return expand(cohort.memory["targets"][0, rows.to(cohort.device)], s.task, s.outputs, s.dtype)
+    return s.task.expand(cohort.memory["targets"][0, rows.to(cohort.device)], s.dtype)
 
 
 def own_logits(cohort: Cohort, inputs: Mapping[str, Tensor]) -> Tensor:
@@ -55,13 +53,6 @@ def learning(cohort: Cohort, turn: Turn) -> dict[str, Tensor]:
     """What every local step reads: the turn's columns and the parties' dropout keys."""
     keys = [dropout_key(cohort.schema.seed, party, turn.number) for party in cohort.names]
     return {"x": cohort.x(turn.rows), "key": dropout_keys(keys, cohort.device)}
-
-
-def slope(task: Task, logits: Tensor, targets: Tensor) -> Tensor:
-    """Derivative of each row's loss: what the model believes minus the target, for every task."""
-    if task is Task.MULTICLASS:
-        return logits.softmax(dim=-1) - targets
-    return (logits if task is Task.REGRESSION else logits.sigmoid()) - targets
 
 
 def along_gradient(cohort: Cohort, inputs: Mapping[str, Tensor]) -> Tensor:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from colonnade.federation import Task
-from colonnade.methods._steps import batch_notes, task_loss
+from colonnade.methods._steps import task_loss
 from colonnade.models.cohort import Cohort
 from colonnade.models.heads import Head, apply_heads, dropout_keys, open_heads
 from colonnade.models.optimise import Optimiser, rate_of
@@ -98,7 +98,7 @@ def train_server(
     step_server(state, slopes, optimiser, turn.number)
     if after:
         _, slope = server_gradients(state, x, targets, labels.task, turn.number)
-    return slope, batch_notes(labels.task, logits, targets)
+    return slope, labels.task.notes(logits, targets)
 
 
 def follow(cohort: Cohort, inputs: Mapping[str, Tensor]) -> Tensor:

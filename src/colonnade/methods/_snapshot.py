@@ -13,7 +13,7 @@ from torch import Tensor
 
 from colonnade.methods._given import kept_labels, learning
 from colonnade.methods._server import apply_server, get_server, server_gradients, step_server
-from colonnade.methods._steps import batch_notes, task_loss
+from colonnade.methods._steps import task_loss
 from colonnade.models.cohort import Cohort
 from colonnade.models.descend import Objective, descend
 from colonnade.models.dropout import keyed_mask
@@ -100,4 +100,4 @@ def train_beside(
     for number in range(steps):
         slopes, _ = server_gradients(state, x, targets, labels.task, turn.number * steps + number)  # a mask of its own
         step_server(state, slopes, optimiser, turn.number)
-    return batch_notes(labels.task, logits, targets)
+    return labels.task.notes(logits, targets)

@@ -8,11 +8,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from colonnade.errors import ConfigError
-from colonnade.federation import Task
 from colonnade.models.cohort import Cohort
 from colonnade.models.heads import Head, open_heads
 from colonnade.models.schema import Schema
 from colonnade.schedule import Turn
+from colonnade.tasks import Task
 
 
 def squared_gap(logits: Tensor, targets: Tensor, weight: float) -> Tensor:
@@ -22,14 +22,7 @@ def squared_gap(logits: Tensor, targets: Tensor, weight: float) -> Tensor:
 
 def task_loss(task: Task, logits: Tensor, targets: Tensor) -> Tensor:
     """The task's loss, mean over rows and summed over parties; logits (P, B, K), targets (B, K)."""
-    y = targets.expand_as(logits)
-    if task is Task.MULTICLASS:
-        loss = -(y * logits.log_softmax(dim=-1)).sum()
-    elif task is Task.REGRESSION:
-        loss = F.mse_loss(logits, y, reduction="sum") / 2
-    else:
-        loss = F.binary_cross_entropy_with_logits(logits, y, reduction="sum")
-    return loss / logits.shape[1]
+    return task.loss(logits, targets.expand_as(logits)) / logits.shape[1]
 
 
 def first_heads(schema: Schema) -> list[dict[str, Tensor]]:
@@ -74,26 +67,6 @@ def local_steps(cohort: Cohort, turn: Turn, default: int) -> int | list[int]:
     if not any(name in special for name in cohort.names):
         return default
     return [special.get(name, default) for name in cohort.names]
-
-
-def smoothed(targets: Tensor, smoothing: float, task: Task) -> Tensor:
-    """Class targets with a little weight on every class, a regulariser; other tasks keep theirs."""
-    if not smoothing or task is not Task.MULTICLASS:
-        return targets
-    return (1 - smoothing) * targets + smoothing / targets.shape[1]
-
-
-def batch_notes(task: Task, total: Tensor, targets: Tensor) -> dict[str, Tensor]:
-    """How well the turn's rows are predicted already, by its name: free, since these uploads were made anyway.
-
-    `batch_accuracy`: the share of rows (multi-label: of labels) that agree with their targets. `batch_mse`, for
-    numbers: the mean squared error in units of the targets, which have deviation 1 over the training rows.
-    """
-    if task is Task.REGRESSION:
-        return {"batch_mse": (total - targets).double().square().mean()}
-    if task is Task.MULTICLASS:
-        return {"batch_accuracy": (total.argmax(dim=1) == targets.argmax(dim=1)).double().mean()}
-    return {"batch_accuracy": ((total > 0) == (targets > 0.5)).double().mean()}
 
 
 def sum_logits(parts: Sequence[Tensor]) -> Tensor:

@@ -11,11 +11,9 @@ import math
 from collections.abc import Mapping, Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from colonnade.errors import ConfigError
-from colonnade.federation import Task
 from colonnade.methods._server import COORDINATOR, get_server
 from colonnade.models.heads import apply_heads, dropout_keys, open_heads
 from colonnade.models.optimise import Optimiser
@@ -114,17 +112,6 @@ def weigh(counted: Tensor, both: Tensor, emphasis: float) -> Tensor:
     return share * matched / matched.sum().clamp(min=1) + (1 - share) * rest / rest.sum().clamp(min=1)
 
 
-def loss_of(task: Task, logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
-    """The task's loss, rows (B,) weighted."""
-    if task is Task.MULTICLASS:
-        cells = -targets * logits.log_softmax(dim=1)
-    elif task is Task.REGRESSION:
-        cells = (logits - targets).square() / 2
-    else:
-        cells = F.binary_cross_entropy_with_logits(logits, targets, reduction="none")
-    return weights.to(cells.dtype) @ cells.sum(dim=1)
-
-
 # -- the classifiers --------------------------------------------------------------------------
 
 
@@ -150,14 +137,3 @@ def classify(
         rate, keys, turn = drop or (0.0, None, 0)
         logits.append(apply_heads(model, x.unsqueeze(0), rate, None if keys is None else keys[i : i + 1], turn)[0])
     return logits
-
-
-def decide(task: Task, logits: Tensor) -> tuple[Tensor, Tensor]:
-    """A model's labels (B, K) as targets, and how sure it is of each row (B,); of numbers it never is."""
-    if task is Task.MULTICLASS:
-        sure, best = logits.softmax(dim=1).max(dim=1)
-        return torch.zeros_like(logits).scatter_(1, best[:, None], 1.0), sure
-    if task is Task.REGRESSION:
-        return logits.clone(), torch.zeros_like(logits[:, 0])
-    p = logits.sigmoid()
-    return (p > 0.5).to(p.dtype), torch.maximum(p, 1 - p).min(dim=1).values

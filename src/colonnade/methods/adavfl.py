@@ -37,7 +37,7 @@ from torch import Tensor
 
 from colonnade.config import Settings
 from colonnade.methods._given import OPENING, keep_labels, kept_labels, learning, loss_beside_others, release_labels
-from colonnade.methods._steps import batch_notes, local_steps
+from colonnade.methods._steps import local_steps
 from colonnade.methods.base import Heard, Received, Reply, State
 from colonnade.models.cohort import Cohort
 from colonnade.models.descend import descend
@@ -90,7 +90,7 @@ class AdaVFL(Settings):
         total = heard.total("o")  # s (B, K)
         steps = dict.fromkeys(turn.learners, self.local_steps) | self.steps_of(turn, int(state["seed"]))
         notes = {
-            **batch_notes(labels.task, total, labels.targets(turn, total)),
+            **labels.task.notes(total, labels.targets(turn, total)),
             "mean_steps": total.new_tensor(sum(steps.values()) / max(1, len(steps))),
         }
         return Reply({"total": total}, notes=notes, steps={p: n for p, n in steps.items() if n != self.local_steps})

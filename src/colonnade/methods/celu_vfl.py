@@ -44,7 +44,7 @@ from colonnade.methods._server import (
     server_gradients,
     step_server,
 )
-from colonnade.methods._steps import batch_notes, local_steps, published, task_loss
+from colonnade.methods._steps import local_steps, published, task_loss
 from colonnade.methods.base import Heard, Received, Reply, State
 from colonnade.models.cohort import Cohort
 from colonnade.models.descend import descend
@@ -122,7 +122,7 @@ class CELUVFL(Settings):
                     slopes = self.weighted(state, entry, labels.task)
                     step_server(state, slopes, self.server_optimiser, turn.number)
         own = tuple({"slope": part} for part in apart(slope, h))
-        return Reply(own=own, notes=batch_notes(labels.task, logits, targets))
+        return Reply(own=own, notes=labels.task.notes(logits, targets))
 
     def weighted(self, state: State, entry: str, task: Task) -> dict[str, Tensor]:
         """Gradients of sum_j w_j l_j / b, w by the derivatives: w multiplies the slope of the loss in the logits."""

@@ -40,9 +40,8 @@ from colonnade.methods._given import (
     learning,
     loss_beside_others,
     release_labels,
-    slope,
 )
-from colonnade.methods._steps import batch_notes, local_steps, published
+from colonnade.methods._steps import local_steps, published
 from colonnade.methods.base import Heard, Received, Reply, State
 from colonnade.models.cohort import Cohort
 from colonnade.models.descend import descend
@@ -107,7 +106,7 @@ class FDML(Settings):
         """The sum of the logits goes back; the targets are read for the history only."""
         total = heard.total("o")  # s (B, K)
         y = labels.targets(turn, total)
-        return Reply({"total": total}, notes=batch_notes(labels.task, total, y))
+        return Reply({"total": total}, notes=labels.task.notes(total, y))
 
     def learn(self, cohort: Cohort, turn: Turn, said: Mapping[str, Tensor], reply: Received) -> None:
         """Keep the labels of turn 0; afterwards (received) or (fresh)."""
@@ -116,7 +115,7 @@ class FDML(Settings):
         a, total, y = self.share(cohort.schema), reply.common["total"], kept_labels(cohort, turn.rows)
         inputs = learning(cohort, turn)
         if self.gradient == "received":
-            inputs["gradient"] = a * slope(cohort.schema.task, a * total, y)
+            inputs["gradient"] = a * cohort.schema.task.slope(a * total, y)
         else:
             inputs |= {"others": total - said["o"], "targets": y, "share": total.new_tensor(a)}  # others (P, B, K)
         return descend(

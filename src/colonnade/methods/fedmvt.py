@@ -42,15 +42,13 @@ from torch import Tensor
 
 from colonnade.config import Settings
 from colonnade.methods._server import follow, get_server, step_server
-from colonnade.methods._steps import batch_notes, local_steps, published
+from colonnade.methods._steps import local_steps, published
 from colonnade.methods._views import (
     classify,
-    decide,
     estimate,
     find_holders,
     gap,
     holds,
-    loss_of,
     open_classifiers,
     overlap,
     parts,
@@ -144,7 +142,7 @@ class FedMVT(Settings):
             drop = (float(state["drop.rate"]), state["drop.key"], turn.number)
             answers = classify(models, views, drop)
             weights = weigh(counted, held[0] & held[1], self.emphasis)
-            loss = auxiliary + sum(loss_of(labels.task, logits, targets, weights) for logits in answers)  # (objective)
+            loss = auxiliary + sum(labels.task.loss(logits, targets, weights) for logits in answers)  # (objective)
             wanted = [*models.values(), *at]
             *slopes, first, second = torch.autograd.grad(loss, wanted, materialize_grads=True)
         step_server(state, dict(zip(models, slopes, strict=True)), self.server_optimiser, turn.number)  # (classifiers)
@@ -172,7 +170,7 @@ class FedMVT(Settings):
         views, _ = self._complete(h, held)
         joint, *single = classify(get_server(state), views)
         (targets, sure), (guests, _), (hosts, too) = (
-            decide(labels.task, logits) for logits in (joint, single[guest], single[1 - guest])
+            labels.task.pseudo(logits) for logits in (joint, single[guest], single[1 - guest])
         )
         agreed = ((targets == guests) & (guests == hosts)).all(dim=1)
         counted = agreed & (sure > self.threshold) & (too > self.host_threshold) & ~known  # (pseudo)
@@ -180,7 +178,7 @@ class FedMVT(Settings):
         if bool(known.any()):
             visit = Turn(turn.number, turn.rows[known], turn.speakers, turn.learners)
             targets[known] = labels.targets(visit, joint[known])
-            notes |= batch_notes(labels.task, joint[known], targets[known])
+            notes |= labels.task.notes(joint[known], targets[known])
         return targets, counted | known, notes
 
     def learn(self, cohort: Cohort, turn: Turn, said: Mapping[str, Tensor], reply: Received) -> None:

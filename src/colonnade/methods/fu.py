@@ -24,8 +24,8 @@ from pydantic import Field
 from torch import Tensor
 
 from colonnade.config import Settings
-from colonnade.methods._given import along_gradient, learning, slope
-from colonnade.methods._steps import batch_notes, local_steps, published
+from colonnade.methods._given import along_gradient, learning
+from colonnade.methods._steps import local_steps, published
 from colonnade.methods.base import Heard, Received, Reply, State
 from colonnade.methods.fdml import PUBLISHED
 from colonnade.models.cohort import Cohort
@@ -79,8 +79,8 @@ class Fu(Settings):
         """(gradient), the same for every party since the sum treats them alike."""
         total = heard.total("o") * state["share"]
         y = labels.targets(turn, total)
-        gradient = state["share"] * slope(labels.task, total, y)
-        return Reply({"gradient": gradient}, notes=batch_notes(labels.task, total, y))
+        gradient = state["share"] * labels.task.slope(total, y)
+        return Reply({"gradient": gradient}, notes=labels.task.notes(total, y))
 
     def learn(self, cohort: Cohort, turn: Turn, said: Mapping[str, Tensor], reply: Received) -> None:
         """Back-propagate what came."""

@@ -39,7 +39,7 @@ from torch import Tensor
 from colonnade.admm.step import residuals, update_dual, update_z
 from colonnade.config import Settings
 from colonnade.errors import ConfigError
-from colonnade.methods._steps import batch_notes, check_damping, local_steps
+from colonnade.methods._steps import check_damping, local_steps
 from colonnade.methods.base import Heard, Received, Reply, State
 from colonnade.models.cohort import Cohort
 from colonnade.models.schema import Group, Schema
@@ -111,7 +111,7 @@ class LinearADMM(Settings):
         dual = update_dual(last, total, z, self.rho)  # (dual_step)
         state["dual"][turn.rows] = dual
         gaps = residuals(total, z, dual)
-        notes = {"primal": gaps.primal, "dual": gaps.dual, **batch_notes(labels.task, total, y)}
+        notes = {"primal": gaps.primal, "dual": gaps.dual, **labels.task.notes(total, y)}
         return Reply({"v": z - total - dual / self.rho}, notes=notes)
 
     def learn(self, cohort: Cohort, turn: Turn, said: Mapping[str, Tensor], reply: Received) -> None:

@@ -31,7 +31,6 @@ from colonnade.models.schema import Group, Schema
 from colonnade.models.stack import Mode
 from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.labels import Labels
-from colonnade.privacy.labels.plain import expand
 from colonnade.privacy.sealed import Array, Upload
 from colonnade.randomness import dropout_key
 from colonnade.schedule import Turn
@@ -78,7 +77,7 @@ class LocalOnly(Settings):
             cohort.memory["targets"] = by_row
             return
         s = cohort.schema
-        targets = expand(cohort.memory["targets"][0, turn.rows], s.task, s.outputs, s.dtype)
+        targets = s.task.expand(cohort.memory["targets"][0, turn.rows], s.dtype)
         keys = dropout_keys([dropout_key(s.seed, party, turn.number) for party in cohort.names], cohort.device)
         inputs = {"x": cohort.x(turn.rows), "targets": targets, "key": keys}
         steps = local_steps(cohort, turn, self.local_steps)

@@ -42,7 +42,7 @@ from colonnade.methods._server import (
     server_gradients,
     step_server,
 )
-from colonnade.methods._steps import batch_notes, local_steps, published, sum_logits
+from colonnade.methods._steps import local_steps, published, sum_logits
 from colonnade.methods.base import Heard, Received, Reply, State
 from colonnade.models.cohort import Cohort
 from colonnade.models.descend import descend
@@ -142,7 +142,7 @@ class VAFL(Settings):
             a, s = new, _weighted(new, h)
             _, slope = server_gradients(state, s, y, labels.task, turn.number)
         own = tuple({"slope": w[:, None, None] * slope} for w in a)  # (gradient)
-        return Reply(own=own, notes=batch_notes(labels.task, logits, y))
+        return Reply(own=own, notes=labels.task.notes(logits, y))
 
     def learn(self, cohort: Cohort, turn: Turn, said: Mapping[str, Tensor], reply: Received) -> None:
         """One step (local)."""

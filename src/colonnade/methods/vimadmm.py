@@ -33,14 +33,12 @@ from colonnade.admm.step import residuals, update_dual, update_z
 from colonnade.config import Settings
 from colonnade.errors import ConfigError
 from colonnade.methods._steps import (
-    batch_notes,
     check_damping,
     first_heads,
     get_heads,
     local_steps,
     published,
     put_heads,
-    smoothed,
     squared_gap,
     sum_logits,
 )
@@ -127,7 +125,7 @@ class VIMADMM(Settings):
         h = [group["h"] for group in heard.groups]  # (P, B, d_f) per group
         old = get_heads(state)
         total = sum_logits([apply_heads(w, e) for w, e in zip(old, h, strict=True)])  # yhat (B, K)
-        y = smoothed(labels.targets(turn, total), self.smoothing, labels.task)
+        y = labels.task.smoothed(labels.targets(turn, total), self.smoothing)
         last = state["dual"][turn.rows]
         z = update_z(total, last, y, self.rho, labels.task)  # (update_z)
         dual = update_dual(last, total, z, self.rho)  # (update_lambda)
@@ -140,7 +138,7 @@ class VIMADMM(Settings):
         state["dual"][turn.rows] = dual
         put_heads(state, new)
         gaps = residuals(total, z, dual)
-        notes = {"primal": gaps.primal, "dual": gaps.dual, **batch_notes(labels.task, total, y)}
+        notes = {"primal": gaps.primal, "dual": gaps.dual, **labels.task.notes(total, y)}
         after = joint if self.residual == "auto" else self.residual == "after"
         if after:  # the printed residual: yhat once more, with the new heads
             total = sum_logits([apply_heads(w, e) for w, e in zip(new, h, strict=True)])

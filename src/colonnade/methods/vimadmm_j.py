@@ -23,7 +23,7 @@ from torch import Tensor
 
 from colonnade.admm.step import residuals, update_dual, update_z
 from colonnade.config import Settings
-from colonnade.methods._steps import batch_notes, check_damping, local_steps, published, smoothed, squared_gap
+from colonnade.methods._steps import check_damping, local_steps, published, squared_gap
 from colonnade.methods.base import Heard, Received, Reply, State
 from colonnade.models.cohort import Cohort
 from colonnade.models.descend import descend
@@ -93,12 +93,12 @@ class VIMADMMJ(Settings):
     def coordinate(self, state: State, turn: Turn, heard: Heard, labels: Labels) -> Reply:
         """Steps (2) to (4)."""
         total, last = heard.total("o"), state["dual"][turn.rows]  # yhat (B, K)
-        y = smoothed(labels.targets(turn, total), self.smoothing, labels.task)
+        y = labels.task.smoothed(labels.targets(turn, total), self.smoothing)
         z = update_z(total, last, y, self.rho, labels.task)  # (update_z_wosplit)
         dual = update_dual(last, total, z, self.rho)  # (update_lambda_wosplit)
         state["dual"][turn.rows] = dual
         gaps = residuals(total, z, dual)
-        notes = {"primal": gaps.primal, "dual": gaps.dual, **batch_notes(labels.task, total, y)}
+        notes = {"primal": gaps.primal, "dual": gaps.dual, **labels.task.notes(total, y)}
         return Reply({"v": z - total - dual / self.rho}, notes=notes)  # (def_residual_wosplit), folded
 
     def learn(self, cohort: Cohort, turn: Turn, said: Mapping[str, Tensor], reply: Received) -> None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from colonnade.federation import Task
+from colonnade.tasks import Task
 
 RIDGE = 1.0  # pulls to the mean of the models as strongly as a row or two would
 STEPS = 50  # Newton needs about ten
@@ -90,7 +90,7 @@ class _Problem:
         """The loss."""
         models = len(self.parts)
         logits = torch.einsum("m,mbk->bk", place[:models], self.parts) + place[models:]
-        return float(_loss(self.task, logits, self.targets)) + RIDGE / 2 * float((place - self.start).square().sum())
+        return float(self.task.loss(logits, self.targets)) + RIDGE / 2 * float((place - self.start).square().sum())
 
     def expand(self, place: Tensor) -> tuple[float, Tensor, Tensor]:
         """The loss, its gradient (M + K,) and its second derivatives (M + K, M + K)."""
@@ -100,30 +100,11 @@ class _Problem:
         for parts, targets in zip(self.parts.split(chunk, dim=1), self.targets.split(chunk), strict=True):
             ones = torch.eye(outputs, dtype=torch.float64).expand(parts.shape[1], -1, -1)
             design = torch.cat([parts.permute(1, 2, 0), ones], dim=2)  # (b, K, M + K): logits = design @ place
-            guess, spread = _moments(self.task, design @ place)
+            logits = design @ place
+            guess, spread = self.task.mean(logits), self.task.spread(logits)
             slope = slope + torch.einsum("bkp,bk->p", design, guess - targets)
             curve = curve + torch.einsum("bkp,bk,bkq->pq", design, spread, design)
-            if self.task is Task.MULTICLASS:
+            if self.task.exclusive:
                 mean = torch.einsum("bkp,bk->bp", design, guess)
                 curve = curve - mean.T @ mean
         return self.value(place), slope, curve
-
-
-def _loss(task: Task, logits: Tensor, targets: Tensor) -> Tensor:
-    """The task's loss, summed over the rows; targets may be beliefs."""
-    if task is Task.MULTICLASS:
-        return -(targets * logits.log_softmax(dim=1)).sum()
-    if task is Task.REGRESSION:
-        return (logits - targets).square().sum() / 2
-    return torch.nn.functional.binary_cross_entropy_with_logits(logits, targets, reduction="sum")
-
-
-def _moments(task: Task, logits: Tensor) -> tuple[Tensor, Tensor]:
-    """What is expected of the targets, and how it changes with the logit of its own output."""
-    if task is Task.MULTICLASS:
-        guess = logits.softmax(dim=1)
-        return guess, guess
-    if task is Task.REGRESSION:
-        return logits, torch.ones_like(logits)
-    guess = logits.sigmoid()
-    return guess, guess * (1 - guess)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from colonnade.federation import Task
 from colonnade.models.heads import HeadSettings
+from colonnade.tasks import Task
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,6 @@ class Schema:
     parties: tuple[str, ...]  # federation order
     groups: tuple[Group, ...]
     task: Task
-    outputs: int
     rows: int
     train: Tensor = field(repr=False)  # training row numbers
     head: HeadSettings
@@ -36,6 +35,11 @@ class Schema:
     device: torch.device
     held: Tensor | None = field(default=None, repr=False)  # (N, M) which party holds which row; None: all hold all
     labelled: Tensor | None = field(default=None, repr=False)  # (N,) whose label is known; None: of all rows
+
+    @property
+    def outputs(self) -> int:
+        """Width of a row of outputs."""
+        return self.task.outputs
 
     def position(self, party: str) -> tuple[int, int]:
         """(group, place in the group) of a party."""

@@ -16,6 +16,7 @@ from colonnade.report.curves import Picture
 from colonnade.report.figures import bars, scatter, views
 from colonnade.report.record import Group, Record
 from colonnade.report.tables import Table
+from colonnade.tasks import task_about
 
 MEASURES = {  # key -> heading of a column, caption of its bars, key of the whiskers
     "norm": ("size of its weights", "Size of each party's weights in the model, which is no contribution", None),
@@ -215,7 +216,7 @@ def _classes_table(found: Mapping[str, Any], record: Record) -> Table | None:
     if not drops or len(drops[0]) > MOST_CLASSES:
         return None
     names = found.get("class_names") or [str(place) for place in range(len(drops[0]))]
-    share = record["about"]["task"] != "regression"  # of a class's rows decided right, also where AUC is the score
+    share = bool(task_about(record["about"]).classes)  # of a class's rows decided right, also where AUC is the score
     rows = tuple(
         (party, *(f"{100 * value:.2f}" if share else f"{value:.4f}" for value in row))
         for party, row in zip(found["parties"], drops, strict=True)

@@ -17,12 +17,13 @@ from typing import Any
 from colonnade.config import build
 from colonnade.errors import ConfigError, RunError
 from colonnade.evaluate.clock import ClockSettings, run_ends
-from colonnade.evaluate.metrics import FORMER_NAME
-from colonnade.federation import Task
+from colonnade.evaluate.metrics import Metric
+from colonnade.evaluate.metrics import metric_of as metric_of_result
 from colonnade.privacy.events import Release
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.tally import tally
 from colonnade.run import LEDGER, RECORD, read_record
+from colonnade.tasks import task_about
 
 Record = dict[str, Any]
 MB = 1e6
@@ -213,9 +214,9 @@ class Reached:
 
 def reach(record: Record, score: float, clock: ClockSettings) -> Reached | None:
     """The first look at the validation rows with at least this score; None if there was none."""
-    curve = score_curve(record, clock)
+    curve, sign = score_curve(record, clock), metric_of(record).sign()
     for place, value in enumerate(curve.scores):
-        if value >= score:
+        if sign * (value - score) >= 0:
             megabytes = curve.megabytes[place] if curve.megabytes else 0.0
             return Reached(curve.rounds[place], megabytes, curve.simulated[place] if curve.simulated else 0.0)
     return None
@@ -271,13 +272,13 @@ def _identity(record: Record) -> dict[str, Any]:
     training = {k: v for k, v in record["training"].items() if k not in ("seed", "device", "checkpoint_every")}
     settings = {"method": record["method"]["settings"], "model": record["model"], "training": training}
     settings["privacy"] = record.get("privacy", {})
-    settings["result"] = {"metric": metric_of(record)}
+    settings["result"] = {"metric": metric_of(record).name}
     return {"name": record["method"]["name"], "data": _data(record), **flat(settings), **_networks(record)}
 
 
-def metric_of(record: Record) -> str:
+def metric_of(record: Record) -> Metric:
     """What the score on the test rows is; runs of version 0.1 do not say it, but their task does."""
-    return str(record["result"].get("metric", FORMER_NAME[Task(record["about"]["task"])]))
+    return metric_of_result(task_about(record["about"]), record["result"])
 
 
 def _networks(record: Record) -> dict[str, Any]:

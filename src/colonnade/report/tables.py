@@ -22,6 +22,7 @@ from colonnade.report.record import (
     Record,
     Terms,
     data_names,
+    metric_of,
     reach,
     released,
     simulated_ends,
@@ -334,13 +335,14 @@ def _best(groups: Sequence[Group]) -> list[str]:
     if len(known) < 2:
         return []
     first = groups[0].first
-    order = sorted(known, key=lambda label: -known[label])
+    sign = metric_of(first).sign()
+    order = sorted(known, key=lambda label: -sign * known[label])
     best = [label for label in order if known[label] == known[order[0]]]
     name, least = words.score_name(first), words.score(first, known[order[-1]])
     if known[order[0]] == known[order[-1]]:
         return [f"All have the same test {name}, {least}."]
     top = f"{words.listing(best)} with {words.score(first, known[order[0]])}"
-    return [f"Highest test {name}: {top}; lowest: {order[-1]} with {least}."]
+    return [f"Best test {name}: {top}; worst: {order[-1]} with {least}."]
 
 
 def _cheapest(groups: Sequence[Group]) -> list[str]:

@@ -9,9 +9,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from colonnade.evaluate.metrics import find_metric
 from colonnade.methods import METHODS
 from colonnade.privacy.events import COUNTED, NOISED
 from colonnade.report.record import Record, metric_of
+from colonnade.tasks import task_about
 
 EXPOSURE = {
     "FULL": "the parties can read the training labels from what the coordinator sends down (docs/privacy.md)",
@@ -32,12 +34,12 @@ UNCHANGED = {"none", "empty"}  # ledger names of what leaves as it is, and of me
 
 def score_name(record: Record) -> str:
     """What the score on the test rows is called."""
-    return metric_of(record)
+    return metric_of(record).title
 
 
 def is_share(record: Record) -> bool:
     """Whether the score is a share of rows, shown in per cent."""
-    return score_name(record) == "accuracy"
+    return metric_of(record).share
 
 
 def labels_noised(record: Record) -> bool:
@@ -48,7 +50,8 @@ def labels_noised(record: Record) -> bool:
 
 def validation_name(record: Record) -> str:
     """What the score on validation rows is called."""
-    name = str(record["result"].get("validation_metric", score_name(record)))
+    stored = record["result"].get("validation_metric")
+    name = find_metric(stored).title if stored else score_name(record)
     if not labels_noised(record):
         return f"validation {name}"
     return NOISY_SCORE if name == "accuracy" else f"{name} by noisy validation labels"
@@ -154,7 +157,11 @@ def baselines(records: Sequence[Record]) -> list[str]:
 def no_better(record: Record) -> bool:
     """Whether a constant guess is within or above the 95 % interval of the test score."""
     around, constant = record["result"].get("test_interval"), record["result"].get("baseline_score")
-    return bool(around) and constant is not None and around[0] <= constant
+    if not around or constant is None:
+        return False
+    metric = metric_of(record)
+    worst = around[0] if metric.better == "higher" else around[1]
+    return bool(metric.sign() * (worst - constant) <= 0)
 
 
 def _interval(record: Record) -> list[str]:
@@ -170,9 +177,9 @@ def _guess(record: Record) -> list[str]:
     if result.get("baseline_score") is None:
         return []
     value = score(record, result["baseline_score"], 1 if is_share(record) else 0)
-    if score_name(record) == "R2":
+    if not task_about(record["about"]).classes:
         return [f"always guessing the mean: {value}"]
-    if score_name(record) == "AUC":
+    if metric_of(record).name != "accuracy":
         return [f"guessing: {value}"]
     who = "each label's usual value" if result.get("baseline_class") is None else f'"{class_name(record)}"'
     return [f"always guessing {who}: {value}"]
@@ -181,7 +188,7 @@ def _guess(record: Record) -> list[str]:
 def _accuracy_beside(record: Record) -> str:
     """The accuracy of a yes/no task, which AUC says nothing about, and that of the more frequent answer."""
     result = record["result"]
-    if result.get("test_accuracy") is None:
+    if result.get("test_accuracy") is None or is_share(record) or result.get("baseline_class") is None:
         return ""
     guess = f'always guessing "{class_name(record)}": {100 * result["baseline_accuracy"]:.1f} %'
     return f"accuracy {100 * result['test_accuracy']:.1f} % ({guess})"

@@ -19,7 +19,7 @@ from colonnade.data.fetch import places
 from colonnade.data.sets.cifar10_files import BATCHES, open_layout
 from colonnade.data.split import file_split, patches
 from colonnade.errors import ConfigError
-from colonnade.federation import Federation, Task
+from colonnade.federation import Federation
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)  # of red, green and blue
 
@@ -56,7 +56,7 @@ def cifar10(
     return Federation.from_arrays(
         patches(images, math.isqrt(parties)),
         labels,
-        task=Task.MULTICLASS,
+        task="multiclass",
         classes=10,
         split=file_split(labels, train, seed=seed, long_tail_factor=long_tail),
         name=f"cifar10-{parties}",

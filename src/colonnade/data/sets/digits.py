@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 
 from colonnade.data.split import strips
-from colonnade.federation import Federation, RowSplit, Task
+from colonnade.federation import Federation, RowSplit
 
 
 def digits(parties: int = 8, seed: int = 0) -> Federation:
@@ -25,7 +25,7 @@ def digits(parties: int = 8, seed: int = 0) -> Federation:
     return Federation.from_arrays(
         strips(images, parties),
         bundle.target,
-        task=Task.MULTICLASS,
+        task="multiclass",
         classes=10,
         split=RowSplit.random(len(images), validation=0.1, test=0.2, seed=seed),
         name=f"digits-{parties}",

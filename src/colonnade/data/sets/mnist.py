@@ -21,7 +21,7 @@ from torch import Tensor
 from colonnade.data import split as cut
 from colonnade.data.fetch import DataFile, fetch, find, places, verify
 from colonnade.errors import ConfigError, DataError
-from colonnade.federation import Federation, Task
+from colonnade.federation import Federation
 
 ADDRESS = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 SUBSET = 14  # pixels per party in the random-subset split
@@ -98,7 +98,7 @@ def mnist(
     return Federation.from_arrays(
         columns,
         labels,
-        task=Task.MULTICLASS,
+        task="multiclass",
         classes=10,
         split=cut.file_split(labels, train, seed=seed, long_tail_factor=long_tail),
         name=f"mnist-{parties}" if split == "strips" else f"mnist-subsets-{parties}",

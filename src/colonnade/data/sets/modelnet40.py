@@ -19,7 +19,7 @@ from colonnade.data.fetch import missing, places
 from colonnade.data.split import party_names
 from colonnade.errors import ConfigError, DataError
 from colonnade.extras import need
-from colonnade.federation import Federation, RowSplit, Task
+from colonnade.federation import Federation, RowSplit
 from colonnade.randomness import permutation
 
 VIEWS = 12
@@ -64,7 +64,7 @@ def modelnet40(parties: int = 4, data_dir: str | Path | None = None, seed: int =
     return Federation.from_arrays(
         columns,
         torch.tensor([thing.number for thing in things]),
-        task=Task.MULTICLASS,
+        task="multiclass",
         classes=1 + max(thing.number for thing in things),
         split=_split(things, seed),
         name=f"modelnet40-{parties}",

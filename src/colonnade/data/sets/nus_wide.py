@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from colonnade.data.fetch import missing, places
 from colonnade.data.split import blocks, holdout
 from colonnade.errors import ConfigError, DataError, RowsDisagree
-from colonnade.federation import Federation, Task
+from colonnade.federation import Federation
 
 CONCEPTS = ("buildings", "grass", "animal", "water", "person")
 FEATURES = ("CM55", "CH", "EDH", "CORR", "WT")  # 225 + 64 + 73 + 144 + 128 = 634 columns
@@ -65,7 +65,7 @@ def nus_wide(
     return Federation.from_arrays(
         dict(zip(widths, blocks(whole, list(widths.values())).values(), strict=True)),
         np.concatenate([parts[part][2] for part in MOST]),
-        task=Task.MULTICLASS,
+        task="multiclass",
         classes=len(CONCEPTS),
         split=holdout(len(parts["Train"][2]), len(parts["Test"][2]), seed=seed),
         name=f"nus_wide-{parties}",

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from colonnade.errors import ConfigError, GateError
-from colonnade.federation import Task
 from colonnade.randomness import stream
+from colonnade.tasks import Task
 
 Parameters = tuple[tuple[str, float], ...]
 
@@ -44,11 +44,6 @@ class Labels(Protocol):
     @property
     def task(self) -> Task:
         """What kind of labels."""
-        ...
-
-    @property
-    def outputs(self) -> int:
-        """Width of a target row."""
         ...
 
     @property
@@ -79,7 +74,7 @@ class Labels(Protocol):
         ...
 
     def compact(self, rows: Tensor) -> Tensor:
-        """Targets of some rows in a small form that can travel; `plain.expand` reads it."""
+        """Targets of some rows in a small form that can travel; `Task.expand` reads it."""
         ...
 
 
@@ -88,7 +83,6 @@ class NoisyLabels(ABC):
     """Labels behind a mechanism: evidence about some rows, and Bayes' rule. A mechanism says how evidence is made."""
 
     task: Task
-    outputs: int
     epsilon: float
     uniform_rounds: int  # rounds 1 to this one do not listen to the model
     evidence: Tensor = field(repr=False)  # (R, K) float64, of the protected rows
@@ -140,7 +134,7 @@ class NoisyLabels(ABC):
 
 def posterior(evidence: Tensor, prior_logits: Tensor, task: Task) -> Tensor:
     """Bayes' rule (B, K): classes exclude each other, the outputs of other tasks stand each on its own."""
-    if task is Task.MULTICLASS:
+    if task.exclusive:
         return (evidence + prior_logits.log_softmax(dim=1)).softmax(dim=1)
     return (evidence + prior_logits).sigmoid()
 
@@ -153,17 +147,17 @@ def places(count: int, rows: Tensor) -> tuple[Tensor, Tensor]:
     return chosen, place
 
 
-def check(mechanism: str, task: Task, outputs: int, epsilon: float) -> None:
+def check(mechanism: str, task: Task, epsilon: float) -> None:
     """Refuse what no label mechanism can do."""
-    if task is Task.REGRESSION:
+    if task.label_noise is None:
         raise ConfigError(
-            f"label mechanism {mechanism!r} protects classes and yes/no labels; the labels of a regression task are "
+            f"label mechanism {mechanism!r} protects classes and yes/no labels; the labels of a {task.words} task are "
             "numbers without a bound; use mechanism = 'none', or cut the numbers into classes"
         )
     if not (0 < epsilon < math.inf):
         raise ConfigError(f"label mechanism {mechanism!r} wants a finite epsilon above 0; got {epsilon}")
-    if task is Task.MULTICLASS and outputs < 2:
-        raise ConfigError(f"label mechanism {mechanism!r} wants at least two classes; got {outputs}")
+    if task.exclusive and task.outputs < 2:
+        raise ConfigError(f"label mechanism {mechanism!r} wants at least two classes; got {task.outputs}")
 
 
 def noise_stream(key: int, mechanism: str, epsilon: float, shape: tuple[int, ...]) -> np.random.Generator:

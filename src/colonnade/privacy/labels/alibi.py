@@ -26,8 +26,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from colonnade.federation import Task
 from colonnade.privacy.labels import NoisyLabels, Parameters, check, noise_stream, places
+from colonnade.tasks import Task
 
 NAME = "alibi"
 GRID = 2.0**16  # points between 0 and 1
@@ -39,9 +39,7 @@ class Alibi(NoisyLabels):
     """Labels behind Laplace noise that was drawn once."""
 
     @classmethod
-    def of(
-        cls, values: Tensor, task: Task, outputs: int, rows: Tensor, epsilon: float, uniform_rounds: int, key: int
-    ) -> Alibi:
+    def of(cls, values: Tensor, task: Task, rows: Tensor, epsilon: float, uniform_rounds: int, key: int) -> Alibi:
         """Noise the labels of `rows`, each once; of `values` nothing else is read.
 
         Args:
@@ -53,14 +51,17 @@ class Alibi(NoisyLabels):
             uniform_rounds: rounds before the model's own logits become the prior.
             key: of the noise, secret; up to 128 bits.
         """
-        check(NAME, task, outputs, epsilon)
+        check(NAME, task, epsilon)
         chosen, place = places(len(values), rows)
-        clean = cells(values[chosen.to(values.device)].cpu(), task, outputs)  # (R, K)
-        b = noise_scale(task, outputs, epsilon)
-        shape = (len(values), outputs)  # by row number, so that a row's noise does not depend on which others train
+        clean = cells(values[chosen.to(values.device)].cpu(), task)  # (R, K)
+        b = noise_scale(task, epsilon)
+        shape = (
+            len(values),
+            task.outputs,
+        )  # by row number: a row's noise does not depend on which others train
         noise = torch.from_numpy(noise_stream(key, NAME, epsilon, shape).laplace(0.0, b, shape))[chosen]
         evidence = log_odds(clean + noise, b)
-        return cls(task, outputs, epsilon, uniform_rounds, evidence.to(values.device), place.to(values.device))
+        return cls(task, epsilon, uniform_rounds, evidence.to(values.device), place.to(values.device))
 
     @property
     def mechanism(self) -> str:
@@ -70,7 +71,7 @@ class Alibi(NoisyLabels):
     @property
     def noise_std(self) -> float:
         """The standard deviation of the noise in a cell, lam."""
-        return math.sqrt(2) * noise_scale(self.task, self.outputs, self.epsilon)
+        return math.sqrt(2) * noise_scale(self.task, self.epsilon)
 
     @property
     def parameters(self) -> Parameters:
@@ -78,29 +79,28 @@ class Alibi(NoisyLabels):
         return (
             ("epsilon", self.epsilon),
             ("noise_std", self.noise_std),
-            ("outputs", float(self.outputs)),
+            ("outputs", float(self.task.outputs)),
             ("uniform_rounds", float(self.uniform_rounds)),
         )
 
     def compact(self, rows: Tensor) -> Tensor:
         """The posterior under a uniform prior: a byte per class, the likeliest is 255; yes/no labels in float16."""
         target = self.held_out(rows)
-        if self.task is Task.MULTICLASS:
+        if self.task.exclusive:
             return (255 * target / target.amax(dim=1, keepdim=True)).round().to(torch.uint8)
         return target.to(torch.float16)
 
 
-def cells(values: Tensor, task: Task, outputs: int) -> Tensor:
+def cells(values: Tensor, task: Task) -> Tensor:
     """Labels as (R, K) zeros and ones in float64."""
-    if task is Task.MULTICLASS:
-        return F.one_hot(values.to(torch.int64), outputs).to(torch.float64)
-    return values.to(torch.float64).reshape(-1, outputs)
+    if task.exclusive:
+        return F.one_hot(values.to(torch.int64), task.outputs).to(torch.float64)
+    return values.to(torch.float64).reshape(-1, task.outputs)
 
 
-def noise_scale(task: Task, outputs: int, epsilon: float) -> float:
+def noise_scale(task: Task, epsilon: float) -> float:
     """b = D/epsilon, D the L1 distance of the two most different labels of a row."""
-    distance = {Task.MULTICLASS: 2, Task.BINARY: 1}.get(task, outputs)
-    return distance / epsilon
+    return task.label_distance / epsilon
 
 
 def log_odds(noisy: Tensor, b: float) -> Tensor:

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from colonnade.errors import GateError
-from colonnade.federation import Task
 from colonnade.privacy.labels import Labels, Parameters, Visit
+from colonnade.tasks import Task
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,6 @@ class KnownLabels:
     def task(self) -> Task:
         """Of the labels inside."""
         return self.inner.task
-
-    @property
-    def outputs(self) -> int:
-        """Of the labels inside."""
-        return self.inner.outputs
 
     @property
     def mechanism(self) -> str:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from colonnade.federation import Task
 from colonnade.privacy.labels import Parameters, Visit
+from colonnade.tasks import Scaling, Task
 
 
 @dataclass(frozen=True)
@@ -18,18 +17,12 @@ class PlainLabels:
 
     values: Tensor = field(repr=False)  # (N,) classes or (N, K) numbers, on the run's device
     task: Task
-    outputs: int
-    shift: Tensor | None = field(default=None, repr=False)  # (K,), regression only
-    scale: Tensor | None = field(default=None, repr=False)
+    scaling: Scaling | None = field(default=None, repr=False)  # of numbers and counts
 
     @classmethod
-    def of(cls, values: Tensor, task: Task, outputs: int, train: Tensor) -> PlainLabels:
-        """Labels of a federation; a regression target's mean and deviation come from its training rows."""
-        if task is not Task.REGRESSION:
-            return cls(values, task, outputs)
-        rows = values[train.to(values.device)]
-        spread = rows.std(dim=0, unbiased=False)
-        return cls(values, task, outputs, rows.mean(dim=0), torch.where(spread > 0, spread, 1.0))
+    def of(cls, values: Tensor, task: Task, train: Tensor) -> PlainLabels:
+        """Labels of a federation; the scale of numbers comes from its training rows."""
+        return cls(values, task, task.scaling(values[train.to(values.device)]))
 
     @property
     def mechanism(self) -> str:
@@ -48,37 +41,23 @@ class PlainLabels:
 
     def targets(self, turn: Visit, logits: Tensor) -> Tensor:
         """One-hot rows for classes, the (scaled) numbers otherwise; in the dtype of the logits."""
-        return expand(self._chosen(turn.rows), self.task, self.outputs, logits.dtype)
+        return self.task.expand(self._chosen(turn.rows), logits.dtype)
 
     def held_out(self, rows: Tensor) -> Tensor:
         """The same for rows to validate on."""
-        return expand(self._chosen(rows), self.task, self.outputs, torch.float64)
+        return self.task.expand(self._chosen(rows), torch.float64)
 
     def compact(self, rows: Tensor) -> Tensor:
         """One byte per class label where it fits."""
-        chosen = self._chosen(rows)
-        if self.task is Task.MULTICLASS:
-            return chosen.to(torch.uint8 if self.outputs <= 256 else torch.int32)
-        return chosen.to(torch.float32 if self.task is Task.REGRESSION else torch.uint8)
+        return self.task.compact(self._chosen(rows))
 
     def _chosen(self, rows: Tensor) -> Tensor:
         chosen = self.values[rows.to(self.values.device)]
-        if self.shift is None or self.scale is None:
-            return chosen
-        return (chosen - self.shift) / self.scale
+        return chosen if self.scaling is None else (chosen - self.scaling.shift) / self.scaling.scale
 
     def state(self, dtype: torch.dtype) -> dict[str, Tensor]:
         """What prediction needs to give numbers on their own scale again."""
-        if self.shift is None or self.scale is None:
+        if self.scaling is None:
             return {}
-        return {"target.shift": self.shift.to(dtype), "target.scale": self.scale.to(dtype)}
-
-
-def expand(compact: Tensor, task: Task, outputs: int, dtype: torch.dtype) -> Tensor:
-    """Targets (B, K) from compact labels: classes (B,), weights of the classes (B, K), or the targets themselves."""
-    if task is not Task.MULTICLASS:
-        return compact.to(dtype)
-    if compact.dim() == 1:
-        return F.one_hot(compact.to(torch.int64), outputs).to(dtype)
-    weights = compact.to(dtype)
-    return weights / weights.sum(dim=1, keepdim=True).clamp(min=1)  # a row that was never filled stays zero
+        back = self.scaling
+        return {"target.shift": back.back_shift.to(dtype), "target.scale": back.back_scale.to(dtype)}

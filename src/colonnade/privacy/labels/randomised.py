@@ -21,8 +21,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from colonnade.federation import Task
 from colonnade.privacy.labels import NoisyLabels, Parameters, check, noise_stream, places
+from colonnade.tasks import Task
 
 NAME = "randomised response"
 
@@ -34,17 +34,17 @@ class RandomisedResponse(NoisyLabels):
 
     @classmethod
     def of(
-        cls, values: Tensor, task: Task, outputs: int, rows: Tensor, epsilon: float, uniform_rounds: int, key: int
+        cls, values: Tensor, task: Task, rows: Tensor, epsilon: float, uniform_rounds: int, key: int
     ) -> RandomisedResponse:
         """Draw the answers for `rows`, each once; of `values` nothing else is read. Arguments as for `Alibi.of`."""
-        check(NAME, task, outputs, epsilon)
+        check(NAME, task, epsilon)
         chosen, place = places(len(values), rows)
         clean = values[chosen.to(values.device)].cpu().to(torch.int64).numpy()
-        answered = torch.from_numpy(_answers(clean, chosen.numpy(), len(values), (task, outputs, epsilon), key))
-        weight = epsilon if task is Task.MULTICLASS else epsilon / outputs
-        one = F.one_hot(answered, outputs) if task is Task.MULTICLASS else 2 * answered.reshape(-1, outputs) - 1
+        answered = torch.from_numpy(_answers(clean, chosen.numpy(), len(values), task, epsilon, key))
+        weight = epsilon if task.exclusive else epsilon / task.outputs
+        one = F.one_hot(answered, task.outputs) if task.exclusive else 2 * answered.reshape(-1, task.outputs) - 1
         evidence = weight * one.to(torch.float64)  # (R, K)
-        return cls(task, outputs, epsilon, uniform_rounds, evidence.to(values.device), place.to(values.device))
+        return cls(task, epsilon, uniform_rounds, evidence.to(values.device), place.to(values.device))
 
     @property
     def mechanism(self) -> str:
@@ -56,34 +56,31 @@ class RandomisedResponse(NoisyLabels):
         """What the ledger says of it."""
         return (
             ("epsilon", self.epsilon),
-            ("keep", keep_probability(self.task, self.outputs, self.epsilon)),
-            ("outputs", float(self.outputs)),
+            ("keep", keep_probability(self.task, self.epsilon)),
+            ("outputs", float(self.task.outputs)),
             ("uniform_rounds", float(self.uniform_rounds)),
         )
 
     def compact(self, rows: Tensor) -> Tensor:
         """The answers themselves, a byte each where it fits: the form of plain labels."""
         evidence = self.about(rows)
-        if self.task is Task.MULTICLASS:
-            return evidence.argmax(dim=1).to(torch.uint8 if self.outputs <= 256 else torch.int32)
-        return (evidence > 0).to(torch.uint8)
+        return self.task.compact(evidence.argmax(dim=1) if self.task.exclusive else evidence > 0)
 
 
-def keep_probability(task: Task, outputs: int, epsilon: float) -> float:
+def keep_probability(task: Task, epsilon: float) -> float:
     """How likely one label is kept: of K classes, or each of K yes/no labels."""
-    if task is Task.MULTICLASS:
-        return 1 / (1 + (outputs - 1) * math.exp(-epsilon))
-    return 1 / (1 + math.exp(-epsilon / outputs))
+    if task.exclusive:
+        return 1 / (1 + (task.outputs - 1) * math.exp(-epsilon))
+    return 1 / (1 + math.exp(-epsilon / task.outputs))
 
 
 def _answers(
-    clean: np.ndarray, rows: np.ndarray, count: int, what: tuple[Task, int, float], key: int
+    clean: np.ndarray, rows: np.ndarray, count: int, task: Task, epsilon: float, key: int
 ) -> np.ndarray:  # (R,) or (R, K)
     """Keep or replace; drawn by row number, so that a row's answer does not depend on which others train."""
-    task, outputs, epsilon = what
-    keep = keep_probability(task, outputs, epsilon)
+    outputs, keep = task.outputs, keep_probability(task, epsilon)
     generator = noise_stream(key, NAME, epsilon, (count, outputs))
-    if task is not Task.MULTICLASS:
+    if not task.exclusive:
         kept = generator.random((count, outputs))[rows] < keep
         return np.where(kept, clean.reshape(-1, outputs), 1 - clean.reshape(-1, outputs))
     kept = generator.random(count)[rows] < keep

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from colonnade.config import Settings
 from colonnade.errors import ConfigError
-from colonnade.federation import Task
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.labels.alibi import Alibi
 from colonnade.privacy.labels.plain import PlainLabels
 from colonnade.privacy.labels.randomised import RandomisedResponse
-from colonnade.tasks import COUNTED
+from colonnade.tasks import Task
+from colonnade.tasks.reading import COUNTED
 
 
 class LabelSettings(Settings):
@@ -61,7 +61,6 @@ def check_counted(positive: str, settings: LabelSettings) -> None:
 def open_labels(  # one argument per fact
     values: Tensor,
     task: Task,
-    outputs: int,
     train: Tensor,
     settings: LabelSettings,
     key: int,
@@ -74,7 +73,6 @@ def open_labels(  # one argument per fact
     Args:
         values: all labels by row number, on the run's device.
         task: what kind of labels.
-        outputs: width of a target row.
         train: row numbers that train.
         settings: which mechanism.
         key: of the noise, up to 128 bits, for these labels only; plain labels ignore it. Secret: with it the noise
@@ -82,9 +80,9 @@ def open_labels(  # one argument per fact
         held_out: rows to validate on, which a mechanism then noises too, each once.
     """
     if settings.mechanism == "none":
-        return PlainLabels.of(values, task, outputs, train)
+        return PlainLabels.of(values, task, train)
     if settings.epsilon is None:  # only `model_construct` and `model_copy` come here
         raise ConfigError(f"label mechanism {settings.mechanism!r} needs an epsilon")
     rows = train.cpu() if held_out is None else torch.cat([train.cpu(), held_out.cpu()])
     kind = Alibi if settings.mechanism == "alibi" else RandomisedResponse
-    return kind.of(values, task, outputs, rows, settings.epsilon, settings.uniform_rounds, key)
+    return kind.of(values, task, rows, settings.epsilon, settings.uniform_rounds, key)

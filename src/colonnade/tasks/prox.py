@@ -1,5 +1,7 @@
 """The z-step, batched over rows: argmin over z of l(z, y) - dual.z + rho/2 |total - z|^2  (Eq. update_z).
 
+rho is one number, or one per row (B, 1): a row whose loss has weight w is that of weight 1 with dual/w and rho/w.
+
 The paper solves it row by row with L-BFGS-B in a process pool. Each problem is small, smooth
 and strongly convex, with a Hessian that is diagonal plus rank one, so Newton's direction is
 closed-form and all rows move together. Computed in float64 whatever the run's dtype: it is
@@ -8,14 +10,8 @@ cheap, and 1e-6 is out of reach in float32 at large logits.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
-
-from colonnade.federation import Task
-
-Prox = Callable[[Tensor, Tensor, Tensor, float], Tensor]
 
 TOLERANCE = 1e-10  # on the gradient, relative to the size of its largest term
 MAX_NEWTON = 100  # the worst seen over rho 0.05..20 and logits to 1000 is 18
@@ -23,7 +19,7 @@ MAX_HALVINGS = 40
 ARMIJO = 1e-4
 
 
-def prox_cross_entropy(total: Tensor, dual: Tensor, targets: Tensor, rho: float) -> Tensor:
+def prox_cross_entropy(total: Tensor, dual: Tensor, targets: Tensor, rho: float | Tensor) -> Tensor:
     """Softmax cross-entropy with probability targets (B, K); damped Newton.
 
     Plain Newton from z = total cycles for small rho (most rows at rho 0.05 with logits of
@@ -31,7 +27,8 @@ def prox_cross_entropy(total: Tensor, dual: Tensor, targets: Tensor, rho: float)
     """
     q, c = total.double(), targets.double() + dual.double()  # y and lambda enter only through their sum
     rest = 1 - c.sum(1)  # zero while the duals of a row sum to zero
-    scale = TOLERANCE * (1 + rho * q.abs().amax(dim=1) + c.abs().amax(dim=1))  # (B,)
+    row_rho = rho if isinstance(rho, float | int) else rho[:, 0]
+    scale = TOLERANCE * (1 + row_rho * q.abs().amax(dim=1) + c.abs().amax(dim=1))  # (B,)
     z = q
     value, p = _objective(z, q, c, rest, rho)
     for _ in range(MAX_NEWTON):
@@ -48,7 +45,7 @@ def prox_cross_entropy(total: Tensor, dual: Tensor, targets: Tensor, rho: float)
     return z.to(total.dtype)
 
 
-def _objective(z: Tensor, q: Tensor, c: Tensor, rest: Tensor, rho: float) -> tuple[Tensor, Tensor]:
+def _objective(z: Tensor, q: Tensor, c: Tensor, rest: Tensor, rho: float | Tensor) -> tuple[Tensor, Tensor]:
     """log-sum-exp(z) - c.z + rho/2 |z - q|^2 per row, and softmax(z).
 
     Shifted by top = max(z): log-sum-exp(z) - c.z = log-sum-exp(z - top) - c.(z - top) + (1 - sum c) top.
@@ -59,11 +56,12 @@ def _objective(z: Tensor, q: Tensor, c: Tensor, rest: Tensor, rho: float) -> tup
     e = shifted.exp()
     total = e.sum(1, keepdim=True)
     loss = total.log().squeeze(1) + rest * top.squeeze(1) - (c * shifted).sum(1)
-    return loss + rho / 2 * (z - q).square().sum(1), e / total
+    row_rho = rho if isinstance(rho, float | int) else rho[:, 0]
+    return loss + row_rho / 2 * (z - q).square().sum(1), e / total
 
 
 def _backtrack(  # the line search needs the whole problem
-    z: Tensor, step: Tensor, slope: Tensor, value: Tensor, q: Tensor, c: Tensor, rest: Tensor, rho: float
+    z: Tensor, step: Tensor, slope: Tensor, value: Tensor, q: Tensor, c: Tensor, rest: Tensor, rho: float | Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Halve the step of each row until Armijo's condition holds; slack for rounding of the value and its terms."""
     size = torch.ones_like(slope)
@@ -78,12 +76,12 @@ def _backtrack(  # the line search needs the whole problem
     return trial, new, p
 
 
-def prox_squared(total: Tensor, dual: Tensor, targets: Tensor, rho: float) -> Tensor:
+def prox_squared(total: Tensor, dual: Tensor, targets: Tensor, rho: float | Tensor) -> Tensor:
     """Half the squared error: a weighted mean, in closed form."""
     return ((targets.double() + dual.double() + rho * total.double()) / (1 + rho)).to(total.dtype)
 
 
-def prox_logistic(total: Tensor, dual: Tensor, targets: Tensor, rho: float) -> Tensor:
+def prox_logistic(total: Tensor, dual: Tensor, targets: Tensor, rho: float | Tensor) -> Tensor:
     """Binary logistic loss of every output on its own (binary and multi-label tasks).
 
     The derivative sigmoid(z) - y - dual + rho (z - total) rises with z and changes sign inside
@@ -107,9 +105,29 @@ def prox_logistic(total: Tensor, dual: Tensor, targets: Tensor, rho: float) -> T
     return z.to(total.dtype)
 
 
-PROX: dict[Task, Prox] = {
-    Task.MULTICLASS: prox_cross_entropy,
-    Task.BINARY: prox_logistic,
-    Task.MULTILABEL: prox_logistic,
-    Task.REGRESSION: prox_squared,
-}
+def prox_poisson(total: Tensor, dual: Tensor, targets: Tensor, rho: float | Tensor) -> Tensor:
+    """Poisson loss exp(z) - y z of every output on its own (counts).
+
+    With a = total + (dual + y)/rho the derivative is exp(z) + rho (z - a). Its root is z = a - w, where
+    w = exp(z)/rho solves w + log w = a - log rho: w is Wright's omega function of the right side.
+    """
+    q, lam, y = total.double(), dual.double(), targets.double()
+    weight = torch.as_tensor(rho, dtype=torch.float64, device=q.device)
+    a = q + (lam + y) / weight
+    return (a - wright_omega(a - weight.log())).to(total.dtype)
+
+
+def wright_omega(x: Tensor) -> Tensor:
+    """w > 0 with w + log w = x, in float64, by Newton's method.
+
+    The left side is concave and rises, and both starts lie below the root, so the iterates only rise: none leaves the
+    positive numbers. Below -700, w = exp(x) is smaller than anything it is added to.
+    """
+    at = x.double().clamp(min=-700.0)
+    w = torch.where(at < 1, at.sigmoid(), at.clamp(min=1.0) - at.clamp(min=1.0).log())
+    for _ in range(MAX_NEWTON):
+        gap = at - w - w.log()
+        if bool((gap.abs() <= 1e-14 * (1 + at.abs())).all()):
+            break
+        w = w + w * gap / (1 + w)
+    return w

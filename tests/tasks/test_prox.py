@@ -6,14 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.special
 import torch
-from scipy.optimize import brentq
+from scipy.optimize import brentq, minimize
 from scipy.special import expit, softmax
 
-from colonnade.admm import prox
-from colonnade.admm.prox import PROX, prox_cross_entropy, prox_logistic, prox_squared
 from colonnade.admm.step import residuals, update_dual, update_z
-from colonnade.federation import Task
+from colonnade.tasks import TASKS, prox
+from colonnade.tasks.multiclass import Multiclass
+from colonnade.tasks.prox import prox_cross_entropy, prox_logistic, prox_poisson, prox_squared, wright_omega
 from tests.reference.zstep import by_optimiser, gradient, objective, oracle
 
 RHOS = [0.05, 0.1, 0.25, 1, 2, 20]
@@ -52,7 +53,7 @@ class TestCrossEntropy:
     def test_the_dual_is_the_gradient_of_the_loss(self, rho: float, scale: float, soft: bool) -> None:
         """After an exact z-step lambda = softmax(z) - y: it carries the label."""
         total, dual, targets = (torch.from_numpy(a) for a in rows(500, scale, soft, seed=2))
-        z = update_z(total, dual, targets, rho, Task.MULTICLASS)
+        z = update_z(total, dual, targets, rho, Multiclass(10))
         new = update_dual(dual, total, z, rho)
         torch.testing.assert_close(new, z.softmax(1) - targets, rtol=0, atol=1e-9 * max(1, rho * scale))
         if not soft and scale <= 5:  # beyond, a row that is right has p = 1 and lambda = 0 to the last bit
@@ -93,7 +94,7 @@ class TestHardRows:
     def test_most_rows_need_the_line_search_at_small_rho(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """So that nobody takes it out: without it, these rows fail."""
         problem = rows(300, 5)
-        monkeypatch.setattr("colonnade.admm.prox.ARMIJO", -1e30)  # accepts every step
+        monkeypatch.setattr("colonnade.tasks.prox.ARMIJO", -1e30)  # accepts every step
         slope = np.abs(gradient(ours(*problem, 0.05), *problem, 0.05)).max(axis=1)
         assert (slope > 1e-3).mean() > 0.2
 
@@ -153,12 +154,62 @@ def test_squared_error_is_a_weighted_mean(rho: float) -> None:
     torch.testing.assert_close(z - targets - dual + rho * (z - total), torch.zeros_like(z), rtol=0, atol=1e-12)
 
 
-def test_every_task_has_its_step() -> None:
-    assert set(PROX) == set(Task)
-    for task in Task:
-        z = update_z(torch.zeros(2, 1), torch.zeros(2, 1), torch.ones(2, 1), 1.0, task)
-        assert z.shape == (2, 1)
-        assert z.dtype is torch.float32
+@pytest.mark.parametrize("scale", [0.1, 1.0, 20.0])
+@pytest.mark.parametrize("rho", RHOS)
+def test_poisson_is_the_scalar_root(rho: float, scale: float) -> None:
+    rng = np.random.default_rng(0)
+    total, dual = scale * rng.normal(size=(40, 2)), scale * rng.normal(size=(40, 2))
+    targets = rng.poisson(3.0, size=(40, 2)).astype(float)
+    z = prox_poisson(*(torch.from_numpy(a) for a in (total, dual, targets)), rho).numpy()
+    for at in np.ndindex(total.shape):
+        a = total[at] + (dual[at] + targets[at]) / rho
+
+        def slope(x: float, at: tuple[int, ...] = at) -> float:
+            return np.exp(x) - targets[at] - dual[at] + rho * (x - total[at])
+
+        low = min(a - 1, a - np.exp(min(a, 700.0)) / rho - 1)
+        root = brentq(slope, max(low, -1e6), a + 1e-9, xtol=1e-13, rtol=1e-14)
+        assert abs(z[at] - root) <= 1e-9 * max(1.0, abs(root))
+
+
+def test_poisson_agrees_with_a_generic_optimiser() -> None:
+    rng = np.random.default_rng(1)
+    total, dual, targets = rng.normal(size=(25, 1)), rng.normal(size=(25, 1)), rng.poisson(2.0, size=(25, 1)) * 1.0
+    z = prox_poisson(*(torch.from_numpy(a) for a in (total, dual, targets)), 0.7).numpy()
+
+    def objective(x: np.ndarray) -> float:
+        return float((np.exp(x) - targets[:, 0] * x - dual[:, 0] * x + 0.35 * (x - total[:, 0]) ** 2).sum())
+
+    slow = minimize(objective, total[:, 0], method="L-BFGS-B", options={"ftol": 1e-15, "gtol": 1e-10}).x
+    np.testing.assert_allclose(z[:, 0], slow, atol=1e-5)
+    assert objective(z[:, 0]) <= objective(slow) + 1e-12
+
+
+def test_wright_omega_is_scipys() -> None:
+    x = np.concatenate([np.linspace(-690, 900, 400), np.linspace(-3, 3, 200), [1e6, 1e12]])
+    np.testing.assert_allclose(wright_omega(torch.from_numpy(x)).numpy(), scipy.special.wrightomega(x), rtol=1e-12)
+    assert wright_omega(torch.tensor([-1e5], dtype=torch.float64)).item() < 1e-300
+
+
+@pytest.mark.parametrize("name", list(TASKS))
+def test_a_row_of_weight_w_is_solved_with_dual_and_rho_divided_by_it(name: str) -> None:
+    """Checked against the optimality condition w (mean(z) - y) - dual + rho (z - total) = 0 of the weighted row."""
+    rng = np.random.default_rng(2)
+    task = TASKS[name](3)
+    total, dual = (torch.from_numpy(rng.normal(size=(50, 3))) for _ in range(2))
+    dual = dual - dual.mean(dim=1, keepdim=True)
+    targets = torch.from_numpy(rng.dirichlet(np.ones(3), size=50))
+    weights = torch.from_numpy(rng.uniform(0.1, 5.0, size=(50, 1)))
+    z = task.prox(total, dual / weights, targets, 0.8 / weights)
+    gradient = weights * (task.mean(z) - targets) - dual + 0.8 * (z - total)
+    assert float(gradient.abs().max()) < 1e-7
+
+
+@pytest.mark.parametrize("name", list(TASKS))
+def test_every_task_has_its_step(name: str) -> None:
+    z = update_z(torch.zeros(2, 1), torch.zeros(2, 1), torch.ones(2, 1), 1.0, TASKS[name](1))
+    assert z.shape == (2, 1)
+    assert z.dtype is torch.float32
 
 
 def test_residuals_are_root_mean_squares_of_rows() -> None:

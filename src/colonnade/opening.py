@@ -1,0 +1,78 @@
+"""Opening a run at the label holder: labels behind their mechanism, schedule, budget, and the coordinator's side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from colonnade.engines.coordinator import CoordinatorSide, Plan
+from colonnade.evaluate.metrics import choose_metric
+from colonnade.federation import Federation
+from colonnade.methods.base import Method
+from colonnade.models.schema import Schema
+from colonnade.privacy.gate import CoordinatorGate
+from colonnade.privacy.labels.known import KnownLabels
+from colonnade.privacy.labels.settings import check_counted, open_labels
+from colonnade.privacy.ledger import Ledger
+from colonnade.privacy.mechanism import Budget
+from colonnade.privacy.settings import PrivacySettings, last_affordable
+from colonnade.randomness import key
+from colonnade.run import Training
+from colonnade.schedule import Schedule
+from colonnade.wire.traffic import Traffic
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a run promises, and what it does when somebody stays away."""
+
+    privacy: PrivacySettings = field(default_factory=PrivacySettings)
+    goes_on: bool = False  # without a party that does not answer
+    label_key: int | None = field(default=None, repr=False)  # of the label noise; None: the seed's, for simulations
+    looks: bool = True  # something may leave for evaluation, if the settings allow it
+
+
+def open_coordinator(
+    federation: Federation,
+    schema: Schema,
+    method: Method,
+    training: Training,
+    ledger: Ledger,
+    run: str,
+    terms: Terms,
+) -> CoordinatorSide:
+    """The label holder's side of a run; of the federation's columns it needs none."""
+    privacy = terms.privacy
+    truth, split = federation.labels.to(schema.device), federation.split
+    schedule = Schedule(training.schedule, split.train, schema.parties, training.seed, method.hears != "nothing")
+    noise = key(training.seed, "label noise") if terms.label_key is None else terms.label_key
+    known = federation.labelled
+    train = split.train if known is None else split.train[known[split.train]]
+    check_counted(federation.task.positive, privacy.labels)
+    choose_metric(federation.task, training.metric)  # refuses one that the task does not have
+    labels = open_labels(truth, federation.task, train, privacy.labels, noise, split.validation)
+    if known is not None:
+        labels = KnownLabels(labels, known.to(schema.device))
+    privacy.check_sum(len(schema.parties), method.hears, schedule.someone_may_be_silent or terms.goes_on)
+    rounds, spent = _affordable(schedule, training.rounds, privacy)
+    looks = training.evaluate_every if privacy.evaluates() and terms.looks else 0
+    return CoordinatorSide(
+        method=method,
+        schema=schema,
+        labels=labels,
+        truth=truth,
+        validation=split.validation,
+        schedule=schedule,
+        plan=Plan(rounds, looks, training.stopping, terms.goes_on, training.metric, spent or "all rounds done"),
+        gate=CoordinatorGate(run, ledger, schema.parties, tuple(g.parties for g in schema.groups), labels),
+        traffic=Traffic(schema.parties),
+    )
+
+
+def _affordable(schedule: Schedule, rounds: int, privacy: PrivacySettings) -> tuple[int, str]:
+    """How many of the rounds every party's budget pays for, and the reason to stop there."""
+    if not privacy.protects or privacy.sigma is None or privacy.epsilon is None:
+        return rounds, ""  # calibrated noise affords all rounds it was calibrated for
+    budget = Budget(privacy.epsilon, privacy.delta, privacy.neighbours)
+    turns = ((n, schedule.turn(n).speakers) for n in range(1, rounds + 1))
+    last = last_affordable(turns, budget.releases(privacy.sigma))
+    return (rounds, "") if last == rounds else (last, f"budget: round {last + 1} would pass {budget}")

@@ -1,0 +1,121 @@
+"""binary: yes or no. Logistic loss; one output, the logit of a yes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from colonnade.errors import ConfigError, DataError
+from colonnade.tasks import flags
+from colonnade.tasks.base import Array, Classes, Read, Task
+from colonnade.tasks.prox import prox_logistic
+from colonnade.tasks.reading import AS_NAMED, as_labels, codes_of, kind_of, named, no_and_yes, numeric
+
+
+@final
+@dataclass(frozen=True)
+class Binary(Task):
+    """Truth is (N, 1) zeros and ones; `names` are (no, yes)."""
+
+    name: ClassVar[str] = "binary"
+    words: ClassVar[str] = "yes/no"
+    metric: ClassVar[str] = "auc"
+    former_metric: ClassVar[str] = "accuracy"
+    metrics: ClassVar[tuple[str, ...]] = (
+        "auc", "accuracy", "balanced_accuracy", "average_precision", "log_loss", "brier", "ks", "f1",
+    )  # fmt: skip
+    label_noise: ClassVar[Literal["classes", "flags"] | None] = "flags"
+
+    @classmethod
+    def read(cls, seen: Array, classes: Classes) -> Read:
+        """Two classes, named (no, yes) or recognised by `no_and_yes`."""
+        if seen.ndim == 2:
+            raise DataError(
+                f"a yes/no task needs one label column; got {seen.shape[1]}. Choose one with `labels=`, or set "
+                'task="multilabel".'
+            )
+        if isinstance(classes, int):
+            if classes != 2:
+                raise ConfigError(f"classes = {classes}: a yes/no task has 2")
+            classes = ("0", "1")
+        names, why = (named(classes), AS_NAMED) if classes is not None else no_and_yes(seen)
+        if len(names) != 2:
+            raise ConfigError(f"classes = {list(names)}: a yes/no task has 2, first the no and then the yes")
+        values = codes_of(seen, names).to(torch.float64)[:, None]
+        told = () if names == ("0", "1") and numeric(seen) else names
+        return Read(values, cls(1, told, kind_of(seen, told), why))
+
+    # -- training -----------------------------------------------------------------------------
+
+    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The logistic loss."""
+        return flags.losses(outputs, targets)
+
+    def mean(self, outputs: Tensor) -> Tensor:
+        """The probability of a yes."""
+        return outputs.sigmoid()
+
+    def spread(self, outputs: Tensor) -> Tensor:
+        """p (1 - p)."""
+        return flags.spread(outputs)
+
+    def prox(self, total: Tensor, dual: Tensor, targets: Tensor, rho: float | Tensor) -> Tensor:
+        """Newton's method in a bracket."""
+        return prox_logistic(total, dual, targets, rho)
+
+    def compact(self, values: Tensor) -> Tensor:
+        """A byte per row."""
+        return values.to(torch.uint8)
+
+    def notes(self, total: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        """The share of rows that agree with their targets."""
+        return flags.notes(total, targets)
+
+    def pseudo(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        """The likelier answer, and its probability."""
+        return flags.pseudo(outputs)
+
+    # -- answers ------------------------------------------------------------------------------
+
+    @property
+    def classes(self) -> tuple[Any, ...]:
+        """(no, yes), as the labels were; or 0 and 1."""
+        return as_labels(self.names, self.kind) if self.names else (0, 1)
+
+    def codes(self, outputs: Tensor) -> Tensor:
+        """(B, 1): 1 where a yes is likelier."""
+        return (outputs > 0).to(torch.int64)
+
+    def decide(self, outputs: Tensor) -> Array:
+        """The likelier class, as the labels were."""
+        names: Array = np.asarray(self.classes)
+        return np.asarray(names[self.codes(outputs).cpu().numpy().reshape(len(outputs))])
+
+    def probabilities(self, outputs: Tensor) -> Array:
+        """(B, 2): no, yes."""
+        yes = self.mean(outputs).cpu()
+        return np.asarray(torch.cat([1 - yes, yes], dim=1).numpy())
+
+    # -- how good -----------------------------------------------------------------------------
+
+    def shares(self, truth: Tensor) -> Tensor:
+        """(1,) how often it is a yes."""
+        return truth.double().mean(dim=0)
+
+    def constant(self, shares: Tensor) -> Tensor:
+        """The log odds."""
+        return flags.log_odds(shares)
+
+    def by_kind(self, outputs: Tensor, truth: Tensor) -> list[float]:
+        """Accuracy on the rows of each class."""
+        right, yes = flags.right(outputs, truth).double()[:, 0], truth[:, 0]
+        rows = [right[yes == c] for c in (0, 1)]
+        return [float(one.mean()) if len(one) else 0.0 for one in rows]
+
+    def kinds(self, truth: Tensor) -> tuple[list[int], list[str]]:
+        """Its class."""
+        return truth.int().tolist(), [str(name) for name in self.classes]

@@ -1,0 +1,34 @@
+"""What tasks share that predict numbers: R2 of each output, thirds for a picture, and no probabilities."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from colonnade.errors import ConfigError
+from colonnade.tasks.base import Array
+
+
+def r2_of_each(predicted: Tensor, truth: Tensor) -> list[float]:
+    """1 - unexplained/total squares of each output."""
+    y, p = truth.double(), predicted.double()
+    left, spread = (y - p).square().sum(dim=0), (y - y.mean(dim=0)).square().sum(dim=0).clamp(min=1e-300)
+    return [float(1 - part) for part in left / spread]
+
+
+def thirds(truth: Tensor) -> tuple[list[int], list[str]]:
+    """The third its number is in."""
+    low, high = torch.quantile(truth.double(), torch.tensor([1 / 3, 2 / 3], dtype=torch.double)).tolist()
+    places = (truth > low).int() + (truth > high).int()
+    return places.tolist(), [f"up to {low:.3g}", f"{low:.3g} to {high:.3g}", f"above {high:.3g}"]
+
+
+def told(numbers: Tensor) -> Array:
+    """Predictions (B,), or (B, K) where there are several."""
+    array: Array = numbers.cpu().numpy()
+    return array[:, 0] if array.shape[1] == 1 else array
+
+
+def no_probabilities(words: str) -> ConfigError:
+    """Why there are none."""
+    return ConfigError(f"a {words} predicts numbers, not probabilities; use predict (leave --proba out)")
