@@ -76,6 +76,20 @@ def warn_of_another_machine(began: Mapping[str, Any], device: torch.device) -> N
         )
 
 
+def warn_of_other_bits(training: Mapping[str, Any], device: torch.device) -> None:
+    """Say why a restart on the same machine may still end in other bits: `training` as it was stored."""
+    if training.get("compile"):
+        why = "its local steps are compiled (training.compile)"
+    elif "precision" not in training and device.type == "cuda":
+        why = "it began before training.precision, when convolutions on a GPU were tf32; now they are float32"
+    else:
+        return
+    warnings.warn(
+        f"this run goes on correctly, but its last bits may differ from those of one that was never interrupted: {why}",
+        stacklevel=3,
+    )
+
+
 def _partial(federation: Federation) -> dict[str, Any]:
     """How many training rows are complete, have a label, and are held by each party."""
     train, known = federation.split.train, federation.labelled

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from colonnade.checkpoint import commit, describe, fingerprint, restore, warn_of_another_machine
+from colonnade.checkpoint import commit, describe, fingerprint, restore, warn_of_another_machine, warn_of_other_bits
 from colonnade.config import Settings, build
 from colonnade.engines.base import Encoders, Engine, open_workshop
 from colonnade.engines.coordinator import CoordinatorSide, is_model
@@ -105,6 +105,7 @@ def resume(
 ) -> Run:
     """Continue an interrupted run; the result is bit-identical to one that was never interrupted.
 
+    Runs with `training.compile` are continued within rounding, and a warning says so.
     `watch` and `progress` are those of `fit`. A run that another process still trains is refused.
     """
     path = Path(folder)
@@ -112,7 +113,9 @@ def resume(
         raise RunError(f"{str(folder)!r} has no {STORE}: it is not a run that can be resumed")
     with claimed(path) as claim, closing(Store(path / STORE)) as store:
         trainer = _reopened(path, store, federation, encoders, mechanism)
-        warn_of_another_machine(store.about()["about"]["machine"], trainer.coordinator.schema.device)
+        about, device = store.about(), trainer.coordinator.schema.device
+        warn_of_another_machine(about["about"]["machine"], device)
+        warn_of_other_bits(about["training"], device)
         with closing(Telling.of(trainer.coordinator.method.name, watch, progress, claim)) as telling:
             return trainer.train(store, telling=telling)
 
@@ -170,8 +173,9 @@ class Trainer:
         check_rows(method, federation)
         if method.pools:
             federation = federation.pooled()
-        device, dtype = find_device(training.device), DTYPES[training.dtype]
-        workshop = open_workshop(federation, model, encoders, training.seed, dtype, device)
+        device, dtype, computing = find_device(training.device), DTYPES[training.dtype], training.computing
+        computing.check(dtype, device)
+        workshop = open_workshop(federation, model, encoders, training.seed, dtype, device, computing)
         schema, ledger = workshop.schema, Ledger()
         run = about["id"] if about else uuid.uuid4().hex[:12]
         privacy = _one_of(privacy or PrivacySettings(), mechanism, method)

@@ -28,6 +28,7 @@ from colonnade.federation import Federation, Task
 from colonnade.folder import in_use
 from colonnade.methods import make_method
 from colonnade.methods.base import Method
+from colonnade.models.computing import Computing, Precision
 from colonnade.models.encoders import ModelSettings
 from colonnade.predict import logits_of, named, read_rows
 from colonnade.privacy.events import LabelExposure, Release
@@ -63,8 +64,19 @@ class Training(Settings):
         "stacked", description="stacked: all parties at once; loop: the reference"
     )
     dtype: Literal["float32", "float64"] = Field("float32", description="numbers of networks and messages")
+    precision: Precision = Field(
+        "float32", description="arithmetic of the networks: float32, or faster and rounded (tf32: GPU only)"
+    )
+    compile: bool = Field(
+        False, description="compile the networks' local steps, for speed; restarts are then not bit-identical"
+    )
     device: str = Field("cpu", description="cpu, cuda or cuda:N")
     checkpoint_every: int = Field(10, ge=1, description="rounds between checkpoints of a run with a folder")
+
+    @property
+    def computing(self) -> Computing:
+        """How the networks compute."""
+        return Computing(self.precision, self.compile)
 
 
 @dataclass

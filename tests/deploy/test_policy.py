@@ -12,7 +12,9 @@ import torch
 from colonnade.deploy.membership import Columns, Membership
 from colonnade.deploy.policy import Policy, check_prediction, check_run, read_policy
 from colonnade.errors import ConfigError, Refused
-from colonnade.wire.messages import Ask, Order, Purpose
+from colonnade.wire.messages import COORDINATOR, Ask, Order, Purpose
+from tests.deploy.trials import TRAINING, Stage
+from tests.nats_server import needs_nats
 
 RUN: dict[str, Any] = {
     "method": {"name": "vimadmm", "settings": {"rho": 1.0}},
@@ -166,3 +168,12 @@ def test_no_round_after_the_last_is_trained() -> None:
     with pytest.raises(Refused, match="order 4 asks for 1 training uploads; the run agreed on one in each of 3 rounds"):
         member._check_training(Order(4, (ask,)))
     member._check_training(Order(4, (Ask(Purpose.EVALUATE, ("bank",), torch.arange(5, 7)),)))
+
+
+@needs_nats
+def test_a_party_refuses_a_precision_that_its_device_lacks(tmp_path: Path) -> None:
+    training = {**TRAINING, "dtype": "float32", "precision": "tf32"}
+    with Stage(tmp_path, noise=0.0, training=training) as s:
+        s.organisations.start()
+        assert s.wait_until_gone(COORDINATOR) == [2]
+    assert "'tf32' is a mode of NVIDIA GPUs, and the device is 'cpu'" in s.failure(COORDINATOR)

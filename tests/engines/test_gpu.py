@@ -8,13 +8,18 @@ from typing import Any
 import pytest
 import torch
 
+from colonnade.bench.made_up import local_work, make_federation
+from colonnade.bench.made_up import open_trainer as bench_trainer
+from colonnade.bench.settings import Shape
 from colonnade.fit import Trainer, fit, resume
 from colonnade.methods import METHODS
 from colonnade.models import descend
+from colonnade.models.computing import Computing
 from colonnade.models.encoders import ModelSettings
 from colonnade.models.graphs import Captured
 from colonnade.models.heads import HeadSettings
 from colonnade.models.optimise import SGD
+from colonnade.models.stack import Mode
 from tests.contracts.registry import NAMES, for_heads, make
 from tests.exchanges import TINY, assert_same_tensors, exchanges, open_trainer, party_tensors, record
 from tests.federations import images, mixed_encoder, normed_encoder, small
@@ -59,16 +64,32 @@ def test_engines_and_devices_agree(name: str, scenario: str, monkeypatch: pytest
 @pytest.mark.parametrize("network", ["mlp", "cnn", "resnet18"])
 @pytest.mark.parametrize("name", ["vimadmm", "vimadmm_j"])
 def test_one_step_in_float32_agrees(name: str, network: Any) -> None:
-    """Without TF32, which keeps ten bits of a convolution's inputs."""
     method = make(name, local_steps=1, optimiser=SGD(lr=0.05))
     model = ModelSettings(encoder=network, embedding=8, hidden=20)
     chosen = {"model": model, "device": "cuda", "dtype": "float32", "rounds": 1, "evaluate_every": 1}
-    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
-        after = [
-            on_cpu(open_trainer(images(), method, engine=engine, **chosen).train()._flat())
-            for engine in ("loop", "stacked")
-        ]
+    after = [
+        on_cpu(open_trainer(images(), method, engine=engine, **chosen).train()._flat())
+        for engine in ("loop", "stacked")
+    ]
     assert_same_tensors(after[0], after[1], atol=1e-5 if network == "mlp" else 1e-3)
+
+
+TOLERANCES = {("tf32", False): 3e-2, ("bfloat16", False): 0.1, ("float32", True): 1e-2, ("bfloat16", True): 0.1}
+
+
+@pytest.mark.parametrize(("precision", "compiled"), TOLERANCES)
+def test_embeddings_after_fast_steps_are_those_of_eager_float32(precision: Any, compiled: bool) -> None:
+    """Six steps at the parties, captured where they are compiled; the distance in units of the embeddings' norm."""
+    shape = Shape(parties=3, columns=(3, 10, 10), rows=256, batch=256, embedding=16, encoder="cnn", lr=1e-3)
+    ends = []
+    for computing in (Computing(), Computing(precision, compiled)):
+        trainer = bench_trainer(shape, make_federation(shape), torch.device("cuda"), computing=computing)
+        local_work(shape, trainer)(STEPS)
+        cohort = trainer.engine.parties()[0].cohort
+        assert any(isinstance(g, Captured) for g in cohort.graphs.values()) or not compiled
+        with torch.no_grad():
+            ends.append(cohort.encode(cohort.columns, Mode.SPEAK))
+    assert 0 < (ends[1] - ends[0]).norm() / ends[0].norm() < TOLERANCES[precision, compiled]
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

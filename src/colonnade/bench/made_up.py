@@ -10,7 +10,10 @@ from colonnade.bench.settings import Shape
 from colonnade.federation import Federation, RowSplit
 from colonnade.fit import Trainer
 from colonnade.methods import VIMADMM
+from colonnade.models.computing import Computing
+from colonnade.models.descend import descend
 from colonnade.models.encoders import ModelSettings
+from colonnade.models.heads import dropout_keys, open_heads
 from colonnade.models.optimise import SGD
 from colonnade.privacy.mechanism import Mechanism
 from colonnade.randomness import stream
@@ -45,16 +48,22 @@ def make_method(shape: Shape) -> VIMADMM:
 
 def make_model(shape: Shape) -> ModelSettings:
     """The paper's local network in this shape."""
-    return ModelSettings(encoder="mlp", hidden=shape.hidden, embedding=shape.embedding, scale_columns="never")
+    return ModelSettings(encoder=shape.encoder, hidden=shape.hidden, embedding=shape.embedding, scale_columns="never")
 
 
 def open_trainer(
-    shape: Shape, federation: Federation, device: torch.device, mechanism: Mechanism | None = None
+    shape: Shape,
+    federation: Federation,
+    device: torch.device,
+    mechanism: Mechanism | None = None,
+    computing: Computing | None = None,
 ) -> Trainer:
     """Colonnade's own training of it: stacked engine, messages encoded, counted and recorded, no evaluation."""
+    schedule, c = ScheduleSettings(batch=shape.batch), computing or Computing()
     training = Training(
-        rounds=FOREVER, evaluate_every=0, device=str(device), schedule=ScheduleSettings(batch=shape.batch)
-    )
+        rounds=FOREVER, evaluate_every=0, device=str(device), schedule=schedule,
+        precision=c.precision, compile=c.compile,
+    )  # fmt: skip
     return Trainer.open(federation, make_method(shape), training, make_model(shape), None, mechanism)
 
 
@@ -66,3 +75,20 @@ def one_round(trainer: Trainer) -> Callable[[], None]:
         trainer.coordinator.hear(order, trainer.engine.exchange(order, down))
 
     return step
+
+
+def local_work(shape: Shape, trainer: Trainer) -> Callable[[int], None]:
+    """The local steps of all parties towards zero, without the rest of a round."""
+    method, cohort = make_method(shape), trainer.engine.parties()[0].cohort
+    head = open_heads(cohort.schema.head, cohort.names, shape.embedding, shape.classes, 0)
+    inputs = {
+        "x": cohort.x(torch.arange(shape.batch)),
+        "target": cohort.schema.zeros(shape.parties, shape.batch, shape.classes),
+        "key": dropout_keys([0] * shape.parties, cohort.device),
+        **{f"head.{name}": value.to(cohort.device, cohort.schema.dtype) for name, value in head.items()},
+    }
+
+    def steps(count: int) -> None:
+        descend(cohort, method.objective, inputs, steps=count, optimiser=method.optimiser)
+
+    return steps

@@ -9,6 +9,7 @@ from pathlib import Path
 from pydantic import Field
 
 from colonnade.config import Settings
+from colonnade.models.encoders import Kind
 
 Say = Callable[[str], None]  # where progress goes
 
@@ -34,6 +35,7 @@ class Shape(Settings):
     local_steps: int = Field(20, ge=1, description="gradient steps per round (tau)")
     hidden: int = Field(120, ge=1, description="hidden width of the local network")
     embedding: int = Field(60, ge=1, description="width of an embedding")
+    encoder: Kind = Field("mlp", description="local network")
     lr: float = Field(0.1, gt=0, description="step size")
 
 
@@ -46,6 +48,10 @@ class SpeedSettings(Settings):
     loader_workers: int = Field(1, ge=1, description="workers per DataLoader in the baseline's second kind")
     zsteps: int = Field(5, ge=1, description="timed z-steps")
     steps: int = Field(10, ge=1, description="timed rounds of local steps, for bmm_fraction and gate_share")
+    cnn: Shape = Field(
+        Shape(parties=9, columns=(3, 10, 10), rows=2048, local_steps=10, lr=0.008, encoder="cnn"),
+        description="the local steps of convolutional parties",
+    )
     growth: tuple[int, ...] = Field((10, 100, 1000), min_length=2, description="numbers of parties to compare")
     growth_shape: Shape = Field(
         Shape(columns=(8,), rows=256, batch=128, local_steps=5, hidden=16, embedding=8, lr=1e-4),

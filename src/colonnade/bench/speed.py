@@ -16,15 +16,14 @@ from torch import Tensor
 from colonnade.admm.step import update_z
 from colonnade.bench.catalogue import Bench
 from colonnade.bench.clock import medians, seconds
+from colonnade.bench.convolutions import compare_cnn_steps
 from colonnade.bench.growth import cost_growth, memory_growth
-from colonnade.bench.made_up import make_federation, make_method, make_model, one_round, open_trainer
+from colonnade.bench.made_up import local_work, make_federation, make_method, make_model, one_round, open_trainer
 from colonnade.bench.paper_way import PaperWay, Problem, open_pool, solve_rows
 from colonnade.bench.settings import Options, Say, Shape, SpeedSettings
 from colonnade.config import build
 from colonnade.federation import Federation
 from colonnade.fit import Trainer
-from colonnade.models.descend import descend
-from colonnade.models.heads import dropout_keys, open_heads
 from colonnade.privacy.gaussian import Gaussian, SystemNoise
 from colonnade.tasks.multiclass import Multiclass
 
@@ -50,6 +49,8 @@ def run_speed(bench: Bench, options: Options, say: Say) -> Results:
     results["noised_gate_share"] = gate_shares(settings, noised, device, say)["gate_share"]
     if device.type == "cpu":
         results |= bmm_fraction(settings, trainer, say)
+    else:
+        results |= compare_cnn_steps(settings, device, say)
     return results | cost_growth(settings, device, say)
 
 
@@ -166,26 +167,14 @@ def bmm_fraction(settings: SpeedSettings, trainer: Trainer, say: Say) -> Results
     """Bare `torch.bmm` time of the products in one local step, divided by the time that the step takes."""
     say("local steps")
     shape, device = settings.mnist, torch.device("cpu")
-    method, cohort = make_method(shape), trainer.engine.parties()[0].cohort
-    rows = torch.arange(shape.batch)
-    head = open_heads(cohort.schema.head, cohort.names, shape.embedding, shape.classes, 0)
-    inputs = {
-        "x": cohort.x(rows),
-        "target": torch.zeros(shape.parties, shape.batch, shape.classes),
-        "key": dropout_keys([0] * shape.parties, device),
-        **{f"head.{name}": value.to(torch.float32) for name, value in head.items()},
-    }
-    products = _products(shape)
+    work, products = local_work(shape, trainer), _products(shape)
 
     def bare() -> None:
         for _ in range(shape.local_steps):
             for left, right, out in products:
                 torch.bmm(left, right, out=out)
 
-    def steps() -> None:
-        descend(cohort, method.objective, inputs, steps=shape.local_steps, optimiser=method.optimiser)
-
-    taken = medians({"bare": bare, "steps": steps}, settings.steps, device)
+    taken = medians({"bare": bare, "steps": lambda: work(shape.local_steps)}, settings.steps, device)
     return {
         "bmm_fraction": taken["bare"] / taken["steps"],
         "bmm_ms": 1e3 * taken["bare"] / shape.local_steps,

@@ -109,6 +109,7 @@ class Proposal:
             seed=training.seed,
             dtype=DTYPES[training.dtype],
             device=device,
+            computing=training.computing,
         )
 
     def notice(self) -> Notice:

@@ -114,6 +114,8 @@ class Membership:
             )
         self._check_mechanism(proposal)
         try:
+            training = proposal.training()
+            training.computing.check(DTYPES[training.dtype], torch.device(self.duty.device))
             silence = proposal.schedule().someone_may_be_silent or body["absence"]["then"] == "continue"
             privacy.check_sum(len(proposal.parties), proposal.method().hears, silence)
             spends = privacy.spends(self._releases(proposal)) if privacy.epsilon is None else privacy.epsilon

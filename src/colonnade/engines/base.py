@@ -14,6 +14,7 @@ from colonnade.engines.party import PartySide
 from colonnade.errors import ConfigError, ModelError
 from colonnade.federation import Federation, Party
 from colonnade.models.cohort import Cohort
+from colonnade.models.computing import Computing
 from colonnade.models.dropout import with_keyed_dropout
 from colonnade.models.encoders import ModelSettings, build_encoder
 from colonnade.models.scaling import statistics
@@ -97,7 +98,7 @@ class Workshop:
     def cohort(self, parties: Sequence[str], way: Way | None = None) -> Cohort:
         """A cohort of parties of one group, on the schema's device."""
         s = self.schema
-        stack = Stack([self.modules[p] for p in parties], way).to(s.device, s.dtype)
+        stack = Stack([self.modules[p] for p in parties], way, s.computing).to(s.device, s.dtype)
         owners = {p.name: p for p in self.federation.parties}
         columns = [owners[p].columns for p in parties]
         stacked = columns[0].unsqueeze(0) if len(columns) == 1 else torch.stack(columns)
@@ -133,6 +134,7 @@ def open_workshop(
     seed: int,
     dtype: torch.dtype,
     device: torch.device,
+    computing: Computing,
 ) -> Workshop:
     """Build every party's network and group the parties that can be stacked."""
     shapes = {party.name: tuple(party.columns.shape[1:]) for party in federation.parties}
@@ -149,6 +151,7 @@ def open_workshop(
         device=device,
         held=None if federation.held is None else federation.held.to(device),
         labelled=None if federation.labelled is None else federation.labelled.to(device),
+        computing=computing,
     )
     scale = not federation.scaled if model.scale_columns == "auto" else model.scale_columns == "always"
     return Workshop(federation, schema, modules, scale)

@@ -71,7 +71,8 @@ class Listener:
         device = torch.device(run.training.device if torch.cuda.is_available() else "cpu")
         # The model brings the scaling it was trained with: these rows have no statistics of their own.
         model = run.model_settings.model_copy(update={"scale_columns": "never"})
-        workshop = open_workshop(chosen, model, run.encoders, run.training.seed, DTYPES[run.training.dtype], device)
+        t = run.training
+        workshop = open_workshop(chosen, model, run.encoders, t.seed, DTYPES[t.dtype], device, t.computing)
         protection = Protection() if covered else Protection(evaluation=None, prediction=None)
         one_by_one = ["each"] * len(workshop.schema.groups)
         engine = Stacked.open(workshop, run.method, run.ledger, run.id, False, protection, one_by_one)  # type: ignore[arg-type]

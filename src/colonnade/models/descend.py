@@ -53,7 +53,8 @@ def descend(  # one signature for every method's local work
     inputs = {**inputs, "draw": torch.zeros((), dtype=torch.int64, device=cohort.device), "rate": rate}
 
     def step(values: Mapping[str, Tensor], active: Tensor | None) -> None:
-        one_step(cohort, objective, values, plan, active)
+        with cohort.encoder.computing.switches(cohort.device):
+            one_step(cohort, objective, values, plan, active)
 
     if everyone and worth_capturing(cohort, counts[0]):
         key = (objective, plan, tuple((k, v.shape, v.dtype) for k, v in inputs.items()))

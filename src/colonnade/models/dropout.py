@@ -21,15 +21,34 @@ _REFUSED = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.Featur
 
 def keyed_uniform(like: Tensor, key: Tensor, draw: Tensor | int) -> Tensor:
     """Uniform numbers in [0, 1) shaped as `like`; `key` and `draw` are integer scalars or (P, 1, ...)."""
+    if isinstance(draw, int):
+        draw = torch.tensor(draw, device=like.device)  # integers of a tensor wrap around, Python's grow
+    if torch.compiler.is_compiling():
+        numbers: Tensor = torch.ops.colonnade.keyed_uniform(like, key, draw)
+        return numbers
+    return _hashed(like, key, draw)
+
+
+def _hashed(like: Tensor, key: Tensor, draw: Tensor) -> Tensor:
     count = like.numel() if key.dim() == 0 else like[0].numel()
     shape = like.shape if key.dim() == 0 else like.shape[1:]
     x = torch.arange(count, device=like.device, dtype=torch.int64).view(shape) * _GOLDEN
-    if isinstance(draw, int):
-        draw = torch.tensor(draw, device=like.device)  # integers of a tensor wrap around, Python's grow
     x = x + (key + draw * _STRIDE)
     for multiplier in (_MIX_1, _MIX_2):
         x = (x ^ ((x >> 31) & 0x1FFFFFFFF)) * multiplier
-    return ((x >> 33) & 0xFFFFFF).to(like.dtype) / 2**24
+    exact = torch.promote_types(like.dtype, torch.float32)  # the 24 bits fit, and a mask is the same in every precision
+    return ((x >> 33) & 0xFFFFFF).to(exact) / 2**24
+
+
+# torch's compiler reckons with integers that grow: it must call the hash, not read it.
+_compiled_call = torch.library.custom_op(
+    "colonnade::keyed_uniform", _hashed, mutates_args=(), schema="(Tensor like, Tensor key, Tensor draw) -> Tensor"
+)
+
+
+@_compiled_call.register_fake
+def _shape_of_hashed(like: Tensor, key: Tensor, draw: Tensor) -> Tensor:
+    return torch.empty(like.shape, dtype=torch.promote_types(like.dtype, torch.float32), device=like.device)
 
 
 def keyed_mask(like: Tensor, p: float, key: Tensor, draw: Tensor | int) -> Tensor:

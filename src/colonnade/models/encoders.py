@@ -47,8 +47,7 @@ class ConvNet(nn.Module):
         x = F.interpolate(x, (32, 32))
         for layer in (self.conv1, self.conv2, self.conv3):
             x = F.avg_pool2d(F.relu(layer(x)), 2)
-        x = F.relu(self.conv4(x)).mean(dim=(2, 3))
-        return F.relu(self.norm(self.project(x)))
+        return _embed(F.relu(self.conv4(x)), self.project, self.norm)
 
 
 class _Block(nn.Module):
@@ -88,8 +87,16 @@ class ResNet18(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, C, h, w) -> (B, embedding)."""
-        x = self.blocks(self.stem(x)).mean(dim=(2, 3))
-        return F.relu(self.norm(self.project(x)))
+        return _embed(self.blocks(self.stem(x)), self.project, self.norm)
+
+
+def _embed(x: Tensor, project: nn.Linear, norm: nn.BatchNorm1d) -> Tensor:
+    """(B, C, h, w) -> (B, embedding), never rounded to bfloat16.
+
+    Rows differ little before the norm, which divides by that little: rounding there would grow a hundredfold.
+    """
+    with torch.autocast(x.device.type, enabled=False):
+        return F.relu(norm(project(x.mean(dim=(2, 3), dtype=project.weight.dtype))))
 
 
 def build_encoder(settings: ModelSettings, shape: tuple[int, ...], seed: int, party: str) -> nn.Module:

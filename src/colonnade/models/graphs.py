@@ -27,7 +27,7 @@ class Captured:
 
 def worth_capturing(cohort: Cohort, steps: int) -> bool:
     """Only on a GPU, only for networks without Python-side decisions, and never for one step."""
-    return cohort.device.type == "cuda" and steps > WARM_UP and cohort.encoder.way in ("single", "layers", "vmap")
+    return cohort.device.type == "cuda" and steps > WARM_UP and cohort.encoder.way != "each"
 
 
 def replay(

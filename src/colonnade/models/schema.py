@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from colonnade.models.computing import Computing
 from colonnade.models.heads import HeadSettings
 from colonnade.tasks import Task
 
@@ -35,6 +36,7 @@ class Schema:
     device: torch.device
     held: Tensor | None = field(default=None, repr=False)  # (N, M) which party holds which row; None: all hold all
     labelled: Tensor | None = field(default=None, repr=False)  # (N,) whose label is known; None: of all rows
+    computing: Computing = field(default_factory=Computing)
 
     @property
     def outputs(self) -> int:

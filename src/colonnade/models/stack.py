@@ -1,10 +1,11 @@
 """Stack: P networks of one architecture with a leading party axis, run as one.
 
-Four ways to run the same forward pass, all with the same result:
+Five ways to run the same forward pass, all with the same result:
     single   one party: a plain call; any nn.Module works
     layers   a Sequential of linear layers and activations: one batched product per layer
     vmap     everything else: `functional_call` under `vmap`
     each     one party after the other, where vmap cannot go or does not pay
+    compiled as each, its learning pass compiled; on a GPU parties run side by side
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from torch.func import functional_call, stack_module_state, vmap
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from colonnade.errors import ModelError
+from colonnade.models.computing import Computing, Learner, compiled, side_by_side
 from colonnade.models.dropout import KeyedDropout
 
-Way = Literal["single", "layers", "vmap", "each"]
+Way = Literal["single", "layers", "vmap", "each", "compiled"]
 
 
 class Mode(Enum):
@@ -67,7 +69,9 @@ def _code_and_choices(layer: nn.Module) -> str:
 class Stack:
     """P networks of one architecture. Tensors are updated in place, never replaced."""
 
-    def __init__(self, modules: Sequence[nn.Module], way: Way | None = None) -> None:
+    def __init__(
+        self, modules: Sequence[nn.Module], way: Way | None = None, computing: Computing | None = None
+    ) -> None:
         parameters, buffers = stack_module_state(list(modules))
         self.parameters: dict[str, Tensor] = {
             k: v.detach().requires_grad_(v.requires_grad)
@@ -75,17 +79,23 @@ class Stack:
         }
         self.buffers: dict[str, Tensor] = {k: v.detach().clone() for k, v in buffers.items()}
         self.size = len(modules)
+        self.computing = computing or Computing()
         self._skeletons = {mode: _skeleton(modules[0], mode) for mode in Mode}
+        self._learner: Learner | None = None  # the compiled pass, from its first use on
         self.way: Way = way if way is not None else self.best_guess()
 
     def best_guess(self) -> Way:
         """The way that needs no measurement to be right."""
         skeleton = self._skeletons[Mode.LEARN]
+        if self.computing.compile and not _is_layered(skeleton):
+            return "compiled"
         if self.size == 1:
             return "single"
         if _is_layered(skeleton):
             return "layers"
-        return "each" if why_not_vmap(skeleton) else "vmap"
+        # torch does not round convolutions under vmap on a CPU, and on a GPU rounded ones are slower grouped.
+        apart = self.computing.precision == "bfloat16" and self.has_convolutions()
+        return "each" if apart or why_not_vmap(skeleton) else "vmap"
 
     def has_convolutions(self) -> bool:
         """Convolutions may run slower stacked than one by one; only a clock knows."""
@@ -96,10 +106,17 @@ class Stack:
         return any(isinstance(m, _BatchNorm) for m in self._skeletons[Mode.LEARN].modules())
 
     def forward(self, x: Tensor, mode: Mode) -> Tensor:
-        """x (P, B, ...) -> (P, B, d)."""
-        skeleton = self._skeletons[mode]
+        """x (P, B, ...) -> (P, B, d), in the dtype of x whatever the precision."""
         if mode is not Mode.PREDICT and x.shape[1] == 1 and self.has_batch_statistics():
             raise ModelError("BatchNorm cannot learn from a batch of one row; use a larger batch")
+        with self.computing.switches(x.device):
+            if self.way == "compiled" and mode is Mode.LEARN:
+                return self._compiled(x).to(x.dtype)
+            with self.computing.rounding(x.device):
+                return self._eager(x, mode).to(x.dtype)
+
+    def _eager(self, x: Tensor, mode: Mode) -> Tensor:
+        skeleton = self._skeletons[mode]
         if self.way == "layers":
             return _layers(skeleton, self.parameters, x)
         buffers = self.buffers if mode is Mode.LEARN else {k: v.clone() for k, v in self.buffers.items()}
@@ -113,6 +130,18 @@ class Stack:
         for k in range(self.size):
             state = ({n: v[k] for n, v in self.parameters.items()}, {n: v[k] for n, v in buffers.items()})
             outputs.append(functional_call(skeleton, state, (x[k],)))
+        return torch.stack(outputs)
+
+    def _compiled(self, x: Tensor) -> Tensor:
+        if self._learner is None:
+            self._learner = compiled(self._skeletons[Mode.LEARN], self.computing)
+        learner, outputs = self._learner, []
+        slices = {name: value.unbind() for name, value in self.parameters.items()}  # backward: one stack each
+        with side_by_side(x.device, self.size) as place:
+            for k in range(self.size):
+                own = {n: v[k] for n, v in slices.items()}, {n: v[k] for n, v in self.buffers.items()}
+                with place(k):
+                    outputs.append(learner(*own, x[k]))
         return torch.stack(outputs)
 
     def to(self, device: torch.device | str, dtype: torch.dtype) -> Stack:
