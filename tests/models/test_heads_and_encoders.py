@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from colonnade.errors import ModelError
-from colonnade.models.encoders import ConvNet, ModelSettings, ResNet18, build_encoder
+from colonnade.models.encoders import ConvNet, ModelSettings, build_encoder
 from colonnade.models.heads import HeadSettings, apply_heads, open_heads
+from colonnade.models.resnet import ResNet
 
 PARTIES = ("bank", "telco")
 
@@ -43,7 +46,8 @@ def test_a_party_draws_its_head_from_its_own_stream() -> None:
         ("auto", (2, 28), nn.Sequential),
         ("auto", (3, 8, 8), ConvNet),
         ("cnn", (3, 8, 8), ConvNet),
-        ("resnet18", (1, 12, 12), ResNet18),
+        ("resnet18", (1, 12, 12), ResNet),
+        ("resnet34", (3, 12, 12), ResNet),
         ("linear", (2, 3), nn.Sequential),
         ("mlp", (3, 8, 8), nn.Sequential),
     ],
@@ -62,6 +66,24 @@ def test_weights_come_from_the_partys_stream() -> None:
     assert torch.equal(weights(0, "bank"), weights(0, "bank"))
     assert not torch.equal(weights(0, "bank"), weights(0, "telco"))
     assert not torch.equal(weights(0, "bank"), weights(1, "bank"))
+
+
+@pytest.mark.parametrize(("kind", "parameters"), [("resnet18", 11_176_512), ("resnet34", 21_284_672)])
+def test_residual_networks_have_the_published_size(kind: Any, parameters: int) -> None:
+    """That of torchvision's without their last layer: 11,689,512 and 21,797,672 with 513,000 in it."""
+    net = build_encoder(ModelSettings(encoder=kind, embedding=6), (3, 64, 64), 0, "bank")
+    counted = sum(p.numel() for name, p in net.named_parameters() if name.startswith(("stem", "blocks")))
+    assert counted == parameters
+    convolutions = [m for m in net.modules() if isinstance(m, nn.Conv2d) and m.kernel_size != (1, 1)]
+    assert len(convolutions) + 1 == int(kind[-2:])  # the shortcuts are not counted, the last layer is
+
+
+def test_a_small_stem_keeps_the_pixels_of_a_patch() -> None:
+    settings = {stem: ModelSettings(encoder="resnet18", stem=stem, embedding=6) for stem in ("large", "small")}  # type: ignore[arg-type]
+    nets: Any = {stem: build_encoder(made, (3, 10, 10), 0, "bank") for stem, made in settings.items()}
+    assert nets["large"].stem(torch.zeros(2, 3, 10, 10)).shape == (2, 64, 3, 3)
+    assert nets["small"].stem(torch.zeros(2, 3, 10, 10)).shape == (2, 64, 10, 10)
+    assert nets["small"].blocks(torch.zeros(2, 64, 10, 10)).shape == (2, 512, 2, 2)
 
 
 @pytest.mark.parametrize("kind", ["cnn", "resnet18"])
