@@ -34,6 +34,10 @@ class DoubtfulScore(UserWarning):
     """A warning, not an error: a score that is no better than guessing, or not what the task is judged by."""
 
 
+class UnknownTrainingRows(UserWarning):
+    """A warning, not an error: a run with noise that does not know its training rows predicts raw rows."""
+
+
 class ConfigError(ColonnadeError):
     """A setting is unknown, of the wrong type or out of range."""
 

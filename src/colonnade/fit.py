@@ -34,7 +34,7 @@ from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.mechanism import Mechanism, Protection
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.privacy.statement import SoFar
-from colonnade.privacy.training_rows import TrainingRows
+from colonnade.privacy.training_rows import TrainingRows, noised
 from colonnade.progress import Progress, Telling, Watcher
 from colonnade.run import DTYPES, STORE, Run, Training
 from colonnade.store import Store
@@ -268,7 +268,7 @@ class Trainer:
         run = Run(
             self.id, c.method, self.model, self.training, about, c.history, c.traffic, self.ledger,
             result, state, ordered, self.encoders, self.config, privacy=self.privacy, plans=self.federation.plans,
-            trained=TrainingRows.of(self.federation),
+            trained=TrainingRows.of(self.federation) if noised(self.ledger) else None,
         )  # fmt: skip
         if store is not None:
             run.save(store.path.parent)

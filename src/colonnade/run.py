@@ -35,7 +35,7 @@ from colonnade.privacy.events import LabelExposure, Release
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.privacy.tally import tally
-from colonnade.privacy.training_rows import TrainingRows
+from colonnade.privacy.training_rows import TrainingRows, noised
 from colonnade.schedule import ScheduleSettings
 from colonnade.tasks import task_about
 from colonnade.wire.traffic import Traffic
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 RECORD, MODEL, LEDGER, STORE = "run.json", "model.safetensors", "ledger.jsonl", "run.db"
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
+TRAINED = "training_rows.safetensors"  # digests of the rows that trained with noise
 COLUMNS = "columns.skops"  # how tables became columns, by party, where the run was trained from tables
 
 
@@ -99,7 +100,7 @@ class Run:
     path: Path | None = None
     privacy: PrivacySettings = field(default_factory=PrivacySettings)
     plans: Mapping[str, ColumnPlan] = field(default_factory=dict, repr=False)  # how tables became columns, by party
-    trained: TrainingRows | None = field(default=None, repr=False)  # None: not known, the run was loaded
+    trained: TrainingRows | None = field(default=None, repr=False)  # only after a training with noise; None: not known
     releases_training_rows: bool = False  # predict them although they trained with noise, which undoes its promise
 
     def __repr__(self) -> str:
@@ -249,6 +250,10 @@ class Run:
             if columns is not None:
                 replace_file(folder / COLUMNS, columns)
                 record["columns"] = hashlib.sha256(columns).hexdigest()
+            if self.trained is not None:
+                replace_file(folder / TRAINED, self.trained.to_bytes(self.id))
+            else:
+                (folder / TRAINED).unlink(missing_ok=True)  # of another run
             replace_file(folder / RECORD, json.dumps(record, indent=1).encode())
         except OSError as error:
             raise Unwritable(f"the run cannot be saved in {folder} ({error.strerror}); see to the disk") from None
@@ -271,6 +276,7 @@ class Run:
             lines = (folder / LEDGER).read_text(encoding="utf-8").splitlines()
             ledger = Ledger(Release.from_json(json.loads(line)) for line in lines)
             plans = _read_plans(folder / COLUMNS, record["columns"]) if record.get("columns") else {}
+            trained = _read_trained(folder / TRAINED, record["id"]) if noised(ledger) else None
         except FileNotFoundError as error:
             raise RunError(f"{folder} lacks {Path(str(error.filename)).name}; restore it or train again") from None
         except (SafetensorError, ValueError, KeyError, TypeError) as error:
@@ -299,6 +305,7 @@ class Run:
             path=folder,
             privacy=build(PrivacySettings, record.get("privacy", {}), "privacy"),
             plans=plans,
+            trained=trained,
         )
         if run.fingerprint() != record["fingerprint"]:
             raise RunError(f"{folder / MODEL} does not belong to its {RECORD}; restore both from one copy")
@@ -349,6 +356,11 @@ def _read_plans(path: Path, digest: str) -> dict[str, ColumnPlan]:
         return from_bytes(content)
     except DataError as error:
         raise RunError(f"{path} cannot be used: {error}") from None
+
+
+def _read_trained(path: Path, run: str) -> TrainingRows | None:
+    """What a saved run knows its training rows by; None where an earlier version saved it, or the file was removed."""
+    return TrainingRows.from_bytes(path.read_bytes(), run) if path.exists() else None
 
 
 def replace_file(path: Path, content: bytes) -> None:

@@ -14,7 +14,7 @@ import torch
 from colonnade.config import read_toml
 from colonnade.data.sets import load_set
 from colonnade.job import load_data
-from colonnade.run import Run, read_record
+from colonnade.run import TRAINED, Run, read_record
 from tests.cli.conftest import SMALL, Call
 from tests.cli.test_bad_input import edit, refused, write_tables
 
@@ -280,3 +280,16 @@ def test_training_rows_that_had_noise_are_refused(cli: Call, tmp_path: Path) -> 
     assert cli("predict", run, "--rows", "train", "--training-rows", "release").code == 0
     told = [r for r in Run.load(run).ledger if "training_rows" in dict(r.parameters)]
     assert {dict(r.parameters)["training_rows"] for r in told} == {1258.0} and len(told) == 2
+
+
+def test_raw_tables_that_trained_with_noise_are_refused(cli: Call) -> None:
+    write_tables()
+    Path("private.toml").write_text(
+        Path("tables.toml").read_text() + '\n[privacy]\nmechanism = "gaussian"\nclip = 1.0\nepsilon = 1.0\n'
+    )
+    assert cli("train", "private.toml", "--out", "here").code == 0
+    given = ["--tables", "bank=bank.csv", "--tables", "telco=telco.csv"]
+    refused(cli("predict", "here", *given), "of these rows trained this run", "recognised by bank")
+    Path("here", TRAINED).unlink()
+    told = cli("predict", "here", *given)
+    assert told.code == 0 and told.err.startswith("warning: this run was saved without digests of its training rows")

@@ -348,6 +348,27 @@ def test_a_loaded_run_refuses_the_training_rows_of_a_federation(tmp_path: Path) 
     assert len(run.predict(federation.select(federation.split.test))) == len(federation.split.test)
 
 
+def test_a_loaded_run_refuses_the_raw_tables_of_its_training(tmp_path: Path) -> None:
+    bank, telco = tables(500, 1)
+    federation = joined()
+    private = {"mechanism": "gaussian", "clip": 1.0, "epsilon": 1.0}
+    train(federation, rounds=2, privacy=private, out=tmp_path / "run")
+    run = Run.load(tmp_path / "run")
+    before = (tmp_path / "run" / "ledger.jsonl").read_bytes()
+    trained = [federation.ids[i] for i in federation.split.train.tolist()]
+    with pytest.raises(Refused, match=f"{len(trained)} of these rows trained this run"):
+        run.predict({"bank": bank, "telco": telco})
+    other = telco.assign(customer=telco["customer"] + 10_000, minutes=telco["minutes"] + 1)
+    again = {"bank": bank.assign(customer=bank["customer"] + 10_000), "telco": other}  # other ids, and a number changed
+    with pytest.raises(Refused, match=r"recognised by bank; first: row \d+\)"):
+        run.predict(again)
+    assert (tmp_path / "run" / "ledger.jsonl").read_bytes() == before
+    new = dict(zip(("bank", "telco"), tables(NEW, 2), strict=True))
+    assert len(run.predict(new)) == NEW
+    left = ~bank["customer"].astype(str).isin(trained)
+    assert len(run.predict({"bank": bank[left], "telco": telco[left]})) == 500 - len(trained)
+
+
 @pytest.mark.parametrize(
     ("pair", "task"),
     [

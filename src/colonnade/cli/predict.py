@@ -17,7 +17,7 @@ from colonnade.cli.predict_ids import Absent, DeployedConfig, Ids, Patience, Whe
 from colonnade.cli.predictions import show, table_of
 from colonnade.cli.resume import data_of, read_about
 from colonnade.cli.screen import Screen
-from colonnade.errors import ConfigError, DataError, RunError
+from colonnade.errors import ConfigError, DataError, RunError, UnknownTrainingRows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -113,7 +113,8 @@ def _own_rows(folder: Path, run: Run, rows: Rows, data_dir: Path | None) -> Want
         federation = federation.pooled()
     if (folder / STORE).exists() and read_about(folder)["data"] != fingerprint(federation):
         raise RunError(f"{folder} was trained on other data than these; give it the same files with --data-dir")
-    run.trained = TrainingRows.of(federation)
+    if run.trained is None:
+        run.trained = TrainingRows.of(federation)
     index: Tensor = getattr(federation.split, rows)
     index = index[federation.complete[index]]  # prediction needs every party, and the score the label
     if not len(index):
@@ -128,7 +129,7 @@ def _warnings_told(screen: Screen) -> Iterator[None]:
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
         yield
-    for warning in (w for w in heard if w.category is UserWarning):
+    for warning in (w for w in heard if w.category in (UserWarning, UnknownTrainingRows)):
         screen.aside(f"warning: {warning.message}")
 
 

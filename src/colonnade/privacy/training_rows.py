@@ -3,25 +3,29 @@
 A prediction leaves without noise. About a row that trained it is the upload of the training once more, bare, and one
 such question about all training rows undoes what the noise promised. So
 
-    in one process           rows that equal a training row in the columns of all parties are refused
+    in one process           rows that have the columns of a training row are refused, see `TrainingRows`
     between organisations    each party refuses the row numbers that the run agreed to train on
 
-What is released all the same says so in the ledger (`training_rows`: how many). A run that was saved and loaded does
-not know its training rows: digests of them in its folder would themselves tell who was in the training. It takes the
-word of a federation whose rows are selected, and cannot tell of raw tables.
+What is released all the same says so in the ledger (`training_rows`: how many). A saved run keeps digests of its
+training rows, so that it recognises them when it is loaded. Whoever has the folder and the exact columns of a row can
+therefore tell whether it trained; the networks beside them, which no noise covers either, tell more.
 """
 
 from __future__ import annotations
 
 import hashlib
+import secrets
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from typing import Any
 
+import numpy as np
 import torch
+from safetensors.numpy import load, save
 from torch import Tensor
 
-from colonnade.errors import Refused
+from colonnade.errors import Refused, RunError, UnknownTrainingRows
 from colonnade.federation import Federation
 from colonnade.privacy.events import BARE, Release
 from colonnade.rows import Rows
@@ -29,29 +33,59 @@ from colonnade.wire.messages import COORDINATOR, Purpose
 
 NOTE = "training_rows"  # what the ledger calls their number
 WHY = "would release them without the noise that their training promised"
-_CHUNK, _DIGEST = 4096, 16  # rows at once, bytes of a digest
+ACCIDENTS = 0.01  # the share of new rows that may have the columns of a training row without being one
+_CHUNK, _DIGEST, _SALT, _PARTY = 4096, 8, 16, "party/"  # rows at once, bytes of a digest and of its key
+
+Digests = np.ndarray[Any, np.dtype[np.uint64]]
 
 
 @dataclass(frozen=True)
 class TrainingRows:
-    """The rows that trained a run, known by their columns; only in the process that trained it."""
+    """The rows that trained a run, known by digests of their columns (as float32) under a key of the run's own.
 
-    columns: Mapping[str, Tensor] = field(repr=False)  # by party, (N, ...)
-    rows: Tensor = field(repr=False)  # which of the N trained
+    A row is a training row if it equals one in the columns of all parties, or in those of a single party that tell
+    rows apart: it is the party's own upload that would leave, whatever the others' columns are. Columns that several
+    training rows share (two yes/no columns, an account without any bookings) tell none of them apart, and new rows
+    have them, too. So only columns that a single training row has count; and none of a party's, where more than
+    `ACCIDENTS` of new rows would have such columns by accident.
+    """
 
-    @cached_property
-    def _digests(self) -> frozenset[bytes]:
-        return frozenset(_digests({name: value[self.rows] for name, value in self.columns.items()}))
+    salt: bytes = field(repr=False)
+    together: Digests = field(repr=False)  # of all parties' columns
+    apart: Mapping[str, Digests] = field(repr=False)  # by party, of columns that tell a row apart
 
     @classmethod
     def of(cls, federation: Federation) -> TrainingRows:
-        """Those of the data of a run."""
-        return cls({party.name: party.columns for party in federation.parties}, federation.split.train)
+        """Those of the data of a run. Rows that a party does not hold are none of its training rows."""
+        train, salt = federation.split.train, secrets.token_bytes(_SALT)
+        columns = {party.name: party.columns[train] for party in federation.parties}
+        found = {name: _digests(salt, name, value) for name, value in columns.items()}
+        held = torch.ones(len(train), len(found)) > 0 if federation.held is None else federation.held[train]
+        apart = {name: _telling(found[name][mine]) for name, mine in zip(found, held.T.numpy(), strict=True)}
+        complete = held.all(dim=1).numpy()
+        return cls(salt, np.unique(_joined(salt, found)[complete]), apart)
 
-    def among(self, columns: Mapping[str, Tensor]) -> Tensor:
-        """(B,) which of some rows (B, ...) are training rows: equal in the columns of all parties, as float32."""
-        given = _digests({name: columns[name] for name in self.columns})
-        return torch.tensor([digest in self._digests for digest in given], dtype=torch.bool)
+    def among(self, columns: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """(B,) which of some rows (B, ...) are training rows: by the columns of each party, and under "" by all."""
+        given = {name: _digests(self.salt, name, columns[name]) for name in self.apart}
+        found = {name: np.isin(digests, self.apart[name]) for name, digests in given.items()}
+        found[""] = np.isin(_joined(self.salt, given), self.together)
+        return {name: torch.from_numpy(which) for name, which in found.items()}
+
+    def to_bytes(self, run: str) -> bytes:
+        """A safetensors file. Digests are sorted: no order of rows ties one party's to another's."""
+        facts = {"run": run.encode(), "salt": self.salt}
+        arrays = {name: np.frombuffer(value, dtype=np.uint8) for name, value in facts.items()}
+        return save({**arrays, "together": self.together, **{_PARTY + name: d for name, d in self.apart.items()}})
+
+    @classmethod
+    def from_bytes(cls, content: bytes, run: str) -> TrainingRows:
+        """The inverse of `to_bytes`; `RunError`, if they are of another run."""
+        read = load(content)
+        if read.pop("run").tobytes().decode() != run:
+            raise RunError(f"the training rows stored with run {run} are those of another run; restore its folder")
+        salt, together = read.pop("salt").tobytes(), read.pop("together")
+        return cls(salt, together, {name.removeprefix(_PARTY): digests for name, digests in sorted(read.items())})
 
 
 def noised(ledger: Iterable[Release]) -> bool:
@@ -60,20 +94,41 @@ def noised(ledger: Iterable[Release]) -> bool:
 
 
 def check_new(trained: TrainingRows | None, ledger: Iterable[Release], rows: Rows, release: bool) -> Tensor:
-    """(B,) which of these rows trained with noise; `Refused`, if some did and may not be released."""
-    found = torch.zeros(len(rows), dtype=torch.bool)
+    """(B,) which of these rows trained with noise; `Refused`, if some did and may not be released.
+
+    Where the run does not know its training rows, the federation that the rows were selected from does; raw rows are
+    then let through with a warning.
+    """
+    nothing = torch.zeros(len(rows), dtype=torch.bool)
     if not noised(ledger):
-        return found
-    if trained is not None:
-        found = trained.among(rows.columns)
-    elif rows.training is not None:
-        found = rows.training
+        return nothing
+    by = {} if trained is None else trained.among(rows.columns)
+    if rows.training is not None and (trained is None or rows.plans):  # encoded alike: it is the run's federation
+        by["the federation"] = rows.training
+    if not by and not release:
+        warnings.warn(
+            "this run was saved without digests of its training rows, so it cannot recognise them: make sure that none "
+            f"of these rows trained it, since predicting them {WHY}",
+            UnknownTrainingRows,
+            stacklevel=5,  # where `predict` was called
+        )
+    found = torch.stack([nothing, *by.values()]).any(dim=0)
     if bool(found.any()) and not release:
         raise Refused(
             f"{int(found.sum())} of these rows trained this run: predicting them {WHY}; leave them out, or say that it "
-            "is meant: run.releases_training_rows = True, on the command line --training-rows release"
+            "is meant: run.releases_training_rows = True, on the command line --training-rows release "
+            f"({_recognised(by, rows, found)})"
         )
     return found
+
+
+def _recognised(by: Mapping[str, Tensor], rows: Rows, found: Tensor) -> str:
+    """By whose columns, and the first of them."""
+    first = int(found.nonzero()[0])
+    named = f"row {first}, counted from 0" if rows.index is None else f"row {rows.index[first]}"
+    whose = [name for name, which in by.items() if name and bool(which.any())]
+    told = [*whose[:3], *([f"{len(whose) - 3} more"] if len(whose) > 3 else [])]
+    return f"recognised by {', '.join(told) or 'the columns of all parties together'}; first: {named}"
 
 
 def note(count: int) -> tuple[tuple[str, float], ...]:
@@ -81,8 +136,43 @@ def note(count: int) -> tuple[tuple[str, float], ...]:
     return ((NOTE, float(count)),) if count else ()
 
 
-def _digests(columns: Mapping[str, Tensor]) -> Iterator[bytes]:
-    parts = [value.detach().cpu().flatten(1) for value in columns.values()]
-    for start in range(0, len(parts[0]), _CHUNK):
-        flat = torch.cat([part[start : start + _CHUNK].float() for part in parts], dim=1) + 0.0  # no negative zero
-        yield from (hashlib.blake2b(row.tobytes(), digest_size=_DIGEST).digest() for row in flat.numpy())
+# -- digests ------------------------------------------------------------------------------------
+
+
+def _telling(digests: Digests) -> Digests:
+    """Those that one row alone has; none, if new rows have such columns by accident too often.
+
+    How often is the Good-Turing estimate: the values seen once have together about the probability 2 * n2 / n, where n2
+    values were seen twice among n rows. One value seen twice is no evidence.
+    """
+    values, counts = np.unique(digests, return_counts=True)
+    twice = 2 * int(np.count_nonzero(counts == 2))
+    return values[counts == 1] if twice <= max(2, ACCIDENTS * len(digests)) else values[:0]
+
+
+def _digests(salt: bytes, party: str, columns: Tensor) -> Digests:
+    """(B,) of a party's columns (B, ...)."""
+    return _hashed(salt, party, _pieces(columns.detach().cpu().flatten(1)))
+
+
+def _joined(salt: bytes, found: Mapping[str, Digests]) -> Digests:
+    """(B,) of the digests of all parties."""
+    together = np.stack([found[name] for name in sorted(found)], axis=1)
+    return _hashed(salt, "", (row.tobytes() for row in together))
+
+
+def _pieces(flat: Tensor) -> Iterator[bytes]:
+    for start in range(0, len(flat), _CHUNK):
+        chunk = flat[start : start + _CHUNK].float() + 0.0  # no negative zero
+        yield from (row.tobytes() for row in chunk.numpy())
+
+
+def _hashed(salt: bytes, whose: str, rows: Iterable[bytes]) -> Digests:
+    person = hashlib.blake2b(whose.encode(), digest_size=hashlib.blake2b.PERSON_SIZE).digest()
+    empty = hashlib.blake2b(key=salt, digest_size=_DIGEST, person=person)
+    told = bytearray()
+    for row in rows:
+        one = empty.copy()
+        one.update(row)
+        told += one.digest()
+    return np.frombuffer(bytes(told), dtype=np.uint64)
