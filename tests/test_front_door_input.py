@@ -6,10 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from colonnade import Training, fit
-from colonnade.errors import ConfigError
+from colonnade.errors import ConfigError, DataError
 from colonnade.methods import VIMADMM, make_method
 from colonnade.models.optimise import AdamW
 from tests.federations import small
@@ -69,3 +71,28 @@ def test_a_run_is_shown_in_one_line(tmp_path: Path) -> None:
     assert run.id in shown and "vimadmm on small, 2 of 2 rounds, test accuracy 0." in shown and str(tmp_path) in shown
     never = fit(small(), "vimadmm", privacy={"mechanism": "gaussian", "clip": 1.0, "sigma": 2.0}, **SHORT)
     assert "not measured on test rows" in repr(never)
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        (torch.tensor([3, 100_000]), r"1 of 2 row numbers do not exist \(first: 100000\); the rows are 0 to 89"),
+        (torch.tensor([-1]), r"1 of 1 row numbers do not exist \(first: -1\)"),
+        (torch.tensor([0.5]), r"needed a list of row numbers from 0 to 89; got torch.float32 of shape \(1,\)"),
+        (torch.tensor(5), r"got torch.int64 of shape \(\)"),
+        (torch.ones(7, dtype=torch.bool), r"got torch.bool of shape \(7,\)"),
+    ],
+)
+def test_rows_that_do_not_exist_cannot_be_selected(rows: torch.Tensor, says: str) -> None:
+    with pytest.raises(DataError, match=says):
+        small().select(rows)
+
+
+def test_rows_are_selected_by_number_or_by_a_mask() -> None:
+    federation = small()
+    mask = torch.zeros(federation.rows, dtype=torch.bool)
+    mask[[4, 7]] = True
+    for rows in (torch.tensor([4, 7]), torch.tensor([4, 7], dtype=torch.int32), np.array([4, 7]), [4, 7], mask):
+        selected = federation.select(rows)
+        for party in federation.parties:
+            assert torch.equal(selected.columns[party.name], party.columns[[4, 7]])

@@ -34,6 +34,10 @@ class DoubtfulScore(UserWarning):
     """A warning, not an error: a score that is no better than guessing, or not what the task is judged by."""
 
 
+class RowsLeftOut(UserWarning):
+    """A warning, not an error: tables were joined, and rows whose id not every table has do not take part."""
+
+
 class UnknownTrainingRows(UserWarning):
     """A warning, not an error: a run with noise that does not know its training rows predicts raw rows."""
 

@@ -241,8 +241,12 @@ class Federation:
         _check_split(replace(self.split, train=train), self.rows)
         return replace(left, split=replace(self.split, train=train))
 
-    def select(self, rows: Tensor) -> Rows:
-        """Some of the rows for prediction, as the networks read them: `run.predict(federation.select(rows))`."""
+    def select(self, rows: Any) -> Rows:
+        """Some of the rows for prediction, as the networks read them: `run.predict(federation.select(rows))`.
+
+        `rows` is a tensor, array or list of row numbers, or of (N,) booleans; `DataError` for numbers that no row has.
+        """
+        rows = _row_numbers(rows, self.rows)
         training = torch.zeros(self.rows, dtype=torch.bool)
         training[self.split.train] = True
         columns = {party.name: party.columns[rows] for party in self.parties}
@@ -374,6 +378,24 @@ def as_columns(name: str, values: Any, held: Tensor | None = None) -> Tensor:
             f"(first: row {int(bad.nonzero()[0])}); fill or drop them before training"
         )
     return columns
+
+
+def _row_numbers(given: Any, rows: int) -> Tensor:
+    """Row numbers, or booleans (N,), as row numbers that exist."""
+    index = given if isinstance(given, Tensor) else torch.as_tensor(np.asarray(given))
+    if index.dtype == torch.bool and tuple(index.shape) == (rows,):
+        return index.nonzero().squeeze(1)
+    if index.dim() != 1 or index.is_floating_point() or index.dtype == torch.bool:
+        raise DataError(
+            f"rows: needed a list of row numbers from 0 to {rows - 1}; got {index.dtype} of shape {tuple(index.shape)}"
+        )
+    outside = index[(index < 0) | (index >= rows)]
+    if len(outside):
+        raise DataError(
+            f"rows: {len(outside)} of {len(index)} row numbers do not exist (first: {int(outside[0])}); the rows are "
+            f"0 to {rows - 1}"
+        )
+    return index.long()
 
 
 def _check_split(split: RowSplit, rows: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -151,8 +152,15 @@ def test_a_table_that_does_not_fit_is_refused_by_party_and_column(federation: Fe
 
 def test_tables_that_do_not_match_each_other(federation: Federation) -> None:
     plans = federation.plans
-    with pytest.raises(RowsDisagree, match=r"'bank' and 'telco' differ: 1 are in one table.*'139', only in 'bank'"):
+    with pytest.raises(RowsDisagree, match=r"'bank' and 'telco' differ \(1 only in 'bank', for example '139'\); give"):
         read_new_rows(plans, {"bank": bank(), "telco": telco().iloc[:-1]})
+    zeros = telco().assign(subscriber=[f"0{k}" for k in telco()["subscriber"]])
+    sides = r"\(40 only in 'bank', for example '100'; 40 only in 'telco', for example '0100'\)"
+    with pytest.raises(RowsDisagree, match=sides):
+        read_new_rows(plans, {"bank": bank(), "telco": zeros})
+    for name in ("new.csv", Path("new.csv")):
+        with pytest.raises(DataError, match=r"party 'telco': needed a data frame, got the text 'new.csv'; .* read it"):
+            read_new_rows(plans, {"bank": bank(), "telco": name})
     with pytest.raises(DataError, match=r"2 ids occur more than once"):
         read_new_rows(plans, {"bank": bank(), "telco": pd.concat([telco(), telco().iloc[:2]])})
     with pytest.raises(RowsDisagree, match=r"different numbers of rows \(bank: 40 rows, telco: 39 rows\)"):
@@ -164,6 +172,16 @@ def test_tables_that_do_not_match_each_other(federation: Federation) -> None:
         read_new_rows(plans, [bank(), telco()])
     with pytest.raises(ConfigError, match="id names no column for party 'telco'"):
         read_new_rows(plans, {"bank": bank(), "telco": telco()}, id={"bank": "customer"})
+
+
+def test_a_column_of_unknown_categories_only_is_refused(federation: Federation) -> None:
+    plan, new = federation.plans["bank"], bank()
+    new["city"] = new["city"].str.upper()
+    says = r"party 'bank', column 'city': none of 40 values is .* \(first: '[A-Z]+'; training had '"
+    with pytest.raises(DataError, match=says):
+        plan.transform(new)
+    with pytest.warns(UserWarning, match="1 of 1 values are categories that training did not see"):
+        assert not plan.transform(new.iloc[:1])[0, 3:6].any()  # one row may well be the first of its city
 
 
 def test_unknown_categories_count_as_none_and_are_named(federation: Federation) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from colonnade.data.frames import read_table
 from colonnade.data.table import join_tables
-from colonnade.errors import ConfigError, DataError, MissingData, RowsDisagree
+from colonnade.errors import ConfigError, DataError, MissingData, RowsDisagree, RowsLeftOut
 from colonnade.federation import Federation, RowSplit
 
 
@@ -46,8 +46,32 @@ def test_rows_meet_by_id_whatever_their_order(first, second):
 
 def test_ids_missing_somewhere_are_left_out():
     bank, telco = two_tables()
-    joined = join_tables({"b": bank.iloc[5:], "t": telco.iloc[:15]}, labels="y", id="customer")
+    says = r"left out \(party 'b': 5 of 15, party 't': 4 of 14\); if they should match, check how the ids are written"
+    with pytest.warns(RowsLeftOut, match=says):
+        joined = join_tables({"b": bank.iloc[5:], "t": telco.iloc[1:15]}, labels="y", id="customer")
     assert joined.ids == tuple(str(i) for i in range(5, 15))
+
+
+def test_ids_written_in_two_ways_are_shown_from_both_sides():
+    bank, telco = two_tables(40)
+    telco["customer"] = [f"{i:02}" for i in range(40)]
+    tables = {"bank": bank.iloc[:15], "telco": telco.iloc[:15]}
+    says = r"'bank': 10 of 15, party 'telco': 10 of 15\); the first of them: party 'bank' '0', party 'telco' '00'; if"
+    with pytest.warns(RowsLeftOut, match=says):
+        assert join_tables(tables, labels="y", id="customer").ids == ("10", "11", "12", "13", "14")
+    labels = bank[["customer", "y"]].assign(customer=[f"0{i}" for i in range(40)])
+    says = r"first ids: party 'bank' '0', party 'telco' '0', the labels '00'\)"
+    plain = {"bank": bank.drop(columns="y"), "telco": telco.assign(customer=range(40))}
+    refused(RowsDisagree, says, plain, labels=labels, id="customer")
+    refused(RowsDisagree, r"first ids: the tables '0', the labels '00'\)", plain, labels=labels, id="customer",
+            keep="partial")  # fmt: skip
+
+
+def test_labels_of_other_rows_are_counted():
+    bank, telco = two_tables()
+    plain = {"bank": bank.drop(columns="y"), "telco": telco}
+    with pytest.warns(RowsLeftOut, match=r"'bank': 8 of 20, party 'telco': 8 of 20, the labels: 0 of 12\)"):
+        assert join_tables(plain, labels=bank[["customer", "y"]].iloc[:12], id="customer").rows == 12
 
 
 def test_numbers_and_text_that_look_the_same_are_the_same_id():
@@ -68,7 +92,8 @@ def test_an_index_named_like_the_id_will_do():
 def test_the_label_is_removed_and_a_pure_label_holder_drops_out():
     bank, telco = two_tables()
     holder = bank[["customer", "y"]]
-    joined = join_tables({"holder": holder.iloc[3:], "t": telco}, labels="y", id="customer")
+    with pytest.warns(RowsLeftOut, match=r"party 'holder': 0 of 17, party 't': 3 of 20\)"):
+        joined = join_tables({"holder": holder.iloc[3:], "t": telco}, labels="y", id="customer")
     assert joined.names == ("t",)
     assert joined.ids[0] == "3"  # its ids still count
 
@@ -230,6 +255,8 @@ def test_bad_tables_are_named():
             tables | {"telco": pd.DataFrame(np.zeros((20, 2)), columns=["x", "x"])}, labels="y")  # fmt: skip
     refused(DataError, "party 'telco' has no rows", tables | {"telco": telco.iloc[:0]}, labels="y")
     refused(DataError, "party 'telco': wanted a data frame, got int", tables | {"telco": 3}, labels="y")
+    refused(DataError, r"party 'telco': needed a data frame, got the text 'x.csv'; .* pandas.read_csv\('x.csv'\)",
+            tables | {"telco": "x.csv"}, labels="y")  # fmt: skip
     refused(RowsDisagree, "party 'bank': 20 rows, party 'telco': 19 rows, the labels: 20 rows; name the column.*id=",
             tables | {"telco": telco.iloc[1:]}, labels="y")  # fmt: skip
 

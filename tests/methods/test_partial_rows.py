@@ -16,7 +16,7 @@ from torch import Tensor
 
 from colonnade.checkpoint import fingerprint
 from colonnade.data.corrupt import add_noise
-from colonnade.errors import ConfigError, DataError, GateError, RunError
+from colonnade.errors import ConfigError, DataError, GateError, RowsLeftOut, RunError
 from colonnade.estimate import estimate
 from colonnade.federation import Federation, RowSplit
 from colonnade.fit import fit, resume
@@ -91,7 +91,9 @@ class TestOuterJoin:
             assert not party.columns[~party.held].any()
 
     def test_the_matched_rows_are_those_of_the_inner_join(self) -> None:
-        inner, matched = joined(keep="all"), joined().matched()
+        with pytest.warns(RowsLeftOut, match="'bank': 18 of 42, party 'telco': 18 of 42"):
+            inner = joined(keep="all")
+        matched = joined().matched()
         assert matched.ids == inner.ids and not matched.partial
         assert torch.equal(matched.labels, inner.labels) and matched.task == inner.task
 
@@ -102,7 +104,7 @@ class TestOuterJoin:
         federation = Federation.from_tables(tables, labels="left", id="customer", keep="partial")
         assert federation.labelled is not None
         assert federation.labelled.nonzero().squeeze(1).tolist() == list(range(0, 42, 2))
-        with pytest.raises(DataError, match="are empty"):
+        with pytest.warns(RowsLeftOut), pytest.raises(DataError, match="are empty"):
             Federation.from_tables(tables, labels="left", id="customer")
 
     def test_labels_of_their_own_frame_and_a_holder_without_columns(self) -> None:
@@ -111,9 +113,10 @@ class TestOuterJoin:
         split = RowSplit(torch.arange(60), torch.arange(0), torch.arange(0))
         tables = {"bank": bank.drop(columns="left"), "telco": telco}
         for given_, named in (({}, labels), ({"holder": labels}, "left")):
-            federation = Federation.from_tables(
-                {**tables, **given_}, labels=named, id="customer", keep="partial", split=split
-            )
+            with pytest.warns(RowsLeftOut, match=r"labels whose id no table has are left out \(the labels: 1 of 4\)"):
+                federation = Federation.from_tables(
+                    {**tables, **given_}, labels=named, id="customer", keep="partial", split=split
+                )
             assert federation.names == ("bank", "telco") and federation.rows == 60
             assert federation.labelled is not None
             assert federation.labelled.nonzero().squeeze(1).tolist() == [20, 30, 55]
@@ -418,7 +421,8 @@ class TestRuns:
             "id": "customer",
         }
         assert fingerprint(load_data({**data, "keep": "partial"})) == fingerprint(joined())
-        assert not load_data(data).partial
+        with pytest.warns(RowsLeftOut):
+            assert not load_data(data).partial
 
 
 class TestRefusals:

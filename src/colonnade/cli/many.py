@@ -23,7 +23,7 @@ import typer
 from colonnade.cli.screen import Bars, Screen
 from colonnade.cli.stopping import Terminated, terminable, told_of
 from colonnade.cli.training import resumable
-from colonnade.errors import ColonnadeError, DoubtfulScore, RunError, ShortTraining
+from colonnade.errors import ColonnadeError, DoubtfulScore, RowsLeftOut, RunError, ShortTraining
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess
@@ -220,7 +220,7 @@ def _check_end(process: SpawnProcess, name: str, folder: Path, news: Any, watche
 def _work(tables: dict[str, Any], name: str, place: str, threads: int, news: Any) -> None:
     """What a process does: one training, from its configuration."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the parent ends this one
-    for said in (ShortTraining, DoubtfulScore):
+    for said in (ShortTraining, DoubtfulScore, RowsLeftOut):
         warnings.simplefilter("ignore", said)  # by the parent
     import torch
 

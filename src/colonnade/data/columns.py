@@ -94,14 +94,15 @@ class ColumnPlan:
         see are all zero, with a warning that names them.
 
         Raises:
-            DataError: a column is missing, unknown, of another type than in training, or has empty or infinite values.
+            DataError: a column is missing, unknown, of another type than in training, has empty or infinite values,
+                or in several rows no category that training saw.
         """
         frame = self._matched(frame).infer_objects()
         for name in frame.columns:
             _check_empty(self.party, frame, name)
             self._check_kind(frame, name)
         _check_finite(self.party, frame, self.numbers)
-        self._warn_of_strangers(frame)
+        self._check_strangers(frame)
         return self.encode(frame)
 
     def agrees(self, other: ColumnPlan | None) -> bool:
@@ -147,10 +148,16 @@ class ColumnPlan:
                 f"{_first_text(frame[name]) if before == NUMBER and now != NUMBER else ''}; give it as in training"
             )
 
-    def _warn_of_strangers(self, frame: Any) -> None:
+    def _check_strangers(self, frame: Any) -> None:
         for name, known in _known(self.transformer, self.categories).items():
             text = _texts(frame[name], self.categories[name])
             strange = text[~text.isin(known)]
+            if len(strange) == len(text) > 1:
+                raise DataError(
+                    f"party {self.party!r}, column {name!r}: none of {len(text)} values is a category of the training "
+                    f"(first: {strange.iloc[0]!r}; training had {', '.join(repr(str(one)) for one in known[:3])}"
+                    f"{', ...' if len(known) > 3 else ''}); write them as in training"
+                )
             if len(strange):
                 warnings.warn(
                     f"party {self.party!r}, column {name!r}: {len(strange)} of {len(text)} values are categories that "

@@ -69,6 +69,7 @@ def _with_categories(frame: Any, categories: Sequence[str]) -> Any:
 def as_frame(whose: str, table: Any, key: str | None) -> Any:
     """A pandas.DataFrame of our own, with text column names; an index named like the id becomes a column."""
     pd = need("pandas", extra="tables", purpose="joining tables")
+    check_no_path(whose, table)
     if isinstance(table, pd.DataFrame):
         frame = table.copy(deep=False)
     elif hasattr(table, "__arrow_c_stream__"):  # polars, pyarrow, duckdb
@@ -90,6 +91,15 @@ def as_frame(whose: str, table: Any, key: str | None) -> Any:
     if not len(frame):
         raise DataError(f"{whose} has no rows; wanted at least one")
     return frame
+
+
+def check_no_path(whose: str, table: Any) -> None:
+    """Refuse a file's name where its content was needed."""
+    if isinstance(table, (str, Path)):
+        raise DataError(
+            f"{whose}: needed a data frame, got the text {str(table)!r}; if that is a file, read it first, for example "
+            f"pandas.read_csv({str(table)!r})"
+        )
 
 
 def is_frame(table: Any) -> bool:

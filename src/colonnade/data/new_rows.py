@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from colonnade.data.columns import ColumnPlan
-from colonnade.data.frames import Ids, as_frame, by_party, id_columns, is_frame, text_ids
+from colonnade.data.frames import Ids, as_frame, by_party, check_no_path, id_columns, is_frame, text_ids
 from colonnade.errors import DataError, RowsDisagree
 from colonnade.extras import need
 from colonnade.rows import Rows
@@ -28,6 +28,7 @@ def read_new_rows(plans: Mapping[str, ColumnPlan], tables: Any, id: Ids = None) 
     given = by_party("new tables", tables)
     check_parties(plans, given)
     for party, table in given.items():
+        check_no_path(f"party {party!r}", table)
         if not is_frame(table):
             raise DataError(
                 f"party {party!r}: got {type(table).__name__} without column names, which could be raw or encoded; "
@@ -63,12 +64,15 @@ def match_rows(frames: Mapping[str, Any], keys: Mapping[str, str]) -> tuple[dict
         return dict(frames), pd.RangeIndex(counts[first])
     ids = {party: pd.Index(text_ids(f"party {party!r}", frame, keys[party])) for party, frame in frames.items()}
     for party in others:
-        odd = ids[first].symmetric_difference(ids[party])
-        if len(odd):
-            whose = first if odd[0] in ids[first] else party
+        mine, theirs = ids[first].difference(ids[party]), ids[party].difference(ids[first])
+        if len(mine) or len(theirs):
+            sides = ((first, mine), (party, theirs))
+            told = "; ".join(
+                f"{len(odd):,} only in {whose!r}, for example {odd[0]!r}" for whose, odd in sides if len(odd)
+            )
             raise RowsDisagree(
-                f"the ids of {first!r} and {party!r} differ: {len(odd)} are in one table only (for example {odd[0]!r}, "
-                f"only in {whose!r}); give both the same rows"
+                f"the ids of {first!r} and {party!r} differ ({told}); give both the same rows, with ids written the "
+                "same way"
             )
     places = {party: mine.get_indexer(ids[first]) for party, mine in ids.items()}
     matched = {

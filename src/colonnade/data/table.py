@@ -8,6 +8,7 @@ because a wrong join trains without complaint and is found months later.
 from __future__ import annotations
 
 import difflib
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -19,7 +20,7 @@ from colonnade.data.columns import ColumnPlan
 from colonnade.data.frames import FRAMES, Ids, as_frame, by_id, by_party, id_columns, listed
 from colonnade.data.preprocess import encode_labels
 from colonnade.data.stored import check_can_store
-from colonnade.errors import ConfigError, DataError, RowsDisagree
+from colonnade.errors import ConfigError, DataError, RowsDisagree, RowsLeftOut
 from colonnade.extras import need
 from colonnade.federation import Federation, RowSplit, Task
 from colonnade.tasks import Classes, Read
@@ -54,7 +55,8 @@ def join_tables(  # noqa: PLR0913 - those of Federation.from_tables
         task: what the labels are; None: guessed where they can be read in one way (`Federation.from_arrays`).
         split: rows of the joined table; a random split if None, in which partial rows train.
         name: the federation's name; None: those of its parties.
-        keep: "all": ids that not every table and the labels have are left out, and an empty label is refused.
+        keep: "all": ids that not every table and the labels have are left out with a warning that counts them, and an
+            empty label is refused.
             "partial": ids that any table with columns has stay, in the order of the first table, then of the second;
             an empty label is an unknown one. Statistics are then of the training rows that the columns' owner holds.
         classes: which classes there are, in their order (no, yes), or how many; None: those that occur.
@@ -81,9 +83,12 @@ def join_tables(  # noqa: PLR0913 - those of Federation.from_tables
         raise DataError("no party has columns left besides the labels; a federation needs at least one")
     if keep == "partial":
         rows = _all_rows(owners)
-        target = _known(target, rows)
+        known = _known(target, rows)
+        _warn_of_left_out({"the labels": target}, rows, "labels whose id no table has")
+        target = known
     else:
         rows = _common_rows(frames, target, keys) if keys else target.index
+        _warn_of_left_out(_sides(frames, target), rows, "rows whose id not every table has")
         owners, target = {party: frame.loc[rows] for party, frame in owners.items()}, target.loc[rows]
     read = encode_labels(target, task, classes, positive)
     sources = [Source(p, frame, keys.get(p), str(labels) if p == holder else None) for p, frame in owners.items()]
@@ -214,13 +219,33 @@ def _common_rows(frames: Mapping[str, Any], target: Any, keys: Mapping[str, str]
     for other in (*frames.values(), target):
         common = common[common.isin(other.index)]
     if not len(common):
-        some = {whose: frame.index[0] for whose, frame in {**_named(frames), "the labels": target}.items()}
         raise RowsDisagree(
             f"no id in column {' / '.join(map(repr, dict.fromkeys(keys.values())))} is in all tables (first ids: "
-            + ", ".join(f"{whose} {value!r}" for whose, value in some.items())
-            + "); check that it is the same kind of id, written the same way"
+            f"{_first_ids(_sides(frames, target))}); check that it is the same kind of id, written the same way"
         )
     return common
+
+
+def _sides(frames: Mapping[str, Any], target: Any) -> dict[str, Any]:
+    """The tables, and the labels where they have rows of their own."""
+    apart = not any(target.index.equals(frame.index) for frame in frames.values())
+    return {**_named(frames), **({"the labels": target} if apart else {})}
+
+
+def _warn_of_left_out(tables: Mapping[str, Any], rows: Any, which: str) -> None:
+    """Say how many rows of whom are not among those that stay; with few left, also what the others' ids look like."""
+    lost = {whose: frame[~frame.index.isin(rows)] for whose, frame in tables.items()}
+    if not any(map(len, lost.values())):
+        return
+    told = ", ".join(f"{whose}: {len(lost[whose]):,} of {len(frame):,}" for whose, frame in tables.items())
+    text = f"{which} are left out ({told})"
+    if any(2 * len(lost[whose]) > len(frame) for whose, frame in tables.items()):
+        text += f"; the first of them: {_first_ids({whose: frame for whose, frame in lost.items() if len(frame)})}"
+    warnings.warn(f"{text}; if they should match, check how the ids are written", RowsLeftOut, stacklevel=4)
+
+
+def _first_ids(tables: Mapping[str, Any]) -> str:
+    return ", ".join(f"{whose} {frame.index[0]!r}" for whose, frame in tables.items())
 
 
 def _all_rows(frames: Mapping[str, Any]) -> Any:
@@ -235,7 +260,10 @@ def _known(target: Any, rows: Any) -> Any:
     """The labels that are not empty, of these rows."""
     known = target[target.index.isin(rows) & target.notna().all(axis=1)]
     if not len(known):
-        raise RowsDisagree("no row of the tables has a label; check that the ids are written the same way")
+        raise RowsDisagree(
+            f"no row of the tables has a label (first ids: the tables {rows[0]!r}, the labels {target.index[0]!r}); "
+            "check that the ids are written the same way"
+        )
     return known
 
 
