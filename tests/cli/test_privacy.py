@@ -75,6 +75,7 @@ def test_a_run_is_explained_from_its_ledger(tmp_path: Path, capsys: pytest.Captu
     assert "releases for EVALUATE, which left without noise" in told(capsys, "explain", str(tmp_path / "looks"))
     fit(small(), make("vimadmm_j", local_steps=1), out=tmp_path / "bare", **options)
     bare = told(capsys, "explain", str(tmp_path / "bare"))
-    assert "no epsilon: uploads left as they are" in bare and "Labels are NOT protected" in bare
+    assert "no epsilon: uploads left without noise" in bare
+    assert "Labels: the replies reveal the training labels to every party" in bare
     fit(small(), make("local_only", local_steps=1), out=tmp_path / "alone", **options)
     assert "no party sent anything in training" in told(capsys, "explain", str(tmp_path / "alone"))

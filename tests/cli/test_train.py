@@ -45,8 +45,8 @@ def test_a_run_is_told_in_words_and_saved(cli: Call, config: Path) -> None:
     assert done.code == 0
     assert {path.name for path in Path("here").iterdir()} >= FILES
     assert "vimadmm trained one model over 2 parties of digits-2" in done.out
-    assert "the parties can read the training labels" in done.out
-    assert "Nothing was noised: every release left unchanged; the ledger lists" in done.out
+    assert "the replies reveal the training labels to every party" in done.out
+    assert "No noise was used; the ledger lists" in done.out
     assert done.out.rstrip().endswith("next: colonnade report here")
     assert done.err == ""  # no terminal, no progress
 

@@ -73,7 +73,7 @@ def test_the_label_holder_s_own_record_names_the_method_s_noise() -> None:
     about = Circumstances(LabelExposure.FULL, spoke=True, deployed=True, own="poisson binomial")
     said = text(statement(settings=PLAIN, about=about))
     assert "the method's own noise (poisson binomial)" in said
-    assert "left as they are" not in said.replace("leaves as it is", "") and "none was drawn" not in said
+    assert "left without noise" not in said and "none was drawn" not in said
 
 
 def test_the_other_relation_costs_more_and_is_named() -> None:
@@ -81,12 +81,28 @@ def test_the_other_relation_costs_more_and_is_named() -> None:
     one, other = statement(release("a", 1)), statement(release("a", 1), settings=replaced)
     assert other.epsilon > one.epsilon
     assert "neighbours: absent, sensitivity C" in text(one) and "neighbours: replaced, sensitivity 2C" in text(other)
+    assert "compared with the same run without this party's data" in text(one)
+    assert "compared with the same run with any other data of this party" in text(other)
+
+
+def test_without_noise_the_verdict_is_what_it_means_and_what_to_do() -> None:
+    bare, where = release("a", 1, "none"), "What to do about it: docs/privacy.md."
+    assert statement(bare, settings=PLAIN).verdict() == (
+        "No noise was used. The uploads may reveal the parties' columns, and the replies reveal the training labels to "
+        f"every party. {where}"
+    )
+    quiet = statement(bare, settings=PLAIN, about=Circumstances(LabelExposure.NONE, spoke=True))
+    assert quiet.verdict().endswith(f"may reveal the parties' columns; the labels stay with their holder. {where}")
+    summed = statement(release("a", 1, "sum"), settings=PrivacySettings(secure_sum=SumSettings(use=True)))
+    assert "No noise was used. The sum of the uploads may reveal" in summed.verdict()
+    for told in (statement(release("a", 1)), statement(bare), statement(release("a", 1, "teleport"), settings=PLAIN)):
+        assert "No noise was used" not in told.verdict()
 
 
 def test_a_single_release_without_noise_leaves_no_figure() -> None:
     told = statement(release("a", 1), release("b", 1), release("b", 2, "none"))
     assert math.isinf(told.epsilon)
-    assert "no epsilon: uploads left as they are" in text(told)
+    assert "no epsilon: uploads left without noise" in text(told)
     assert told.to_json()["epsilon"] is None and told.to_json()["epsilon_rdp"] is None
 
 
@@ -106,7 +122,7 @@ def test_who_never_spoke_and_who_spoke_elsewhere_are_told_apart() -> None:
     silent = statement(settings=PLAIN, about=Circumstances(LabelExposure.FULL))
     assert silent.epsilon == 0 and "no party sent anything in training" in text(silent)
     apart = statement(settings=PLAIN, about=Circumstances(LabelExposure.FULL, spoke=True, deployed=True))
-    assert math.isinf(apart.epsilon) and "no epsilon: uploads left as they are" in text(apart)
+    assert math.isinf(apart.epsilon) and "no epsilon: uploads left without noise" in text(apart)
     budget = PrivacySettings(mechanism="gaussian", clip=1.0, epsilon=3.0)
     agreed = statement(settings=budget, about=Circumstances(LabelExposure.FULL, spoke=True, deployed=True))
     assert math.isinf(agreed.epsilon)

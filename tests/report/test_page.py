@@ -129,8 +129,8 @@ def test_one_run_says_what_happened(one: str, trained: dict[tuple[str, int], dic
         f'always guessing "{result["baseline_class"]}": {100 * result["baseline_score"]:.1f} %).',
         "It ran 4 of at most 4 rounds (all rounds done)",
         f"the model of round {result['best_round']} was kept",
-        "Label exposure FULL: the parties can read the training labels from what the coordinator sends down",
-        "Nothing was noised: every release left unchanged; the ledger lists",
+        "Label exposure FULL: the replies reveal the training labels to every party",
+        "No noise was used; the ledger lists",
         "Confusion matrix",
         "party_3",
         "multicast",
@@ -143,9 +143,13 @@ def test_one_run_says_what_happened(one: str, trained: dict[tuple[str, int], dic
 
 
 def test_without_noise_the_page_says_that_there_is_no_epsilon(one: str) -> None:
-    """And has no figure: of these runs nothing is known but that their uploads left as they are."""
+    """And has no figure: of these runs nothing is known but that their uploads left without noise."""
     text = Reader(one).text
-    assert text.count("no epsilon: uploads left as they are") >= 2
+    assert text.count("no epsilon: uploads left without noise") >= 2
+    assert (
+        "No noise was used. The uploads may reveal the parties' columns, and the replies reveal the training labels to "
+        "every party. What to do about it: docs/privacy.md." in text
+    )
     assert not re.search(r"epsilon \d", text)
     assert "\N{GREEK SMALL LETTER EPSILON}" not in one
 
@@ -212,7 +216,7 @@ def test_a_run_that_never_looked_has_no_score_curves() -> None:
 def test_noise_is_not_denied() -> None:
     run = fit(small(), make_method("vimadmm_j", {"local_steps": 1}), rounds=2, mechanism=Noise())
     text = Reader(render([run.record()])).text
-    assert "Nothing was noised" not in text
+    assert "No noise was used" not in text
     assert f"Releases passed the mechanism {Noise().name}" in text
 
 

@@ -62,7 +62,7 @@ def test_durations(seconds: float, text: str) -> None:
 
 
 def test_label_exposure_is_said_in_words(record: dict[str, Any]) -> None:
-    assert words.exposure(record).startswith("Labels: the parties can read the training labels")
+    assert words.exposure(record).startswith("Labels: the replies reveal the training labels to every party")
     record["label_exposure"] = "NONE"
     assert words.exposure(record) == "Labels: nothing the coordinator sends down was computed from a label."
     record["label_exposure"] = "EPS"
@@ -72,9 +72,9 @@ def test_label_exposure_is_said_in_words(record: dict[str, Any]) -> None:
 
 
 def test_an_old_record_does_not_claim_that_nothing_was_noised(record: dict[str, Any]) -> None:
-    assert "Nothing was noised" in words.noise(record)
+    assert "No noise was used" in words.noise(record)
     del record["mechanisms"]
-    assert "Nothing was noised" not in words.noise(record)
+    assert "No noise was used" not in words.noise(record)
 
 
 def test_the_settings_table_has_every_setting_and_marks_changes(record: dict[str, Any]) -> None:

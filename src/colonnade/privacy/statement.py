@@ -22,16 +22,16 @@ from colonnade.privacy.settings import PrivacySettings
 from colonnade.privacy.tally import Tally, tally
 
 WORLDS = {
-    "absent": "its uploads being zero before noise (neighbours: absent, sensitivity C)",
-    "replaced": "its uploads being those of any other columns (neighbours: replaced, sensitivity 2C)",
+    "absent": "compared with the same run without this party's data (neighbours: absent, sensitivity C)",
+    "replaced": "compared with the same run with any other data of this party (neighbours: replaced, sensitivity 2C)",
 }
 LABELS = {
-    LabelExposure.FULL: "Labels are NOT protected (exposure FULL): parties can read the training labels off what is "
-    "sent down.",
+    LabelExposure.FULL: "Labels: the replies reveal the training labels to every party (exposure FULL).",
     LabelExposure.NONE: "Labels: no label, and nothing made from one, is sent down (exposure NONE).",
 }
-NO_EPSILON = "no epsilon: uploads left as they are"
-ONLY_SUM = "no epsilon: only the sum of the uploads can be read, but that as it is"
+NO_EPSILON = "no epsilon: uploads left without noise and may reveal them"
+ONLY_SUM = "no epsilon: only the sum of the uploads can be read, but that left without noise and may reveal them"
+REMEDY = "What to do about it: docs/privacy.md."
 SECURE_SUM = "Secure sum: the coordinator reads the sum of the uploads, not one party's."
 OWN_NORM = " Here C is the norm of an upload with every number at its bound."
 OFF_GRID = (
@@ -135,8 +135,23 @@ class Statement:
 
     def verdict(self) -> str:
         """The promise in one sentence: columns and labels together, since neither is private without the other."""
+        if self.about.pooled:
+            return POOLED
+        noisy_labels = self.about.exposure is LabelExposure.EPS
+        if (self.worst or self.elsewhere) and not (self.noised or self.unknown or noisy_labels):
+            return self._no_noise()
         limits = "Evaluation, predictions and the choice of settings are not covered."
-        return POOLED if self.about.pooled else f"{self._columns()} {self._labels()} {limits}"
+        return f"{self._columns()} {self._labels()} {limits}"
+
+    def _no_noise(self) -> str:
+        what = "sum of the uploads" if self.settings.secure_sum.use else "uploads"
+        exposed = self.about.exposure is LabelExposure.FULL
+        labels = (
+            ", and the replies reveal the training labels to every party"
+            if exposed
+            else "; the labels stay with their holder"
+        )
+        return f"No noise was used. The {what} may reveal the parties' columns{labels}. {REMEDY}"
 
     def lines(self) -> list[str]:
         """The answer to the four questions."""
@@ -188,14 +203,10 @@ class Statement:
             return self._counts(worst)
         if math.isinf(worst.exact):
             bare = dict(worst.bare).get("TRAIN")
-            return (
-                f"Columns: {self._no_epsilon()}, without noise."
-                if bare
-                else "Columns: no epsilon: far too little noise."
-            )
+            return f"Columns: {self._no_epsilon()}." if bare else "Columns: no epsilon: far too little noise."
         return (
             f"Columns: epsilon {worst.exact:.3f} (exact accountant; {worst.rdp:.3f} by the paper's RDP bound), delta "
-            f"{self.settings.delta:g}, unit PARTY, against {WORLDS[self.settings.neighbours]}; for training only, the "
+            f"{self.settings.delta:g}, unit PARTY, {WORLDS[self.settings.neighbours]}; for training only, the "
             f"largest of {len(self.spent)} parties, {worst.party} with {worst.releases} releases."
         ) + (OWN_NORM * worst.bounded + PROMISES_NOTHING * (worst.exact > MEANINGLESS))
 
@@ -209,9 +220,10 @@ class Statement:
             row = f" A row that changes at all parties (unit ROW): epsilon {_large(worst.row)}, as counted above."
         return (
             f"Columns: epsilon {_large(worst.rdp)} (RDP accountant of the Poisson binomial mechanism, {seen}), delta "
-            f"{self.settings.delta:g}, unit PARTY, against its counts being those of any other columns (neighbours: "
-            f"replaced, which bounds absent too); for training only, the largest of {len(self.spent)} parties, "
-            f"{worst.party} with {worst.releases} releases.{row}" + (PROMISES_NOTHING * (worst.rdp > MEANINGLESS))
+            f"{self.settings.delta:g}, unit PARTY, compared with the same run with any other data of this party "
+            f"(neighbours: replaced, which bounds absent too); for training only, the largest of {len(self.spent)} "
+            f"parties, {worst.party} with {worst.releases} releases.{row}"
+            + (PROMISES_NOTHING * (worst.rdp > MEANINGLESS))
         )
 
     def _no_epsilon(self) -> str:
@@ -221,7 +233,7 @@ class Statement:
         if self.about.own:
             return f"uploads passed the method's own noise ({self.about.own}); each party's own ledger has its figure."
         if not self.settings.protects:
-            return f"{self._no_epsilon()}; each party's own ledger lists them."
+            return f"{self._no_epsilon()}; each party's own ledger lists its uploads."
         budget = self._limit()
         limit = f"a budget of {budget} for training" if budget else "Gaussian noise without a budget"
         return f"each party counts its releases in a ledger of its own, which is not here; the run agreed on {limit}."

@@ -130,4 +130,5 @@ def _least(group: Group) -> str:
     """The weakest promise among the seeds, and what happened to the releases."""
     pages = [privacy_page(record) for record in group.records]
     weakest = max(pages, key=lambda page: (page.unprotected, page.epsilon))
-    return f"{weakest.verdict} {words.noise_of(group.records)}"
+    bare = weakest.verdict.startswith("No noise was used")
+    return weakest.verdict if bare else f"{weakest.verdict} {words.noise_of(group.records)}"

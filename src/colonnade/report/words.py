@@ -16,7 +16,7 @@ from colonnade.report.record import Record, metric_of
 from colonnade.tasks import task_about
 
 EXPOSURE = {
-    "FULL": "the parties can read the training labels from what the coordinator sends down (docs/privacy.md)",
+    "FULL": "the replies reveal the training labels to every party (docs/privacy.md)",
     "EPS": "what the coordinator sends down was made from labels behind a label mechanism (docs/privacy.md)",
     "NONE": "nothing the coordinator sends down was computed from a label",
 }
@@ -274,7 +274,7 @@ def _mechanisms(record: Record) -> str:
         return "Its ledger.jsonl names the mechanism of every release"
     noised = sorted(set(mechanisms) - UNCHANGED)
     if not noised:
-        return "Nothing was noised: every release left unchanged"
+        return "No noise was used"
     plain = ", others left unchanged" if "none" in mechanisms else ""
     return f"Releases passed the mechanism {listing(noised)}{plain}"
 
