@@ -10,11 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from colonnade.privacy.events import Unit
+from colonnade.privacy.events import OtherEvent
 from colonnade.privacy.mechanism import Mechanism
 from colonnade.randomness import stream
 
 Upload = Mapping[str, Tensor]
+ROUNDING, CHAIN = OtherEvent("rounding for tests"), OtherEvent("chain for tests")
 
 
 @dataclass(frozen=True)
@@ -23,12 +24,10 @@ class Noise:
 
     sigma: float = 0.1
     seed: int = 0
-    name: str = "noise for tests"
-    unit: Unit = Unit.PARTY
 
     @property
-    def parameters(self) -> tuple[tuple[str, float], ...]:
-        return (("sigma", self.sigma),)
+    def event(self) -> OtherEvent:
+        return OtherEvent("noise for tests", (("sigma", self.sigma),))
 
     def __call__(self, upload: Upload, parties: Sequence[str], number: int, what: str) -> Upload:
         return {name: value + self._noise(value, parties, number, f"{what}.{name}") for name, value in upload.items()}
@@ -44,9 +43,7 @@ class Rounding:
     """Round to multiples of `grid`; 0 means to float16 and back."""
 
     grid: float = 0.0
-    name: str = "rounding for tests"
-    unit: Unit = Unit.PARTY
-    parameters: tuple[tuple[str, float], ...] = ()
+    event: OtherEvent = ROUNDING
 
     def __call__(self, upload: Upload, parties: Sequence[str], number: int, what: str) -> Upload:
         return {name: self._rounded(value) for name, value in upload.items()}
@@ -64,9 +61,7 @@ class Chain:
     """One mechanism after the other."""
 
     parts: tuple[Mechanism, ...]
-    name: str = "chain for tests"
-    unit: Unit = Unit.PARTY
-    parameters: tuple[tuple[str, float], ...] = ()
+    event: OtherEvent = CHAIN
 
     def __call__(self, upload: Upload, parties: Sequence[str], number: int, what: str) -> Upload:
         return reduce(lambda v, part: part(v, parties, number, what), self.parts, upload)

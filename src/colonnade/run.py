@@ -31,8 +31,8 @@ from colonnade.methods.base import Method
 from colonnade.models.computing import Computing, Precision
 from colonnade.models.encoders import ModelSettings
 from colonnade.predict import logits_of, named, read_rows
-from colonnade.privacy.events import LabelExposure, Release
-from colonnade.privacy.ledger import Ledger
+from colonnade.privacy.events import LabelExposure
+from colonnade.privacy.ledger import Ledger, Release
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.privacy.tally import tally
 from colonnade.privacy.training_rows import TrainingRows, noised

@@ -23,7 +23,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from colonnade.errors import RunError, Unwritable
-from colonnade.privacy.events import Release
+from colonnade.privacy.ledger import Release
 from colonnade.privacy.sealed import Released
 
 FORMAT = 1

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from colonnade.privacy.events import Unit
+from colonnade.privacy.gaussian import GaussianEvent
 from colonnade.randomness import stream
 
 
@@ -17,12 +17,10 @@ class Quick:
     clip: float
     sigma: float
     seed: int = 0
-    name: str = "gaussian"
-    unit: Unit = Unit.PARTY
 
     @property
-    def parameters(self) -> tuple[tuple[str, float], ...]:
-        return (("clip", self.clip), ("sigma", self.sigma))
+    def event(self) -> GaussianEvent:
+        return GaussianEvent(self.clip, self.sigma)
 
     def __call__(
         self, upload: Mapping[str, Tensor], parties: Sequence[str], number: int, what: str

@@ -24,7 +24,7 @@ from colonnade.errors import ConfigError, DataError, Refused, RunError
 from colonnade.federation import Federation
 from colonnade.fit import Trainer
 from colonnade.identity.credentials import Credentials
-from colonnade.privacy.events import Release
+from colonnade.privacy.ledger import Release
 from colonnade.run import Run
 from colonnade.store import Store
 from colonnade.wire.messages import COORDINATOR, Purpose

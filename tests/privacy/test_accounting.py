@@ -22,8 +22,8 @@ from colonnade.privacy.accounting import (
     rdp_epsilon,
     shift_of,
 )
-from colonnade.privacy.events import Release, Unit
-from colonnade.wire.messages import Purpose
+from colonnade.privacy.ledger import Release
+from tests.releases import released
 
 DELTA = 1e-5
 # sigma, releases -> RDP (the paper's bound), exact; delta 1e-5
@@ -116,7 +116,7 @@ def test_what_is_affordable_ends_just_before_the_budget() -> None:
 
 
 def release(mechanism: str, sigma: float = 10.0) -> Release:
-    return Release("p", "coordinator", Unit.PARTY, mechanism, Purpose.TRAIN, 1, 5, "0" * 64, (("sigma", sigma),))
+    return released("p", mechanism, clip=1.0, sigma=sigma)
 
 
 def test_unlike_releases_add_up() -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from colonnade.errors import Diverged, GateError, WireError
 from colonnade.methods.base import Method
 from colonnade.models.cohort import Cohort
-from colonnade.privacy.events import LabelExposure, Release, Unit
+from colonnade.privacy.events import LabelExposure, OtherEvent, Unit
 from colonnade.privacy.gate import CoordinatorGate, Gate
 from colonnade.privacy.gaussian import Gaussian, SeededNoise
 from colonnade.privacy.ledger import Ledger
@@ -25,6 +25,7 @@ from tests.contracts.registry import NAMES, make
 from tests.exchanges import ENGINES, exchanges, open_trainer
 from tests.federations import small
 from tests.mechanisms import Noise, Rounding
+from tests.releases import released
 
 PARTIES = ("bank", "telco")
 
@@ -42,24 +43,24 @@ class TestRelease:
         g = gate()
         spoken = g.release(Upload({"h": good()}), PARTIES, 7, Purpose.TRAIN, 2)
         assert spoken.parties == PARTIES
-        for k, (party, released) in enumerate(zip(PARTIES, spoken.releases, strict=True)):
-            header, arrays = decode(released.payload)
+        for k, (party, message) in enumerate(zip(PARTIES, spoken.releases, strict=True)):
+            header, arrays = decode(message.payload)
             assert header == {"version": 1, "run": "run", "number": 7, "kind": "TRAIN", "part": 0, "sender": party}
             assert torch.equal(arrays["h"], good()[k])
-            assert released.digest == hashlib.sha256(released.payload).hexdigest()
+            assert message.digest == hashlib.sha256(message.payload).hexdigest()
 
     def test_the_ledger_says_what_left(self) -> None:
         g = gate(mechanism=Noise(0.5))
         spoken = g.release(Upload({"h": good()}), PARTIES, 7, Purpose.EVALUATE, 2)
         assert list(g.ledger) == [
-            Release(p, COORDINATOR, Unit.PARTY, "noise for tests", Purpose.EVALUATE, 7, 2, r.digest, (("sigma", 0.5),))
+            released(p, "noise for tests", 7, Purpose.EVALUATE, 2, r.digest, sigma=0.5)
             for p, r in zip(PARTIES, spoken.releases, strict=True)
         ]
 
     def test_unchanged_says_so(self) -> None:
         g = gate()
         g.release(Upload({"h": good()}), PARTIES, 1, Purpose.TRAIN, 2)
-        assert {r.mechanism for r in g.ledger} == {Unchanged().name} == {"none"}
+        assert {r.mechanism for r in g.ledger} == {Unchanged().event.name} == {"none"}
 
     def test_what_is_spoken_is_what_a_reader_decodes(self) -> None:
         spoken = gate(mechanism=Noise()).release(Upload({"h": good()}), PARTIES, 1, Purpose.TRAIN, 2)
@@ -76,7 +77,7 @@ class TestRelease:
 class Overflow:
     """Turns one party's values into infinities."""
 
-    name, unit, parameters = "overflow", Unit.PARTY, ()
+    event = OtherEvent("overflow")
 
     def __call__(
         self, upload: Mapping[str, Tensor], parties: Sequence[str], number: int, what: str

@@ -557,17 +557,17 @@ class TestSettings:
 
         plain = opened()
         assert isinstance(plain, PlainLabels)
-        assert (plain.mechanism, plain.parameters, plain.epsilon) == ("none", (), None)
+        assert (plain.event.name, plain.event.parameters, plain.epsilon) == ("none", (), None)
         one = opened(mechanism="alibi", epsilon=2.0, uniform_rounds=7)
         assert isinstance(one, Alibi)
-        assert (one.mechanism, one.epsilon) == ("alibi", 2.0)
+        assert (one.event.name, one.epsilon) == ("alibi", 2.0)
         wanted = {"epsilon": 2.0, "noise_std": math.sqrt(2), "outputs": 4.0, "uniform_rounds": 7.0}
-        assert dict(one.parameters) == pytest.approx(wanted)
+        assert dict(one.event.parameters) == pytest.approx(wanted)
         other = opened(mechanism="randomised_response", epsilon=2.0, uniform_rounds=7)
         assert isinstance(other, RandomisedResponse)
-        assert (other.mechanism, other.epsilon) == ("randomised response", 2.0)
+        assert (other.event.name, other.epsilon) == ("randomised response", 2.0)
         wanted = {"epsilon": 2.0, "keep": math.e**2 / (math.e**2 + 3), "outputs": 4.0, "uniform_rounds": 7.0}
-        assert dict(other.parameters) == pytest.approx(wanted)
+        assert dict(other.event.parameters) == pytest.approx(wanted)
         assert one.state(torch.float32) == other.state(torch.float32) == {}
 
     def test_plain_labels_are_what_they_were(self) -> None:

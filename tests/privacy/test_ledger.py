@@ -12,14 +12,14 @@ import pytest
 import torch
 
 from colonnade.errors import RunError
-from colonnade.privacy.events import Release, Unit
-from colonnade.privacy.ledger import Ledger
+from colonnade.privacy.ledger import Ledger, Release
 from colonnade.store import Store
 from colonnade.wire.messages import Purpose
+from tests.releases import released
 
 
 def release(number: int = 1, owner: str = "bank", purpose: Purpose = Purpose.TRAIN) -> Release:
-    return Release(owner, "coordinator", Unit.PARTY, "none", purpose, number, 20, f"digest {number}", (("sigma", 0.5),))
+    return released(owner, "none", number, purpose, 20, f"digest {number}", sigma=0.5)
 
 
 class TestLedger:

@@ -95,7 +95,7 @@ def test_noise_on_a_grid_tells_the_attack_nothing(
 def test_what_leaves_is_a_whole_number_of_steps_in_both_worlds(sigma: float) -> None:
     """The support is the same, whatever was clipped: an attack that knows the grid has nothing to test either."""
     mechanism = Gaussian(CLIP, sigma)
-    step = dict(mechanism.parameters)["grid"]
+    step = dict(mechanism.event.parameters)["grid"]
     assert 2**20 <= mechanism.deviation / step < 2**21
     for upload in (uploads()[0], torch.zeros(SHAPE, dtype=torch.float64)):
         steps = through(mechanism, torch.float64)(upload) / step

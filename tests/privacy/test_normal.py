@@ -82,4 +82,4 @@ def test_the_gate_uses_it_outside_simulation(monkeypatch: pytest.MonkeyPatch) ->
         lambda streams, count, deviation: torch.full((streams, count), deviation),
     )
     assert float(SystemNoise().normals(["bank"], 1, "TRAIN.0", 3, 7.0)[0, 0]) == 7.0
-    assert dict(Gaussian(1.0, 1.0).parameters)["simulated"] == 0.0
+    assert not Gaussian(1.0, 1.0).event.simulated

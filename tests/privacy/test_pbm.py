@@ -12,10 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from colonnade.errors import AccountingError, ConfigError, GateError
-from colonnade.privacy.events import Release, Unit
 from colonnade.privacy.gate import Gate
 from colonnade.privacy.gaussian import SeededNoise
-from colonnade.privacy.ledger import Ledger
+from colonnade.privacy.ledger import Ledger, Release
 from colonnade.privacy.mechanism import Protection
 from colonnade.privacy.pbm import (
     Counted,
@@ -32,6 +31,7 @@ from colonnade.privacy.pbm import (
 from colonnade.privacy.sealed import Array, Upload
 from colonnade.wire.codec import decode
 from colonnade.wire.messages import Purpose
+from tests.releases import released
 
 
 class TestCost:
@@ -132,7 +132,7 @@ class TestEpsilon:
 def counts(number: int, rows: int, **facts: float) -> Release:
     told = {"trials": 16.0, "theta": 0.05, "width": 3.0, "simulated": 0.0, **facts}
     name = "poisson binomial sum" if "parties" in facts else "poisson binomial"
-    return Release("a", "c", Unit.PARTY, name, Purpose.TRAIN, number, rows, str(number), tuple(told.items()))
+    return released("a", name, number, rows=rows, **told)
 
 
 class TestLedger:

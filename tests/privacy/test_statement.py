@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,23 +12,23 @@ from hypothesis import strategies as st
 
 from colonnade.engines.remote import Remote
 from colonnade.privacy.accounting import exact_epsilon, rdp_epsilon, shift_of
-from colonnade.privacy.events import LabelExposure, Release, Unit
-from colonnade.privacy.ledger import Ledger
+from colonnade.privacy.events import LabelExposure
+from colonnade.privacy.ledger import Ledger, Release
 from colonnade.privacy.settings import PrivacySettings, SumSettings
 from colonnade.privacy.statement import Circumstances, SoFar, Statement
 from colonnade.privacy.tally import Tally, tally
 from colonnade.report.privacy import DEPLOYED
-from colonnade.wire.messages import COORDINATOR, Purpose
+from colonnade.wire.messages import Purpose
+from tests.releases import released
 
 DP = PrivacySettings(mechanism="gaussian", clip=1.0, sigma=5.0)
 PLAIN = PrivacySettings()
 FULL = Circumstances(LabelExposure.FULL, spoke=True)
+PARAMETERS = {"gaussian": {"clip": 1.0, "sigma": 5.0, "simulated": 1.0}, "sum": {"parties": 3.0}}
 
 
 def release(party: str, number: int, mechanism: str = "gaussian", purpose: Purpose = Purpose.TRAIN) -> Release:
-    parameters = (("sigma", 5.0), ("simulated", 1.0)) if mechanism == "gaussian" else ()
-    digest = f"{party}{number}{purpose}"
-    return Release(party, COORDINATOR, Unit.PARTY, mechanism, purpose, number, 3, digest, parameters)
+    return released(party, mechanism, number, purpose, **PARAMETERS.get(mechanism, {}))
 
 
 def statement(*releases: Release, settings: PrivacySettings = DP, about: Circumstances = FULL) -> Statement:
@@ -50,16 +49,16 @@ def test_the_federation_has_the_largest_figure_of_its_parties() -> None:
 
 def test_too_little_noise_has_no_exact_figure_and_no_other_takes_its_place() -> None:
     """Above 10,000 the exact accountant gives up; the RDP bound is still a number, and must not pass for it."""
-    told = statement(replace(release("a", 1), parameters=(("sigma", 0.005), ("simulated", 1.0))))
+    told = statement(released("a", "gaussian", clip=1.0, sigma=0.005, simulated=1.0))
     assert math.isinf(told.epsilon) and told.to_json()["epsilon"] is None
     assert "far too little noise" in text(told)
-    loud = statement(replace(release("a", 1), parameters=(("sigma", 0.05), ("simulated", 1.0))))
+    loud = statement(released("a", "gaussian", clip=1.0, sigma=0.05, simulated=1.0))
     assert "promise nothing" in text(loud) and "promise nothing" not in text(statement(release("a", 1)))
 
 
 def test_noise_of_an_earlier_version_is_said_to_be_off_its_grid() -> None:
     """Ledgers and records from before grids can be read, and say what their noise does not cover."""
-    old, new = release("a", 1), replace(release("a", 1), parameters=(("sigma", 5.0), ("grid", 2.0**-18)))
+    old, new = release("a", 1), released("a", "gaussian", clip=1.0, sigma=5.0, grid=2.0**-18)
     assert "low bits of the noise" in text(statement(old)) and "low bits" not in text(statement(new))
     record = tally([old], "absent")[0].to_json()
     del record["off_grid"]  # as an earlier version wrote it
@@ -113,7 +112,7 @@ def test_an_unknown_mechanism_leaves_no_figure_and_is_named() -> None:
 
 
 def test_noise_that_hides_nothing_is_not_called_no_noise() -> None:
-    tiny = Release("a", COORDINATOR, Unit.PARTY, "gaussian", Purpose.TRAIN, 1, 3, "x", (("sigma", 1e-4),))
+    tiny = released("a", "gaussian", clip=1.0, sigma=1e-4)
     assert "no epsilon: far too little noise" in text(statement(tiny))
 
 
@@ -162,14 +161,14 @@ def test_the_exposure_of_labels_is_said(exposure: LabelExposure) -> None:
 def test_seeded_noise_and_the_operating_system_s_are_told_apart() -> None:
     seeded = statement(release("a", 1))
     assert "drawn from the run's seed" in text(seeded) and "whoever knows its seed" in text(seeded)
-    system = Release("a", COORDINATOR, Unit.PARTY, "gaussian", Purpose.TRAIN, 1, 3, "x", (("sigma", 5.0),))
+    system = released("a", "gaussian", clip=1.0, sigma=5.0)
     assert "keyed by the operating system" in text(statement(system)) and "seed" not in text(statement(system))
     assert "none was drawn" in text(statement(release("a", 1, "none"), settings=PLAIN))
 
 
 def test_a_secure_sum_is_named_only_where_there_is_one() -> None:
     summed = DP.model_copy(update={"secure_sum": SumSettings(use=True, colluders=2)})
-    shared = Release("a", COORDINATOR, Unit.PARTY, "gaussian sum", Purpose.TRAIN, 1, 3, "x", (("sigma", 5.0),))
+    shared = released("a", "gaussian sum", clip=1.0, sigma=5.0, parties=4.0, colluders=2.0)
     assert "while at most 2 of them (colluders)" in text(statement(shared, settings=summed))
     assert "Secure sum" not in text(statement(release("a", 1)))
     bare = statement(release("a", 1, "sum"), settings=PrivacySettings(secure_sum=SumSettings(use=True)))

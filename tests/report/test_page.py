@@ -217,7 +217,7 @@ def test_noise_is_not_denied() -> None:
     run = fit(small(), make_method("vimadmm_j", {"local_steps": 1}), rounds=2, mechanism=Noise())
     text = Reader(render([run.record()])).text
     assert "No noise was used" not in text
-    assert f"Releases passed the mechanism {Noise().name}" in text
+    assert f"Releases passed the mechanism {Noise().event.name}" in text
 
 
 def test_many_classes_are_told_without_a_matrix(record: dict[str, Any]) -> None:

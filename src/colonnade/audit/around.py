@@ -4,27 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from colonnade.privacy.events import Unit
+from colonnade.privacy.events import Event
 from colonnade.privacy.mechanism import Mechanism
 
 
 @dataclass
 class Around:
-    """Name, unit and parameters are those of the mechanism inside: the ledger cannot tell the two apart."""
+    """Its event is that of the mechanism inside: the ledger cannot tell the two apart."""
 
     inner: Mechanism
 
     @property
-    def name(self) -> str:
+    def event(self) -> Event:
         """Of the mechanism inside."""
-        return self.inner.name
-
-    @property
-    def unit(self) -> Unit:
-        """Of the mechanism inside."""
-        return self.inner.unit
-
-    @property
-    def parameters(self) -> tuple[tuple[str, float], ...]:
-        """Of the mechanism inside."""
-        return self.inner.parameters
+        return self.inner.event

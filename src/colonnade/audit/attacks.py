@@ -41,7 +41,7 @@ def _parties(transcript: Transcript) -> list[Finding | None]:
     found: list[Finding | None] = []
     for party, uploads in transcript.clean.items():
         found.append(membership_of_a_party(uploads, Unchanged(), party, games=10))
-        if transcript.mechanism.name != "none":
+        if not transcript.mechanism.event.bare:
             found.append(membership_of_a_party(uploads, transcript.mechanism, party))
         break
     return found

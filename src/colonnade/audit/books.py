@@ -11,14 +11,11 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from colonnade.errors import AccountingError
 from colonnade.federation import RowSplit
 from colonnade.methods.base import BringsNoise
-from colonnade.privacy.accounting import mean_shift
-from colonnade.privacy.events import COUNTED, Release, off_grid
-from colonnade.privacy.ledger import Ledger
+from colonnade.privacy import accounting, pbm
+from colonnade.privacy.ledger import Ledger, Release
 from colonnade.privacy.mechanism import Mechanism
-from colonnade.privacy.pbm import Counted, counted_epsilon
 from colonnade.run import Run
 from colonnade.schedule import Schedule
 from colonnade.wire.messages import COORDINATOR, Purpose
@@ -58,11 +55,10 @@ def check_books(run: Run, plan: Plan, saved: Counts | None = None) -> Books:
 
 def _unknown(run: Run, plan: Plan) -> Iterator[str]:
     """Events that no accountant knows what to make of."""
-    replies = {"none", "empty", run.privacy.labels.mechanism}
     strange: Counter[str] = Counter()
     for release in run.ledger:
         if release.owner == COORDINATOR:
-            if release.mechanism not in replies:
+            if not isinstance(release.event, run.privacy.labels.events):
                 strange[f"the coordinator passed the mechanism {release.mechanism!r}"] += 1
         elif release.owner not in plan.schedule.parties:
             strange[f"{release.owner!r} is no party of the run"] += 1
@@ -74,28 +70,22 @@ def _unknown(run: Run, plan: Plan) -> Iterator[str]:
 
 def _own(release: Release, run: Run, plan: Plan) -> bool:
     """Noise in a method's model, for which nobody claims an epsilon; `_undeclared` compares its parameters."""
-    return isinstance(run.method, BringsNoise) and release.mechanism == plan.mechanism.name
+    return isinstance(run.method, BringsNoise) and release.event.kind == plan.mechanism.event.kind
 
 
 def _accountable(release: Release) -> bool:
-    try:
-        if release.mechanism in COUNTED:
-            return counted_epsilon(Counted.of([release]), SOME_DELTA) > 0
-        return mean_shift([release]) > 0
-    except (AccountingError, KeyError, ZeroDivisionError):
-        return False
+    if pbm.supports(release.event):
+        return pbm.counted_epsilon(pbm.Counted.of([release]), SOME_DELTA) > 0
+    return accounting.supports(release.event) and accounting.mean_shift([release]) > 0
 
 
 def _undeclared(run: Run, plan: Plan) -> Iterator[str]:
     """Training uploads that say another protection of themselves than the configuration gives."""
-    told = (plan.mechanism.name, plan.mechanism.unit, plan.mechanism.parameters)
-    before_grids = (*told[:2], tuple(fact for fact in told[2] if fact[0] != "grid"))
-    wrong, older = [], 0
+    told, wrong, older = plan.mechanism.event, [], 0
     for release in _uploads(run.ledger):
-        said = (release.mechanism, release.unit, release.parameters)
-        if said == before_grids and off_grid(release.mechanism, release.parameters):
+        if release.event.off_grid and release.event == told.before_grids and not release.notes:
             older += 1
-        elif said != told:
+        elif release.event != told or release.notes:
             wrong.append(release)
     if older:
         yield (
@@ -105,8 +95,7 @@ def _undeclared(run: Run, plan: Plan) -> Iterator[str]:
     if wrong:
         first = wrong[0]
         says = f"{first.mechanism} {dict(first.parameters)}".replace(" {}", "")
-        wanted = f"{plan.mechanism.name} {dict(plan.mechanism.parameters)}".replace(" {}", "")
-        yield f"{_releases(len(wrong))} for TRAIN claim another mechanism ({says}) than the run's settings ({wanted})"
+        yield f"{_releases(len(wrong))} for TRAIN claim another mechanism ({says}) than the run's settings ({told})"
 
 
 def _unlogged_uploads(run: Run, plan: Plan) -> Iterator[str]:

@@ -16,9 +16,8 @@ from colonnade.audit.around import Around
 from colonnade.audit.travelled import unlogged
 from colonnade.audit.trial import Trial
 from colonnade.errors import ConfigError
-from colonnade.privacy.events import Release
 from colonnade.privacy.gate import Gate
-from colonnade.privacy.ledger import Ledger
+from colonnade.privacy.ledger import Ledger, Release
 from colonnade.privacy.mechanism import Mechanism, Protection
 from colonnade.privacy.sealed import Array, Released, Upload
 from colonnade.wire.messages import Purpose

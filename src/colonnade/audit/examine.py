@@ -29,7 +29,7 @@ from colonnade.federation import Federation
 from colonnade.fit import Trainer
 from colonnade.methods.base import BringsNoise
 from colonnade.privacy.accounting import Neighbours, exact_epsilon, mean_shift
-from colonnade.privacy.events import BARE, GAUSSIAN, Release
+from colonnade.privacy.ledger import Release
 from colonnade.privacy.mechanism import Mechanism
 from colonnade.privacy.statement import Circumstances, Statement
 from colonnade.progress import Watcher
@@ -251,10 +251,11 @@ def _claim(run: Run, mechanism: Mechanism, wishes: Wishes, watching: Watching) -
     by_party = _training_releases(run)
     try:
         shifts = {party: mean_shift(mine, promise.neighbours) for party, mine in by_party.items()}
-    except (AccountingError, KeyError, ZeroDivisionError):
+    except AccountingError:
         shifts = {}  # the check of the ledger says what is wrong with it
-    if isinstance(run.method, BringsNoise) and mechanism.name not in BARE | {GAUSSIAN}:
-        return _untried(run, mechanism.name)
+    event = mechanism.event
+    if isinstance(run.method, BringsNoise) and not event.bare and event.clipped is None:
+        return _untried(run, event.name)
     if not shifts:
         return Claim(None, 0, 0.0, promise.delta, promise.neighbours)
     party = max(shifts, key=lambda name: shifts[name])

@@ -67,17 +67,18 @@ def membership_of_a_party(
 ) -> Finding:
     """AUC of telling a party's real uploads (B, ...) from zero ones, after a mechanism; the player knows both."""
     played = uploads[:MOST_RELEASES]
-    known = dict(mechanism.parameters)
-    short = [clipped({n: v[None] for n, v in upload.items()}, known.get("clip", math.inf)) for upload in played]
+    event = mechanism.event
+    norm = event.clipped.clip if event.clipped else math.inf
+    short = [clipped({n: v[None] for n, v in upload.items()}, norm) for upload in played]
     worlds = []
     for world in (0, 1):
         present = world == 1
         worlds.append([_score(mechanism, played, short, party, 2 * game + world, present) for game in range(games)])
     what = f"chance to tell {len(played)} uploads of {party!r} from none at all"
-    if "sigma" in known:
-        most = 0.5 * math.erfc(-shift_of(known["sigma"], len(played)) / 2)  # Phi(mu / sqrt 2)
+    if event.clipped:
+        most = 0.5 * math.erfc(-shift_of(event.clipped.sigma, len(played)) / 2)  # Phi(mu / sqrt 2)
         what += f"; uploads of norm C or more would give {most:.3f} in the long run"
-    name = f"membership of a party, {'without noise' if mechanism.name == 'none' else mechanism.name}"
+    name = f"membership of a party, {'without noise' if event.bare else event.name}"
     score = auc(torch.tensor(worlds[1]), torch.tensor(worlds[0]))
     return Finding(name, score, 0.5, 2 * games, what, measure="AUC", attacker="the coordinator")
 

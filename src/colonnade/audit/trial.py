@@ -60,12 +60,12 @@ def plan(
     The game plays as many of the run's releases as it can tell apart, and as many runs as half the noise needs to
     show, up to `draws` of noise: those grow with sigma squared, whatever the number of releases.
     """
-    known = dict(mechanism.parameters)
-    if "sigma" not in known or "clip" not in known or releases < 1:
+    claimed = mechanism.event.clipped
+    if claimed is None or releases < 1:
         return None
-    sigma = known["sigma"]
+    clip, sigma = claimed
     clear = int((CLEAREST * sigma / SENSITIVITY[neighbours]) ** 2)
     played = min(releases, max(2, min(clear, draws // (4 * FEWEST))))  # fewer releases need more runs, no more draws
     wanted = runs_for(shift_of(sigma, played, neighbours))
     runs = max(FEWEST, min(wanted, draws // (4 * played)))  # two worlds, two parties
-    return Trial(mechanism, known["clip"], sigma, played, runs, delta, neighbours=neighbours)
+    return Trial(mechanism, clip, sigma, played, runs, delta, neighbours=neighbours)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from colonnade.privacy.events import Unit
+from colonnade.privacy.events import OtherEvent
 from colonnade.randomness import stream
 
 
@@ -19,13 +20,11 @@ class SeededNoise:
 
     sigma: float = 0.1
     seed: int = 0
-    name: str = "seeded noise (simulation)"
-    unit: Unit = Unit.PARTY
 
-    @property
-    def parameters(self) -> tuple[tuple[str, float], ...]:
-        """What an accountant would need; there is none for noise that can be repeated."""
-        return (("sigma", self.sigma),)
+    @cached_property
+    def event(self) -> OtherEvent:
+        """What the ledger says of it; there is no accountant for noise that can be repeated."""
+        return OtherEvent("seeded noise (simulation)", (("sigma", self.sigma),))
 
     def __call__(
         self, upload: Mapping[str, Tensor], parties: Sequence[str], number: int, what: str

@@ -91,7 +91,7 @@ class Trial:
             training=build(Training, self.training, "training"),
             absence=build(Absence, self.absence, "absence"),
             privacy=build(PrivacySettings, self.privacy, "privacy"),
-            mechanism=self.mechanism().name,
+            mechanism=self.mechanism().event.name,
         )
 
     def duty(self, name: str) -> Duty:

@@ -67,7 +67,7 @@ def summarise(case: Case, runs: Sequence[Run]) -> dict[str, float | None]:
         "accuracy_std": statistics.stdev(tests) if whole and len(tests) > 1 else None,
         "epsilon_spent": max(spent(run) for run in runs) if runs[0].privacy.protects else 0.0,
     }
-    if any(r.purpose is Purpose.TRAIN and r.mechanism == "none" and r.owner in runs[0].models for r in runs[0].ledger):
+    if any(r.purpose is Purpose.TRAIN and r.event.bare and r.owner in runs[0].models for r in runs[0].ledger):
         del values["epsilon_spent"]  # uploads without noise: there is no such figure
     return {f"{key}_{budget}.{case.method['name']}": v for budget in case.budgets for key, v in values.items()}
 

@@ -37,8 +37,9 @@ from colonnade.identity.credentials import Credentials
 from colonnade.methods.base import Method, brings
 from colonnade.models.encoders import ModelSettings
 from colonnade.opening import Terms, open_coordinator
-from colonnade.privacy.events import BARE
+from colonnade.privacy.events import PlainEvent
 from colonnade.privacy.ledger import Ledger
+from colonnade.privacy.registry import kind_of
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.progress import Watcher
 from colonnade.run import RECORD, STORE, Run, Training
@@ -65,7 +66,7 @@ class Undertaking:
     training: Training
     absence: Absence = field(default_factory=Absence)
     privacy: PrivacySettings = field(default_factory=PrivacySettings)
-    mechanism: str = "none"  # where privacy asks for none: a protection of the parties' own, by name
+    mechanism: str = PlainEvent.kind.name  # where privacy asks for none: a protection of the parties' own, by name
     alignment: str = ""  # digest of the rows everybody aligned
     purposes: tuple[Purpose, ...] = PURPOSES
     config: dict[str, Any] | None = None
@@ -216,7 +217,7 @@ class CoordinatorProcess:
         federation, ledger, run = u.federation(agreement), Ledger(), self.link.run
         terms = Terms(u.privacy, u.absence.then == "continue", self.label_key, u.looks)
         coordinator = open_coordinator(federation, schema, u.method, u.training, ledger, run, terms)
-        coordinator.noised = u.body(run)["mechanism"] not in BARE
+        coordinator.noised = not kind_of(u.body(run)["mechanism"]).bare
         engine = Remote(self.link, schema, u.method, run, absence or u.absence, self.say)
         if adders := agreement.adders({}):
             coordinator.opener = adders.opener(coordinator.schedule.most_releases(coordinator.plan.rounds))

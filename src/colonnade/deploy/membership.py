@@ -31,11 +31,11 @@ from colonnade.identity.envelope import KeyPair
 from colonnade.methods.base import BringsNoise, brings
 from colonnade.models.schema import Schema
 from colonnade.models.stack import portable_key
-from colonnade.privacy.events import BARE
 from colonnade.privacy.gate import Gate
 from colonnade.privacy.gaussian import SystemNoise
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.mechanism import Mechanism, Protection, Unchanged
+from colonnade.privacy.registry import kind_of
 from colonnade.run import DTYPES
 from colonnade.wire.messages import Order, Purpose
 from colonnade.wire.notice import Notice
@@ -125,17 +125,17 @@ class Membership:
 
     def _check_mechanism(self, proposal: Proposal) -> None:
         """The proposal names what will really stand at this party's gate, and leaves out nothing of the party's own."""
-        privacy, own, mine = proposal.privacy(), brings(proposal.method()), self.duty.mechanism.name
-        stands = privacy.mechanism if privacy.protects else own or mine
-        if proposal.body.get("mechanism") != stands:
+        privacy, own, mine = proposal.privacy(), brings(proposal.method()), self.duty.mechanism.event.kind
+        stands = kind_of(privacy.mechanism if privacy.protects else own or mine.name)
+        if kind_of(str(proposal.body.get("mechanism"))) != stands:
             raise Refused(
                 f"the proposal wants mechanism {proposal.body.get('mechanism')!r} between columns and wire; "
-                f"this party is set to {stands!r}"
+                f"this party is set to {stands.name!r}"
             )
-        if mine != Unchanged().name and (privacy.protects or own or privacy.secure_sum.use):
+        if not mine.bare and (privacy.protects or own or privacy.secure_sum.use):
             raise Refused(
-                f"this party is set to {mine!r} between columns and wire, which the proposal's own protection would "
-                "replace; take it away, or ask for a proposal without"
+                f"this party is set to {mine.name!r} between columns and wire, which the proposal's own protection "
+                "would replace; take it away, or ask for a proposal without"
             )
         if own and Purpose.EVALUATE.value in proposal.body["purposes"]:
             raise Refused(
@@ -271,7 +271,7 @@ class Membership:
 
     def _trained_with_noise(self, rows: Tensor) -> int:
         """How many of some rows trained, where the run agreed on noise for them."""
-        if self.agreement is None or self.agreement.proposal.body["mechanism"] in BARE:
+        if self.agreement is None or kind_of(self.agreement.proposal.body["mechanism"]).bare:
             return 0
         return int(torch.isin(rows, self.agreement.proposal.train).sum())
 

@@ -43,14 +43,15 @@ from colonnade.methods._steps import check_damping, local_steps
 from colonnade.methods.base import Heard, Received, Reply, State
 from colonnade.models.cohort import Cohort
 from colonnade.models.schema import Group, Schema
-from colonnade.privacy.events import LabelExposure, Unit
+from colonnade.privacy.declared import Declared, ModelNoiseEvent
+from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.gaussian import NoiseSource
 from colonnade.privacy.labels import Labels
-from colonnade.privacy.mechanism import Declared, Mechanism
+from colonnade.privacy.mechanism import Mechanism
 from colonnade.privacy.sealed import Array, Upload
 from colonnade.schedule import Turn
 
-MODEL_NOISE = "model noise"
+MODEL_NOISE = ModelNoiseEvent.kind.name
 
 
 class LinearADMM(Settings):
@@ -79,8 +80,7 @@ class LinearADMM(Settings):
 
     def mechanism(self, source: NoiseSource, schema: Schema) -> Mechanism | None:
         """What the ledger says of uploads: the noise is in the model that makes them."""
-        facts = (("sigma", self.noise), ("simulated", float(source.simulated)))
-        return Declared(MODEL_NOISE, Unit.ROW, facts) if self.noise else None
+        return Declared(ModelNoiseEvent(self.noise, source.simulated)) if self.noise else None
 
     def open_party(self, cohort: Cohort) -> None:
         """Zero weights, (P, d, K): the problem is convex."""

@@ -49,8 +49,8 @@ from colonnade.models.descend import descend
 from colonnade.models.optimise import SGD, AdamW, Optimiser, rate_of
 from colonnade.models.schema import Group, Schema
 from colonnade.models.stack import Mode
-from colonnade.privacy.bounded import BoundedGaussian
-from colonnade.privacy.events import BOUNDED, LabelExposure
+from colonnade.privacy.bounded import BoundedGaussian, BoundedGaussianEvent
+from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.gaussian import NoiseSource
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.mechanism import Mechanism
@@ -88,7 +88,7 @@ class VAFL(Settings):
     @property
     def brings(self) -> str:
         """The name of its own noise."""
-        return BOUNDED if self.noise else ""
+        return BoundedGaussianEvent.kind.name if self.noise else ""
 
     def mechanism(self, source: NoiseSource, schema: Schema) -> Mechanism | None:
         """(bounded): what the gate has to put before every upload of training."""

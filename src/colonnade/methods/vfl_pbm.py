@@ -38,11 +38,11 @@ from colonnade.models.descend import descend
 from colonnade.models.optimise import SGD, AdamW, Optimiser
 from colonnade.models.schema import Group, Schema
 from colonnade.models.stack import Mode
-from colonnade.privacy.events import COUNTS, LabelExposure
+from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.gaussian import NoiseSource
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.mechanism import Mechanism
-from colonnade.privacy.pbm import MOST_TRIALS, PoissonBinomial, estimate, expected
+from colonnade.privacy.pbm import MOST_TRIALS, PoissonBinomial, PoissonBinomialEvent, estimate, expected
 from colonnade.privacy.sealed import Array, Upload
 from colonnade.randomness import key
 from colonnade.schedule import Turn
@@ -82,7 +82,7 @@ class VFLPBM(Settings):
     @property
     def brings(self) -> str:
         """The name of its own noise."""
-        return COUNTS if self.noise else ""
+        return PoissonBinomialEvent.kind.name if self.noise else ""
 
     def mechanism(self, source: NoiseSource, schema: Schema) -> Mechanism | None:
         """What the gate has to put before every upload of training."""

@@ -15,13 +15,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from colonnade.errors import AccountingError
 from colonnade.extras import need
-from colonnade.privacy.events import BARE, NOISED, Release
+from colonnade.privacy.events import Event
+
+if TYPE_CHECKING:
+    from colonnade.privacy.ledger import Release
 
 Neighbours = Literal["absent", "replaced"]
 SENSITIVITY: dict[str, float] = {"absent": 1.0, "replaced": 2.0}  # in units of the clipping norm
@@ -37,15 +40,26 @@ def mean_shift(releases: Iterable[Release], neighbours: Neighbours = "absent") -
     """
     total = 0.0
     for release in releases:
-        if release.mechanism in BARE:
+        precision = release.event.precision(release.rows)
+        if release.event.bare:
             return math.inf
-        if release.mechanism not in NOISED:
-            raise AccountingError(
-                f"a release of {release.owner!r} in exchange {release.number} passed the mechanism "
-                f"{release.mechanism!r}, which no accountant here knows; nothing is said about its epsilon"
-            )
-        total += release.precision
+        if precision is None:
+            raise refusal(release)
+        total += precision
     return SENSITIVITY[neighbours] * math.sqrt(total)
+
+
+def supports(event: Event) -> bool:
+    """Whether `mean_shift` knows an event: Gaussian noise, and what has no bound at all."""
+    return event.bare or event.precision(1) is not None
+
+
+def refusal(release: Release) -> AccountingError:
+    """What an accountant answers to a release that it does not support."""
+    return AccountingError(
+        f"a release of {release.owner!r} in exchange {release.number} passed the mechanism {release.mechanism!r}, "
+        "which no accountant here knows; nothing is said about its epsilon"
+    )
 
 
 def shift_of(sigma: float, releases: int, neighbours: Neighbours = "absent") -> float:

@@ -10,14 +10,49 @@ What leaves is on a grid, as in `grid.py`: bounding is exact, and cutting toward
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from colonnade.privacy.events import BOUNDED, Unit
+from colonnade.privacy.events import Event, Hides, Kind, positive
 from colonnade.privacy.gaussian import NoiseSource, SystemNoise, check_width
 from colonnade.privacy.grid import add_on_grid, check_noise, check_scale, step_of
+
+
+@dataclass(frozen=True)
+class BoundedGaussianEvent(Event):
+    """Every number of an upload kept within a bound, and Gaussian noise on it."""
+
+    kind: ClassVar[Kind] = Kind(
+        "bounded gaussian", "every number kept within a bound, then Gaussian noise on it", Hides.COLUMNS
+    )
+    bounded: ClassVar[bool] = True
+
+    bound: float
+    deviation: float  # of the noise of a number
+    width: float  # numbers per row
+    simulated: bool = False  # the noise can be drawn again
+    grid: float | None = None  # step of what leaves; None: an earlier version, which added in floating point
+
+    def __post_init__(self) -> None:
+        positive(bound=self.bound, deviation=self.deviation, width=self.width)
+
+    def precision(self, rows: int) -> float:
+        """1/sigma^2, of the norm of an upload whose numbers are all at the bound."""
+        return rows * self.width * (self.bound / self.deviation) ** 2
+
+    @property
+    def off_grid(self) -> bool:
+        """Whether an earlier version added the noise."""
+        return self.grid is None
+
+    @property
+    def before_grids(self) -> BoundedGaussianEvent:
+        """The same without a grid."""
+        return replace(self, grid=None)
 
 
 @dataclass(frozen=True)
@@ -28,18 +63,16 @@ class BoundedGaussian:
     deviation: float
     width: int  # numbers that a party sends per row
     source: NoiseSource = field(default_factory=SystemNoise)
-    name: str = BOUNDED
-    unit: Unit = Unit.PARTY
 
     def __post_init__(self) -> None:
         check_scale("noise", self.deviation)
         check_noise(self.deviation, self.bound)
 
-    @property
-    def parameters(self) -> tuple[tuple[str, float], ...]:
-        """What an accountant needs besides the rows of a release."""
-        drawn = (("simulated", float(self.source.simulated)), ("grid", step_of(self.deviation)))
-        return (("bound", self.bound), ("deviation", self.deviation), ("width", float(self.width)), *drawn)
+    @cached_property
+    def event(self) -> BoundedGaussianEvent:
+        """What the ledger says of its releases."""
+        drawn = (self.source.simulated, step_of(self.deviation))
+        return BoundedGaussianEvent(self.bound, self.deviation, float(self.width), *drawn)
 
     def __call__(
         self, upload: Mapping[str, Tensor], parties: Sequence[str], number: int, what: str

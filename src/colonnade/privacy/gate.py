@@ -22,15 +22,17 @@ from torch import Tensor
 
 from colonnade.errors import Diverged, GateError
 from colonnade.layout import canonical_all
-from colonnade.privacy.events import BARE, Release, Unit
+from colonnade.privacy.events import EmptyEvent, Parameters, Unit
 from colonnade.privacy.labels import Labels
-from colonnade.privacy.ledger import Ledger
-from colonnade.privacy.mechanism import Hiding, Mechanism, Protection
+from colonnade.privacy.labels.plain import PLAIN
+from colonnade.privacy.ledger import Ledger, Release
+from colonnade.privacy.mechanism import Hiding, Protection
 from colonnade.privacy.sealed import Array, Released, Upload, seal, unwrap
 from colonnade.privacy.side_by_side import side_by_side
 from colonnade.wire.codec import all_finite, encode
 from colonnade.wire.messages import COORDINATOR, Order, Purpose, order_arrays, order_header, prefixed
 
+EMPTY = EmptyEvent(unit=Unit.LABEL)
 WORTH_A_THREAD = 2**16  # bytes of one message from which hashing it in a thread pays
 
 
@@ -67,7 +69,7 @@ class Gate:
     ledger: Ledger
     agreed: Mapping[str, Array]
     protection: Protection = field(default_factory=Protection)
-    notes: tuple[tuple[str, float], ...] = ()  # what the ledger says of releases, besides the mechanism's parameters
+    notes: Parameters = ()  # what the ledger says of releases, besides the mechanism's parameters
 
     def release(
         self,
@@ -85,9 +87,9 @@ class Gate:
         exchange, so that a mechanism never draws the same noise for two of them. `about` is the digest of the rows.
         """
         clean, mechanism = canonical_all(unwrap(upload)), self.protection.before(purpose)
-        told = mechanism.name in BARE  # whether anybody may hear that numbers are not finite
+        told = mechanism.event.bare  # whether anybody may hear that numbers are not finite
         self._check(clean, parties, rows)
-        self.protection.check(self.ledger, parties, purpose)
+        self.protection.check(self.ledger, parties, purpose, rows)
         clean = {name: _finite(value, parties, told) for name, value in clean.items()}
         values = mechanism(clean, parties, number, f"{purpose.value}.{part}")
         values = {  # rounding may overflow
@@ -106,7 +108,10 @@ class Gate:
             payloads.append(encode(header, mine, known_finite=True))
         sealed = _seal_all(parties, purpose.value, number, payloads)
         for released in sealed:
-            self.ledger.record(_event(released, mechanism, purpose, rows, self.notes))
+            event = Release(
+                released.sender, COORDINATOR, mechanism.event, purpose, number, rows, released.digest, self.notes
+            )
+            self.ledger.record(event)
         return Spoken(tuple(parties), tuple(sealed), canonical_all(values), hidden and canonical_all(hidden))
 
     def _check(self, clean: Mapping[str, Tensor], parties: Sequence[str], rows: int) -> None:
@@ -157,20 +162,10 @@ class CoordinatorGate:
     ) -> Released:
         released = seal(COORDINATOR, kind, number, encode(head, arrays, known_finite=True))
         rows = max((len(a) for n, a in arrays.items() if n.startswith("common.") and a.dim() > 0), default=0)
-        # "empty": row numbers and instructions only, nothing computed from a label.
-        name, parameters = ("none", ()) if self.labels is None else (self.labels.mechanism, self.labels.parameters)
-        mechanism, known = (name, parameters) if labels else ("empty", ())
         if not self.ledger.holds(released.digest):  # after a restart the same order is sealed again: one release
-            event = Release(COORDINATOR, to, Unit.LABEL, mechanism, Purpose.TRAIN, number, rows, released.digest, known)
-            self.ledger.record(event)
+            made = (PLAIN if self.labels is None else self.labels.event) if labels else EMPTY
+            self.ledger.record(Release(COORDINATOR, to, made, Purpose.TRAIN, number, rows, released.digest))
         return released
-
-
-def _event(
-    released: Released, m: Mechanism, purpose: Purpose, rows: int, notes: tuple[tuple[str, float], ...]
-) -> Release:
-    known = (*m.parameters, *notes)
-    return Release(released.sender, COORDINATOR, m.unit, m.name, purpose, released.number, rows, released.digest, known)
 
 
 def repeat(ledger: Ledger, sender: str, kind: str, number: int, payload: bytes) -> Released:

@@ -15,15 +15,16 @@ so that a run can be repeated. Whoever knows the seed can take the noise away ag
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import ClassVar, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from colonnade.errors import GateError
-from colonnade.privacy.events import Unit
+from colonnade.privacy.events import Clipped, Event, Hides, Kind, positive
 from colonnade.privacy.grid import add_on_grid, check_noise, check_scale, clip_factors, step_of
 from colonnade.privacy.side_by_side import side_by_side
 from colonnade.randomness import stream, system_stream
@@ -84,14 +85,47 @@ class SeededNoise:
 
 
 @dataclass(frozen=True)
+class GaussianEvent(Event):
+    """An upload clipped to a norm, and Gaussian noise on every number of it."""
+
+    kind: ClassVar[Kind] = Kind("gaussian", "clipped to a norm, then Gaussian noise on every number", Hides.COLUMNS)
+    summable: ClassVar[bool] = True  # the parties share the noise: sigma is that of the sum
+
+    clip: float
+    sigma: float  # in units of the clipping norm
+    simulated: bool = False  # the noise can be drawn again
+    grid: float | None = None  # step of what leaves; None: an earlier version, which added in floating point
+
+    def __post_init__(self) -> None:
+        positive(clip=self.clip, sigma=self.sigma)
+
+    def precision(self, rows: int) -> float:
+        """1/sigma^2."""
+        return self.sigma**-2
+
+    @property
+    def clipped(self) -> Clipped:
+        """Norm and noise."""
+        return Clipped(self.clip, self.sigma)
+
+    @property
+    def off_grid(self) -> bool:
+        """Whether an earlier version added the noise."""
+        return self.grid is None
+
+    @property
+    def before_grids(self) -> GaussianEvent:
+        """The same without a grid."""
+        return replace(self, grid=None)
+
+
+@dataclass(frozen=True)
 class Gaussian:
     """The mechanism; `sigma` is the noise multiplier, in units of the clipping norm."""
 
     clip: float
     sigma: float
     source: NoiseSource = field(default_factory=SystemNoise)
-    name: str = "gaussian"
-    unit: Unit = Unit.PARTY
 
     def __post_init__(self) -> None:
         check_scale("clip", self.clip)
@@ -103,11 +137,10 @@ class Gaussian:
         """Of the noise in a cell."""
         return self.sigma * self.clip
 
-    @property
-    def parameters(self) -> tuple[tuple[str, float], ...]:
-        """What an accountant needs: sigma in units of C; whether the noise can be repeated; and on which grid it is."""
-        drawn = (("simulated", float(self.source.simulated)), ("grid", step_of(self.deviation)))
-        return (("clip", self.clip), ("sigma", self.sigma), *drawn)
+    @cached_property
+    def event(self) -> GaussianEvent:
+        """What the ledger says of its releases."""
+        return GaussianEvent(self.clip, self.sigma, self.source.simulated, step_of(self.deviation))
 
     def __call__(
         self, upload: Mapping[str, Tensor], parties: Sequence[str], number: int, what: str

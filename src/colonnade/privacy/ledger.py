@@ -3,10 +3,65 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
-from colonnade.privacy.events import NOISED, Release
+from colonnade.privacy.events import Event, Parameters, Unit
+from colonnade.privacy.registry import read_event
 from colonnade.wire.messages import Purpose
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """One message that left its owner."""
+
+    owner: str  # whose information it carries
+    audience: str  # who receives it
+    event: Event  # what was done to it before
+    purpose: Purpose
+    number: int  # the exchange it belongs to
+    rows: int  # how many rows it speaks about
+    digest: str  # SHA-256 of the payload
+    notes: Parameters = ()  # what is said of it besides the parameters of its event
+
+    @property
+    def mechanism(self) -> str:
+        """What the ledger calls that which was done to it."""
+        return self.event.name
+
+    @property
+    def unit(self) -> Unit:
+        """The thing whose presence its mechanism hides."""
+        return self.event.unit
+
+    @property
+    def parameters(self) -> Parameters:
+        """Of the mechanism, and notes."""
+        return (*self.event.parameters, *self.notes) if self.notes else self.event.parameters
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, for a JSON line."""
+        return {
+            "owner": self.owner,
+            "audience": self.audience,
+            "unit": self.event.unit.value,
+            "mechanism": self.event.name,
+            "purpose": self.purpose.value,
+            "number": self.number,
+            "rows": self.rows,
+            "digest": self.digest,
+            "parameters": self.parameters,
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Release:
+        """The inverse of `to_json`."""
+        rest = dict(values)
+        name, unit = str(rest.pop("mechanism")), Unit(rest.pop("unit"))
+        stored = tuple((str(k), float(v)) for k, v in rest.pop("parameters"))
+        event, notes = read_event(name, unit, stored)
+        return cls(**{**rest, "event": event, "purpose": Purpose(rest["purpose"]), "notes": notes})
 
 
 class Ledger:
@@ -23,8 +78,9 @@ class Ledger:
         """Add one release. Called by the gate, before anything can travel."""
         self._releases.append(release)
         self._digests.add(release.digest)
-        if release.mechanism in NOISED:
-            self._precision[release.owner] = self._precision.get(release.owner, 0.0) + release.precision
+        precision = release.event.precision(release.rows)
+        if precision is not None:
+            self._precision[release.owner] = self._precision.get(release.owner, 0.0) + precision
 
     def __iter__(self) -> Iterator[Release]:
         return iter(self._releases)

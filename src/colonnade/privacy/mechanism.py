@@ -11,28 +11,20 @@ from torch import Tensor
 
 from colonnade.errors import BudgetSpent, GateError
 from colonnade.privacy.accounting import SENSITIVITY, Neighbours, affordable, largest_shift
-from colonnade.privacy.events import BARE, NOISED, Unit
+from colonnade.privacy.events import Event, Hides, PlainEvent
 from colonnade.privacy.gaussian import NoiseSource, SystemNoise
 from colonnade.privacy.ledger import Ledger
 from colonnade.wire.messages import Purpose
+
+PLAIN = PlainEvent()
 
 
 class Mechanism(Protocol):
     """What happens to an upload before it is released."""
 
     @property
-    def name(self) -> str:
-        """What the ledger calls it."""
-        ...
-
-    @property
-    def unit(self) -> Unit:
-        """The thing whose presence it hides."""
-        ...
-
-    @property
-    def parameters(self) -> tuple[tuple[str, float], ...]:
-        """What an accountant needs to know."""
+    def event(self) -> Event:
+        """What the ledger says of its releases; `OtherEvent` for a mechanism that no accountant knows."""
         ...
 
     def __call__(
@@ -72,24 +64,7 @@ class Opener(Protocol):
 class Unchanged:
     """No protection: the values leave as they are, and the ledger says so."""
 
-    name: str = "none"
-    unit: Unit = Unit.PARTY
-    parameters: tuple[tuple[str, float], ...] = ()
-
-    def __call__(
-        self, upload: Mapping[str, Tensor], parties: Sequence[str], number: int, what: str
-    ) -> Mapping[str, Tensor]:
-        """The values themselves."""
-        return upload
-
-
-@dataclass(frozen=True)
-class Declared:
-    """Noise that is in the values already, because a method has it in its model: the ledger says what it was."""
-
-    name: str
-    unit: Unit
-    parameters: tuple[tuple[str, float], ...]
+    event: Event = PLAIN
 
     def __call__(
         self, upload: Mapping[str, Tensor], parties: Sequence[str], number: int, what: str
@@ -111,12 +86,12 @@ class Budget:
         """The sum of 1/sigma^2 over releases that it buys."""
         return (largest_shift(self.epsilon, self.delta) / SENSITIVITY[self.neighbours]) ** 2
 
-    def would_exceed(self, ledger: Ledger, party: str, mechanism: Mechanism) -> bool:
-        """Whether one more release of a party through a mechanism costs more than there is left."""
-        sigma = dict(mechanism.parameters).get("sigma")
-        if mechanism.name not in NOISED or sigma is None:
-            return mechanism.name != "empty"  # whatever is not noised has no bound at all
-        return ledger.precision(party) + sigma**-2 > self.precision * (1 + 1e-8)
+    def would_exceed(self, ledger: Ledger, party: str, event: Event, rows: int) -> bool:
+        """Whether one more release of a party, about so many rows, costs more than there is left."""
+        precision = event.precision(rows)
+        if precision is None:  # whatever has no Gaussian noise has no bound at all, or none that this budget counts
+            return event.kind.hides is not Hides.NEEDLESS
+        return ledger.precision(party) + precision > self.precision * (1 + 1e-8)
 
     def releases(self, sigma: float) -> int:
         """How many releases with this noise it buys."""
@@ -145,7 +120,7 @@ class Protection:
     @property
     def noised(self) -> bool:
         """Whether noise stands before training: then nothing else may tell what a party computed, no error either."""
-        return self.training.name not in BARE
+        return not self.training.event.bare
 
     def before(self, purpose: Purpose) -> Mechanism:
         """The mechanism of a purpose; `GateError` if nothing may leave for it."""
@@ -154,12 +129,12 @@ class Protection:
             raise GateError(f"nothing may leave for {purpose.value} in this run; nothing was released")
         return found
 
-    def check(self, ledger: Ledger, parties: Sequence[str], purpose: Purpose) -> None:
+    def check(self, ledger: Ledger, parties: Sequence[str], purpose: Purpose, rows: int) -> None:
         """Refuse a training release that would cost more than there is left."""
         if self.budget is None or purpose is not Purpose.TRAIN:
             return
         for party in parties:
-            if self.budget.would_exceed(ledger, party, self.training):
+            if self.budget.would_exceed(ledger, party, self.training.event, rows):
                 raise BudgetSpent(
                     f"one more release of {party!r} would pass its budget of {self.budget}; none was made"
                 )

@@ -23,8 +23,8 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from typing import Literal
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -32,9 +32,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from colonnade.errors import ConfigError, GateError
-from colonnade.privacy.accounting import check_delta
-from colonnade.privacy.events import COUNTS, SUM_OF_COUNTS, Release, Unit
+from colonnade.privacy.accounting import check_delta, refusal
+from colonnade.privacy.events import Event, Hides, Kind, positive
 from colonnade.privacy.gaussian import NoiseSource, SystemNoise, check_width
+
+if TYPE_CHECKING:
+    from colonnade.privacy.ledger import Release
 
 Floats = NDArray[np.float64]
 View = Literal["local", "sum", "row"]  # who sees what: each party's counts; their sum; one row changes everywhere
@@ -95,17 +98,27 @@ class Counted:
 
     @classmethod
     def of(cls, releases: Iterable[Release]) -> tuple[Counted, ...]:
-        """The releases of one party, alike ones together."""
+        """The releases of one party, alike ones together.
+
+        Raises:
+            AccountingError: a release holds no counts.
+        """
         cells: Counter[tuple[int, float, int]] = Counter()
         for release in releases:
-            facts = dict(release.parameters)
-            among = facts["parties"] - facts["colluders"] if release.mechanism == SUM_OF_COUNTS else 1
-            cells[int(facts["trials"]), facts["theta"], int(among)] += release.rows * int(facts["width"])
+            part = release.event.counted(release.rows)
+            if part is None:
+                raise refusal(release)
+            cells[part.trials, part.theta, part.among] += part.cells
         return tuple(cls(*key, count) for key, count in sorted(cells.items()))
 
     def everywhere(self, parties: int) -> Counted:
         """What a row costs that changes at all parties: the sum hides nothing of it."""
         return Counted(self.trials, self.theta, 1, self.cells * parties)
+
+
+def supports(event: Event) -> bool:
+    """Whether this accountant knows an event: counts, and sums of counts."""
+    return event.counted(1) is not None
 
 
 def counted_epsilon(parts: Iterable[Counted], delta: float) -> float:
@@ -139,6 +152,30 @@ def expected(values: Tensor, trials: int, theta: float) -> Tensor:
 
 
 @dataclass(frozen=True)
+class PoissonBinomialEvent(Event):
+    """Every number drawn as a count of trials whose chance it sets."""
+
+    kind: ClassVar[Kind] = Kind(
+        "poisson binomial", "every number drawn as a count of trials whose chance it sets", Hides.COLUMNS
+    )
+    summable: ClassVar[bool] = True  # a sum of counts hides each of them behind the others
+
+    trials: int
+    theta: float
+    width: int  # counts per row
+    simulated: bool = False  # the counts can be drawn again
+
+    def __post_init__(self) -> None:
+        positive(trials=self.trials, theta=self.theta, width=self.width)
+        if self.theta >= 0.5:
+            raise ValueError(f"theta = {self.theta:g}: below 1/2 was needed")
+
+    def counted(self, rows: int, among: int = 1) -> Counted:
+        """The counts of one release."""
+        return Counted(self.trials, self.theta, among, rows * self.width)
+
+
+@dataclass(frozen=True)
 class PoissonBinomial:
     """The mechanism: expected counts go in, counts come out, every cell drawn on its own, in the numbers of the run.
 
@@ -149,8 +186,6 @@ class PoissonBinomial:
     theta: float
     width: int  # counts that a party sends per row
     source: NoiseSource = field(default_factory=SystemNoise)
-    name: str = COUNTS
-    unit: Unit = Unit.PARTY
 
     def __post_init__(self) -> None:
         """Refuse what has no probability, or no byte."""
@@ -158,11 +193,10 @@ class PoissonBinomial:
         if self.trials > MOST_TRIALS:
             raise ConfigError(f"trials = {self.trials}: a count is one byte, so at most {MOST_TRIALS}")
 
-    @property
-    def parameters(self) -> tuple[tuple[str, float], ...]:
-        """What an accountant needs to know; `simulated`: whoever knows the seed can draw the counts again."""
-        drawn = ("simulated", float(self.source.simulated))
-        return (("trials", self.trials), ("theta", self.theta), ("width", self.width), drawn)
+    @cached_property
+    def event(self) -> PoissonBinomialEvent:
+        """What the ledger says of its releases."""
+        return PoissonBinomialEvent(self.trials, self.theta, self.width, self.source.simulated)
 
     def __call__(
         self, upload: Mapping[str, Tensor], parties: Sequence[str], number: int, what: str

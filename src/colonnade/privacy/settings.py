@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, model_validator
@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from colonnade.config import Settings
 from colonnade.errors import ConfigError
 from colonnade.privacy.accounting import Neighbours, calibrate, exact_epsilon, shift_of
-from colonnade.privacy.events import LabelExposure
+from colonnade.privacy.events import LabelExposure, PlainEvent
 from colonnade.privacy.gaussian import Gaussian, NoiseSource
 from colonnade.privacy.grid import LARGEST, SMALLEST
 from colonnade.privacy.labels.settings import LabelSettings
@@ -90,11 +90,11 @@ class PrivacySettings(Settings):
         summed = f"; secure sum, {self.secure_sum.colluders} colluders" if self.secure_sum.use else ""
         labels = self.labels
         noisy = f"; labels: {labels.mechanism}, epsilon {labels.epsilon} (delta 0, unit LABEL)"
-        return columns + summed + (noisy if labels.mechanism != "none" else "; labels not protected")
+        return columns + summed + (noisy if labels.protects else "; labels not protected")
 
     def exposure(self, method: LabelExposure) -> LabelExposure:
         """Who can read labels off the downlink of a run, given what its method exposes."""
-        plain = self.labels.mechanism == "none" or method is LabelExposure.NONE
+        plain = not self.labels.protects or method is LabelExposure.NONE
         return method if plain else LabelExposure.EPS
 
     def noise(self, releases: int) -> float:
@@ -123,7 +123,7 @@ class PrivacySettings(Settings):
             looks: whether anything may leave for evaluation, if the settings allow it.
         """
         if own is not None and self.protects:
-            raise ConfigError(f"the method brings noise of its own ({own.name}); leave privacy.mechanism out")
+            raise ConfigError(f"the method brings noise of its own ({own.event.name}); leave privacy.mechanism out")
         training: Mechanism = own or Unchanged()
         plain: Mechanism = Unchanged()
         if self.protects and self.clip is not None:
@@ -158,6 +158,12 @@ class PrivacySettings(Settings):
                 f"privacy.secure_sum: with {parties} parties and {self.secure_sum.colluders} colluders no two honest "
                 "ones are left, and nothing is hidden; it takes colluders + 2 parties"
             )
+
+
+def protected(stored: Mapping[str, object]) -> bool:
+    """Whether stored settings, of columns or of labels, name a mechanism; records of early versions do not say any."""
+    plain = PlainEvent.kind.name
+    return stored.get("mechanism", plain) != plain
 
 
 def last_affordable(turns: Iterable[tuple[int, tuple[str, ...]]], releases: int) -> int:

@@ -14,8 +14,8 @@ from typing import Any
 
 from colonnade.errors import DataError
 from colonnade.privacy.accounting import SENSITIVITY, Neighbours, exact_epsilon, rdp_epsilon
-from colonnade.privacy.events import LabelExposure, Release
-from colonnade.privacy.ledger import Ledger
+from colonnade.privacy.events import LabelExposure
+from colonnade.privacy.ledger import Ledger, Release
 from colonnade.privacy.mechanism import Budget
 from colonnade.privacy.pbm import counted_epsilon
 from colonnade.privacy.settings import PrivacySettings
@@ -95,7 +95,7 @@ class Statement:
         everyone = 0 if about.deployed else len(tallies)  # between organisations a ledger is one party's
         spent = tuple(_spent(t, settings.delta, everyone) for t in tallies if t.releases or t.bare)
         unknown = tuple(sorted({name for t in tallies for name in t.unknown}))
-        seeded = settings.labels.mechanism != "none" and not about.deployed
+        seeded = settings.labels.protects and not about.deployed
         off = any(t.off_grid for t in tallies) and not settings.secure_sum.use  # sums always were on a grid
         return cls(spent, settings, about, seeded or any(t.simulated for t in tallies), unknown, off)
 
@@ -266,7 +266,7 @@ class Statement:
         ]
 
     def _noise(self) -> str:
-        if not self.noised and self.settings.labels.mechanism == "none" and not self.simulated:
+        if not self.noised and not self.settings.labels.protects and not self.simulated:
             return "Noise: none was drawn."
         if self.simulated:
             return "Noise: drawn from the run's seed, so that the simulation can be repeated."

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from colonnade.errors import AccountingError
+from colonnade.privacy import accounting, pbm
 from colonnade.privacy.accounting import Neighbours, mean_shift
-from colonnade.privacy.events import BARE, BOUNDED, COUNTED, NOISED, Release, off_grid
+from colonnade.privacy.ledger import Release
 from colonnade.privacy.pbm import Counted
 from colonnade.wire.messages import COORDINATOR, Purpose
 
@@ -57,22 +58,22 @@ def tally(ledger: Iterable[Release], neighbours: Neighbours) -> tuple[Tally, ...
 
 def _of(party: str, releases: Sequence[Release], neighbours: Neighbours) -> Tally:
     train = [r for r in releases if r.purpose is Purpose.TRAIN]
-    bare = Counter(r.purpose.value for r in releases if r.mechanism in BARE)
-    simulated = any(dict(r.parameters).get("simulated") for r in train)
-    shift, unknown, kinds = math.inf, frozenset[str](), frozenset(r.mechanism for r in train)
-    counts = Counted.of(train) if kinds and kinds <= COUNTED else ()
+    bare = Counter(r.purpose.value for r in releases if r.event.bare)
+    events = {r.event for r in train}
+    shift, unknown = math.inf, set[str]()
+    counts = Counted.of(train) if events and all(map(pbm.supports, events)) else ()
     try:
         shift = math.inf if counts else mean_shift(train, neighbours)
     except AccountingError:
-        unknown = kinds - BARE - NOISED
+        unknown = {event.name for event in events if not accounting.supports(event)}
     return Tally(
         party,
         len(train),
         shift,
         tuple(sorted(bare.items())),
         tuple(sorted(unknown)),
-        simulated,
+        any(event.repeatable for event in events),
         counts,
-        BOUNDED in kinds,
-        any(off_grid(r.mechanism, r.parameters) for r in train),
+        any(event.bounded for event in events),
+        any(event.off_grid for event in events),
     )

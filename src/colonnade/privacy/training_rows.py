@@ -27,7 +27,8 @@ from torch import Tensor
 
 from colonnade.errors import Refused, RunError, UnknownTrainingRows
 from colonnade.federation import Federation
-from colonnade.privacy.events import BARE, Release
+from colonnade.privacy.events import Parameters
+from colonnade.privacy.ledger import Release
 from colonnade.rows import Rows
 from colonnade.wire.messages import COORDINATOR, Purpose
 
@@ -90,7 +91,7 @@ class TrainingRows:
 
 def noised(ledger: Iterable[Release]) -> bool:
     """Whether uploads of training left with noise."""
-    return any(r.purpose is Purpose.TRAIN and r.owner != COORDINATOR and r.mechanism not in BARE for r in ledger)
+    return any(r.purpose is Purpose.TRAIN and r.owner != COORDINATOR and not r.event.bare for r in ledger)
 
 
 def check_new(trained: TrainingRows | None, ledger: Iterable[Release], rows: Rows, release: bool) -> Tensor:
@@ -131,7 +132,7 @@ def _recognised(by: Mapping[str, Tensor], rows: Rows, found: Tensor) -> str:
     return f"recognised by {', '.join(told) or 'the columns of all parties together'}; first: {named}"
 
 
-def note(count: int) -> tuple[tuple[str, float], ...]:
+def note(count: int) -> Parameters:
     """What the ledger says of a release about so many training rows."""
     return ((NOTE, float(count)),) if count else ()
 

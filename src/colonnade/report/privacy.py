@@ -14,7 +14,8 @@ from colonnade.config import build
 from colonnade.errors import ConfigError, DataError
 from colonnade.methods import METHODS, make_method
 from colonnade.methods.base import brings
-from colonnade.privacy.events import BARE, LabelExposure
+from colonnade.privacy.events import Hides, LabelExposure
+from colonnade.privacy.registry import kind_of
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.privacy.statement import MEANINGLESS, Circumstances, Spent, Statement
 from colonnade.privacy.tally import Tally
@@ -23,7 +24,7 @@ from colonnade.report.record import Group, Record, released
 from colonnade.report.tables import Table
 
 DEPLOYED = "nats"  # the engine of separate organisations, whose ledgers are at the parties
-SIMPLE = {*BARE, "empty", "alibi", "randomised response"}  # mechanisms of runs whose uploads were not noised
+NOT_COLUMNS = {Hides.NOTHING, Hides.LABELS, Hides.NEEDLESS}  # what mechanisms hide if no upload was noised
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def _tallies(record: Record) -> list[Tally] | None:
     """From the record's tally; without one, from its counts, if nothing at all was noised."""
     if "tally" in record:
         return [Tally.from_json(values) for values in record["tally"]]
-    if not set(record.get("mechanisms", ("unknown",))) <= SIMPLE:
+    if "mechanisms" not in record or {kind_of(name).hides for name in record["mechanisms"]} - NOT_COLUMNS:
         return None
     counts = released(record)
     held = [p["name"] for p in record["about"]["parties"] if p["name"] in counts]

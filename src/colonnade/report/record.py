@@ -19,8 +19,7 @@ from colonnade.errors import ConfigError, RunError
 from colonnade.evaluate.clock import ClockSettings, run_ends
 from colonnade.evaluate.metrics import Metric
 from colonnade.evaluate.metrics import metric_of as metric_of_result
-from colonnade.privacy.events import Release
-from colonnade.privacy.ledger import Ledger
+from colonnade.privacy.ledger import Ledger, Release
 from colonnade.privacy.tally import tally
 from colonnade.run import LEDGER, RECORD, read_record
 from colonnade.tasks import task_about

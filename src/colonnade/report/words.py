@@ -11,7 +11,9 @@ from typing import Any
 
 from colonnade.evaluate.metrics import find_metric
 from colonnade.methods import METHODS
-from colonnade.privacy.events import COUNTED, NOISED
+from colonnade.privacy.events import EmptyEvent, Hides, Kind, PlainEvent
+from colonnade.privacy.registry import kind_of
+from colonnade.privacy.settings import protected
 from colonnade.report.record import Record, metric_of
 from colonnade.tasks import task_about
 
@@ -29,7 +31,6 @@ NOISY_MEANING = (
     "agrees with the noisy labels, it is low for a perfect model too, and it only ranks rounds of one run."
 )
 COVERS = "Noise covers uploads of training; labels, evaluation and predictions are not covered by it."
-UNCHANGED = {"none", "empty"}  # ledger names of what leaves as it is, and of messages without labels
 
 
 def score_name(record: Record) -> str:
@@ -44,8 +45,7 @@ def is_share(record: Record) -> bool:
 
 def labels_noised(record: Record) -> bool:
     """Whether protected labels judged the validation rows: then their score is not the true one."""
-    labels = record.get("privacy", {}).get("labels", {})
-    return bool(labels.get("mechanism", "none") != "none")
+    return protected(record.get("privacy", {}).get("labels", {}))
 
 
 def validation_name(record: Record) -> str:
@@ -252,15 +252,22 @@ def exposure_short(record: Record) -> str:
 def noise(record: Record) -> str:
     """What happened to releases before they left, and how many there were."""
     releases = count(sum(number for _, _, number in record["releases"]), "release")
-    limits = f" {COVERS}" if (NOISED | COUNTED) & set(record.get("mechanisms", ())) else ""
+    limits = f" {COVERS}" if _columns_noised(record) else ""
     return f"{_mechanisms(record)}; the ledger lists {releases}.{limits}"
 
 
 def noised(record: Record) -> bool:
     """Whether columns or labels had any noise: then a run makes a promise."""
-    privacy = record.get("privacy") or {}
-    own = bool((NOISED | COUNTED) & set(record.get("mechanisms", ())))  # what a method brings itself
-    return privacy.get("mechanism", "none") != "none" or own or labels_noised(record)
+    return protected(record.get("privacy") or {}) or _columns_noised(record) or labels_noised(record)
+
+
+def _columns_noised(record: Record) -> bool:
+    """Whether uploads had noise, also such that a method brings itself."""
+    return any(kind.hides is Hides.COLUMNS for kind in _kinds(record))
+
+
+def _kinds(record: Record) -> list[Kind]:
+    return [kind_of(name) for name in record.get("mechanisms", ())]
 
 
 def noise_of(records: Sequence[Record]) -> str:
@@ -269,14 +276,14 @@ def noise_of(records: Sequence[Record]) -> str:
 
 
 def _mechanisms(record: Record) -> str:
-    mechanisms = record.get("mechanisms")
-    if mechanisms is None:  # written before records named them
+    if "mechanisms" not in record:  # written before records named them
         return "Its ledger.jsonl names the mechanism of every release"
-    noised = sorted(set(mechanisms) - UNCHANGED)
-    if not noised:
+    kinds = _kinds(record)
+    passed = [f"{kind.name} ({kind.words})" for kind in kinds if kind not in (PlainEvent.kind, EmptyEvent.kind)]
+    if not passed:
         return "No noise was used"
-    plain = ", others left unchanged" if "none" in mechanisms else ""
-    return f"Releases passed the mechanism {listing(noised)}{plain}"
+    plain = ", others left unchanged" if PlainEvent.kind in kinds else ""
+    return f"Releases passed the mechanism {listing(sorted(passed))}{plain}"
 
 
 def value(setting: Any) -> str:

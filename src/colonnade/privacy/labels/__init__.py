@@ -18,10 +18,9 @@ import torch
 from torch import Tensor
 
 from colonnade.errors import ConfigError, GateError
+from colonnade.privacy.events import Event
 from colonnade.randomness import stream
 from colonnade.tasks import Task
-
-Parameters = tuple[tuple[str, float], ...]
 
 
 class Visit(Protocol):
@@ -47,13 +46,8 @@ class Labels(Protocol):
         ...
 
     @property
-    def mechanism(self) -> str:
-        """What the ledger calls the protection: "none", "alibi" or "randomised response"."""
-        ...
-
-    @property
-    def parameters(self) -> Parameters:
-        """What the ledger says of it."""
+    def event(self) -> Event:
+        """What the ledger says of messages that are made from them."""
         ...
 
     @property
@@ -90,13 +84,8 @@ class NoisyLabels(ABC):
 
     @property
     @abstractmethod
-    def mechanism(self) -> str:
-        """What the ledger calls it."""
-
-    @property
-    @abstractmethod
-    def parameters(self) -> Parameters:
-        """What the ledger says of it."""
+    def event(self) -> Event:
+        """What the ledger says of messages that are made from them."""
 
     @abstractmethod
     def compact(self, rows: Tensor) -> Tensor:

@@ -19,18 +19,33 @@ Derived from the idea of Malek et al. (2021), not from their program.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import final
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import ClassVar, final
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from colonnade.privacy.labels import NoisyLabels, Parameters, check, noise_stream, places
+from colonnade.privacy.events import Event, Hides, Kind, Unit
+from colonnade.privacy.labels import NoisyLabels, check, noise_stream, places
 from colonnade.tasks import Task
 
 NAME = "alibi"
 GRID = 2.0**16  # points between 0 and 1
+
+
+@dataclass(frozen=True)
+class AlibiEvent(Event):
+    """A message made from labels behind Laplace noise, which was drawn once: a second message costs nothing more."""
+
+    kind: ClassVar[Kind] = Kind(NAME, "made from labels behind Laplace noise, drawn once", Hides.LABELS)
+
+    epsilon: float  # of one row's whole label
+    noise_std: float
+    outputs: float
+    uniform_rounds: float
+    unit: Unit = field(default=Unit.LABEL, kw_only=True)
 
 
 @final
@@ -64,24 +79,14 @@ class Alibi(NoisyLabels):
         return cls(task, epsilon, uniform_rounds, evidence.to(values.device), place.to(values.device))
 
     @property
-    def mechanism(self) -> str:
-        """What the ledger calls it."""
-        return NAME
-
-    @property
     def noise_std(self) -> float:
         """The standard deviation of the noise in a cell, lam."""
         return math.sqrt(2) * noise_scale(self.task, self.epsilon)
 
-    @property
-    def parameters(self) -> Parameters:
-        """What the ledger says of it."""
-        return (
-            ("epsilon", self.epsilon),
-            ("noise_std", self.noise_std),
-            ("outputs", float(self.task.outputs)),
-            ("uniform_rounds", float(self.uniform_rounds)),
-        )
+    @cached_property
+    def event(self) -> AlibiEvent:
+        """What the ledger says of messages that are made from them."""
+        return AlibiEvent(self.epsilon, self.noise_std, float(self.task.outputs), float(self.uniform_rounds))
 
     def compact(self, rows: Tensor) -> Tensor:
         """The posterior under a uniform prior: a byte per class, the likeliest is 255; yes/no labels in float16."""

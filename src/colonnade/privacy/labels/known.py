@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from colonnade.errors import GateError
-from colonnade.privacy.labels import Labels, Parameters, Visit
+from colonnade.privacy.events import Event
+from colonnade.privacy.labels import Labels, Visit
 from colonnade.tasks import Task
 
 
@@ -29,14 +30,9 @@ class KnownLabels:
         return self.inner.task
 
     @property
-    def mechanism(self) -> str:
+    def event(self) -> Event:
         """Of the labels inside."""
-        return self.inner.mechanism
-
-    @property
-    def parameters(self) -> Parameters:
-        """Of the labels inside."""
-        return self.inner.parameters
+        return self.inner.event
 
     @property
     def epsilon(self) -> float | None:

@@ -7,8 +7,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from colonnade.privacy.labels import Parameters, Visit
+from colonnade.privacy.events import Event, PlainEvent, Unit
+from colonnade.privacy.labels import Visit
 from colonnade.tasks import Scaling, Task
+
+PLAIN = PlainEvent(unit=Unit.LABEL)
 
 
 @dataclass(frozen=True)
@@ -25,14 +28,9 @@ class PlainLabels:
         return cls(values, task, task.scaling(values[train.to(values.device)]))
 
     @property
-    def mechanism(self) -> str:
+    def event(self) -> Event:
         """No protection, and the ledger says so."""
-        return "none"
-
-    @property
-    def parameters(self) -> Parameters:
-        """Nothing to say of it."""
-        return ()
+        return PLAIN
 
     @property
     def epsilon(self) -> float | None:

@@ -13,18 +13,33 @@ Two labels of a row give any answer with probabilities that differ by a factor o
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import final
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import ClassVar, final
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from colonnade.privacy.labels import NoisyLabels, Parameters, check, noise_stream, places
+from colonnade.privacy.events import Event, Hides, Kind, Unit
+from colonnade.privacy.labels import NoisyLabels, check, noise_stream, places
 from colonnade.tasks import Task
 
 NAME = "randomised response"
+
+
+@dataclass(frozen=True)
+class RandomisedResponseEvent(Event):
+    """A message made from labels of which some were replaced, once: a second message costs nothing more."""
+
+    kind: ClassVar[Kind] = Kind(NAME, "made from labels of which some were replaced, drawn once", Hides.LABELS)
+
+    epsilon: float  # of one row's whole label
+    keep: float  # how likely a label is kept
+    outputs: float
+    uniform_rounds: float
+    unit: Unit = field(default=Unit.LABEL, kw_only=True)
 
 
 @final
@@ -46,20 +61,11 @@ class RandomisedResponse(NoisyLabels):
         evidence = weight * one.to(torch.float64)  # (R, K)
         return cls(task, epsilon, uniform_rounds, evidence.to(values.device), place.to(values.device))
 
-    @property
-    def mechanism(self) -> str:
-        """What the ledger calls it."""
-        return NAME
-
-    @property
-    def parameters(self) -> Parameters:
-        """What the ledger says of it."""
-        return (
-            ("epsilon", self.epsilon),
-            ("keep", keep_probability(self.task, self.epsilon)),
-            ("outputs", float(self.task.outputs)),
-            ("uniform_rounds", float(self.uniform_rounds)),
-        )
+    @cached_property
+    def event(self) -> RandomisedResponseEvent:
+        """What the ledger says of messages that are made from them."""
+        keep = keep_probability(self.task, self.epsilon)
+        return RandomisedResponseEvent(self.epsilon, keep, float(self.task.outputs), float(self.uniform_rounds))
 
     def compact(self, rows: Tensor) -> Tensor:
         """The answers themselves, a byte each where it fits: the form of plain labels."""

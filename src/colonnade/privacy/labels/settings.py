@@ -10,12 +10,18 @@ from torch import Tensor
 
 from colonnade.config import Settings
 from colonnade.errors import ConfigError
+from colonnade.privacy.events import EmptyEvent, Event, PlainEvent
 from colonnade.privacy.labels import Labels
-from colonnade.privacy.labels.alibi import Alibi
+from colonnade.privacy.labels.alibi import Alibi, AlibiEvent
 from colonnade.privacy.labels.plain import PlainLabels
-from colonnade.privacy.labels.randomised import RandomisedResponse
+from colonnade.privacy.labels.randomised import RandomisedResponse, RandomisedResponseEvent
 from colonnade.tasks import Task
 from colonnade.tasks.reading import COUNTED
+
+MECHANISMS: dict[str, tuple[type[Alibi | RandomisedResponse], type[Event]]] = {
+    "alibi": (Alibi, AlibiEvent),
+    "randomised_response": (RandomisedResponse, RandomisedResponseEvent),
+}  # by the name that settings have for them
 
 
 class LabelSettings(Settings):
@@ -36,14 +42,25 @@ class LabelSettings(Settings):
 
     @model_validator(mode="after")
     def _epsilon_with_a_mechanism(self) -> LabelSettings:
-        if self.mechanism != "none" and self.epsilon is None:
+        if self.protects and self.epsilon is None:
             raise ValueError(f"mechanism = {self.mechanism!r} needs an epsilon, for instance epsilon = 2.83")
-        if self.mechanism == "none" and self.epsilon is not None:
+        if not self.protects and self.epsilon is not None:
             raise ValueError(
                 f"epsilon = {self.epsilon} promises a protection that mechanism = 'none' does not give; "
                 "choose 'alibi' or 'randomised_response', or leave epsilon out"
             )
         return self
+
+    @property
+    def protects(self) -> bool:
+        """Whether training sees noisy labels."""
+        return self.mechanism != "none"
+
+    @property
+    def events(self) -> tuple[type[Event], ...]:
+        """What a ledger may say of the coordinator's messages."""
+        made = MECHANISMS[self.mechanism][1] if self.protects else PlainEvent
+        return (made, EmptyEvent)
 
 
 def check_counted(positive: str, settings: LabelSettings) -> None:
@@ -51,7 +68,7 @@ def check_counted(positive: str, settings: LabelSettings) -> None:
 
     One label more or less could then swap the meaning of all, which no mechanism that hides one label at a time covers.
     """
-    if settings.mechanism != "none" and positive in COUNTED:
+    if settings.protects and positive in COUNTED:
         raise ConfigError(
             f"label mechanism {settings.mechanism!r}: which class counts as yes was found by counting the labels "
             f'({positive}), which it does not cover; name both, e.g. classes=["good", "bad"], first the no'
@@ -79,10 +96,10 @@ def open_labels(  # one argument per fact
             can be taken away again.
         held_out: rows to validate on, which a mechanism then noises too, each once.
     """
-    if settings.mechanism == "none":
+    if not settings.protects:
         return PlainLabels.of(values, task, train)
     if settings.epsilon is None:  # only `model_construct` and `model_copy` come here
         raise ConfigError(f"label mechanism {settings.mechanism!r} needs an epsilon")
     rows = train.cpu() if held_out is None else torch.cat([train.cpu(), held_out.cpu()])
-    kind = Alibi if settings.mechanism == "alibi" else RandomisedResponse
-    return kind.of(values, task, rows, settings.epsilon, settings.uniform_rounds, key)
+    noisy = MECHANISMS[settings.mechanism][0]
+    return noisy.of(values, task, rows, settings.epsilon, settings.uniform_rounds, key)

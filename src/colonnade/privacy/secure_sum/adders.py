@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from colonnade.errors import ConfigError
 from colonnade.identity.envelope import KEY, KeyPair
-from colonnade.privacy.events import SUM
 from colonnade.privacy.gaussian import Gaussian
 from colonnade.privacy.mechanism import Mechanism, Unchanged
 from colonnade.privacy.secure_sum.fixed_point import Grid
@@ -34,12 +33,13 @@ class Adders:
         if isinstance(training, Unchanged):
             return plain, plain
         if not isinstance(training, Gaussian):  # counts of a method's own: whole numbers fit any grid
-            name, known = f"{training.name} {SUM}", self.privacy.secure_sum.colluders
-            if (most := dict(training.parameters).get("trials", 0)) > plain.grid.largest:
+            counts = training.event.counted(1)
+            if counts is not None and counts.trials > plain.grid.largest:
                 raise ConfigError(
-                    f"privacy.secure_sum.largest = {plain.grid.largest:g}: counts of up to {most:g} would not fit"
+                    f"privacy.secure_sum.largest = {plain.grid.largest:g}: counts of up to {counts.trials} would "
+                    "not fit"
                 )
-            return Summand(plain.grid, maskers, name, training.unit, training, known), plain
+            return Summand(plain.grid, maskers, training, self.privacy.secure_sum.colluders), plain
         noisy = NoisySummand(
             self._grids(training.sigma)[0],
             maskers,

@@ -12,16 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from colonnade.errors import Diverged
-from colonnade.privacy.events import SUM, SUM_WITH_NOISE, Unit
-from colonnade.privacy.gaussian import NoiseSource
+from colonnade.privacy.events import PlainEvent
+from colonnade.privacy.gaussian import GaussianEvent, NoiseSource
 from colonnade.privacy.grid import check_scale, clip_factors
 from colonnade.privacy.mechanism import Mechanism
+from colonnade.privacy.secure_sum.event import SumEvent
 from colonnade.privacy.secure_sum.fixed_point import Cells, Floats, Grid, from_wire, to_wire
 from colonnade.privacy.secure_sum.masks import Masker
 from colonnade.privacy.secure_sum.roster import Address, Masked, Roster
@@ -35,17 +37,17 @@ class Summand:
 
     grid: Grid
     maskers: Mapping[str, Masker] = field(repr=False)  # of the parties that speak through this gate
-    name: str = SUM
-    unit: Unit = Unit.PARTY
     inner: Mechanism | None = None  # what protects the values before they are added
     known: int = 0  # parties that may tell others what they added; of no consequence without noise
 
-    @property
-    def parameters(self) -> tuple[tuple[str, float], ...]:
+    @cached_property
+    def event(self) -> SumEvent:
         """How many are added, and what was done to them before."""
+        parties = float(self.grid.parties)
         if self.inner is None:
-            return (("parties", float(self.grid.parties)),)
-        return (*self.inner.parameters, ("parties", float(self.grid.parties)), ("colluders", float(self.known)))
+            return SumEvent(PlainEvent(), parties)
+        of = self.inner.event
+        return SumEvent(of, parties, float(self.known), unit=of.unit)
 
     @property
     def roster(self) -> str:
@@ -91,23 +93,16 @@ class NoisySummand(Summand):
     sigma: float = 1.0  # of the sum, in units of the clipping norm
     colluders: int = 1
     source: NoiseSource = field(kw_only=True)
-    name: str = SUM_WITH_NOISE
 
     def __post_init__(self) -> None:
         check_scale("clip", self.clip)
         check_scale("a share of the noise", self.grid.deviation)
 
-    @property
-    def parameters(self) -> tuple[tuple[str, float], ...]:
-        """What an accountant needs: sigma of the sum towards `colluders` parties that tell their shares."""
-        return (
-            ("clip", self.clip),
-            ("sigma", self.sigma),
-            ("simulated", float(self.source.simulated)),
-            ("grid", self.grid.step),
-            ("parties", float(self.grid.parties)),
-            ("colluders", float(self.colluders)),
-        )
+    @cached_property
+    def event(self) -> SumEvent:
+        """Sigma is that of the sum, towards `colluders` parties that tell their shares."""
+        noise = GaussianEvent(self.clip, self.sigma, self.source.simulated, self.grid.step)
+        return SumEvent(noise, float(self.grid.parties), float(self.colluders))
 
     def _one(self, upload: Mapping[str, Floats], party: str, number: int, what: str) -> dict[str, Floats]:
         widths = [value.size for value in upload.values()]
