@@ -11,6 +11,7 @@ from colonnade.audit.membership import membership_of_a_party, membership_of_a_ro
 from colonnade.audit.reconstruction import reconstruct
 from colonnade.audit.table import Finding
 from colonnade.audit.transcript import Transcript
+from colonnade.privacy.declared import Declared
 from colonnade.privacy.mechanism import Unchanged
 from colonnade.run import Run
 
@@ -41,7 +42,7 @@ def _parties(transcript: Transcript) -> list[Finding | None]:
     found: list[Finding | None] = []
     for party, uploads in transcript.clean.items():
         found.append(membership_of_a_party(uploads, Unchanged(), party, games=10))
-        if not transcript.mechanism.event.bare:
+        if not transcript.mechanism.event.bare and not isinstance(transcript.mechanism, Declared):  # noise at the gate
             found.append(membership_of_a_party(uploads, transcript.mechanism, party))
         break
     return found
