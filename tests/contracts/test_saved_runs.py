@@ -156,7 +156,7 @@ class TestRefusals:
             fit(small(), make("vimadmm"), out=tmp_path / "run", mechanism=Noise(), watch=interrupt(4), **OPTIONS)
         run = resume(tmp_path / "run", small())
         used = {r.mechanism for r in run.ledger if r.owner != "coordinator"}
-        assert used == {"none", Noise().name}
+        assert used == {"none", Noise().event.name}
 
     def test_prediction_wants_every_party(self) -> None:
         run = fit(small(), make("vimadmm"), **OPTIONS)
