@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 
@@ -95,6 +95,16 @@ class Retrained:
     found: int  # and how many of them stand in the run's ledger, bit by bit
 
 
+class AuditRecord(TypedDict):
+    """What an audit found, for machines."""
+
+    retrained: Mapping[str, int]
+    claim: Mapping[str, object]
+    attacks: list[Mapping[str, object]]
+    ledger: Mapping[str, object]
+    passed: bool
+
+
 @dataclass(frozen=True)
 class Examination:
     """Everything an audit found."""
@@ -109,7 +119,7 @@ class Examination:
         """Whether the ledger stands: not contradicted by the game, complete, and consistent."""
         return not self.claim.contradicted and not self.books.problems
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> AuditRecord:
         """Plain values; no epsilon without what belongs to it."""
         c, bound = self.claim, self.claim.bound
         game = None if bound is None else {**vars(bound), "ledger_epsilon": c.played, "above": c.contradicted}

@@ -114,7 +114,7 @@ class Event(ABC):
         known = _stored(cls)
         if missing := [name for name, (_, needed) in known.items() if needed and name not in facts]:
             raise ValueError(f"{cls.__name__} needs {', '.join(missing)}")
-        values: dict[str, Any] = {name: known[name][0](value) for name, value in facts.items() if name in known}
+        values = {name: known[name][0](value) for name, value in facts.items() if name in known}
         return cls(unit=unit, **values), tuple(fact for fact in facts.items() if fact[0] not in known)
 
     def precision(self, rows: int) -> float | None:

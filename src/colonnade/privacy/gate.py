@@ -158,7 +158,7 @@ class CoordinatorGate:
         return Down(message, parts, common, own)
 
     def _seal(
-        self, kind: str, to: str, number: int, head: dict[str, Any], arrays: Mapping[str, Tensor], labels: bool
+        self, kind: str, to: str, number: int, head: Mapping[str, Any], arrays: Mapping[str, Tensor], labels: bool
     ) -> Released:
         released = seal(COORDINATOR, kind, number, encode(head, arrays, known_finite=True))
         rows = max((len(a) for n, a in arrays.items() if n.startswith("common.") and a.dim() > 0), default=0)

@@ -5,11 +5,25 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 from colonnade.privacy.events import Event, Parameters, Unit
 from colonnade.privacy.registry import read_event
 from colonnade.wire.messages import Purpose
+
+
+class Line(TypedDict):
+    """A release as a line of `ledger.jsonl`; stored, so its keys never change."""
+
+    owner: str
+    audience: str
+    unit: str
+    mechanism: str
+    purpose: str
+    number: int
+    rows: int
+    digest: str
+    parameters: Parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +54,7 @@ class Release:
         """Of the mechanism, and notes."""
         return (*self.event.parameters, *self.notes) if self.notes else self.event.parameters
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Line:
         """Plain values, for a JSON line."""
         return {
             "owner": self.owner,

@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 from colonnade.errors import DataError
 from colonnade.privacy.accounting import SENSITIVITY, Neighbours, exact_epsilon, rdp_epsilon
@@ -18,6 +17,7 @@ from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.ledger import Ledger, Release
 from colonnade.privacy.mechanism import Budget
 from colonnade.privacy.pbm import counted_epsilon
+from colonnade.privacy.promise import Figures, Promise
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.privacy.tally import Tally, tally
 
@@ -305,7 +305,7 @@ class Statement:
                 found[purpose] = found.get(purpose, 0) + number
         return found
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Promise:
         """Plain values; no epsilon without what belongs to it."""
         worst = self.worst
         rdp = (worst.rdp if worst else 0.0) if math.isfinite(self.epsilon) else math.inf
@@ -316,7 +316,7 @@ class Statement:
             "accountant": "RDP" if self.counted else "exact",
             "epsilon": _number(self.epsilon),
             "epsilon_rdp": _number(rdp),
-            "epsilon_row": _number(worst.row if worst else math.inf),  # unit ROW, replaced at all parties; RDP
+            "epsilon_row": _number(worst.row if worst else math.inf),
             "parties": {s.party: _figures(s) for s in self.spent if s.releases},
             "label_exposure": self.about.exposure.value,
             "label_epsilon": self.settings.labels.epsilon,
@@ -383,7 +383,7 @@ def _number(epsilon: float) -> float | None:
     return epsilon if math.isfinite(epsilon) else None
 
 
-def _figures(spent: Spent) -> dict[str, Any]:
+def _figures(spent: Spent) -> Figures:
     return {"releases": spent.releases, "epsilon": _number(spent.epsilon), "epsilon_rdp": _number(spent.rdp)}
 
 

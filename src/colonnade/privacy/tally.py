@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 from colonnade.errors import AccountingError
 from colonnade.privacy import accounting, pbm
@@ -14,6 +14,34 @@ from colonnade.privacy.accounting import Neighbours, mean_shift
 from colonnade.privacy.ledger import Release
 from colonnade.privacy.pbm import Counted
 from colonnade.wire.messages import COORDINATOR, Purpose
+
+
+class CountedRecord(TypedDict):
+    """`Counted`, in a run's record."""
+
+    trials: int
+    theta: float
+    among: int
+    cells: int
+
+
+class FirstTallyRecord(TypedDict):
+    """A tally in a run's record, as the first version wrote it."""
+
+    party: str
+    releases: int
+    shift: float | None
+    bare: dict[str, int]
+    unknown: list[str]
+    simulated: bool
+
+
+class TallyRecord(FirstTallyRecord, total=False):
+    """The same with what came later; stored, so no key ever changes."""
+
+    counts: list[CountedRecord]
+    bounded: bool
+    off_grid: bool
 
 
 @dataclass(frozen=True)
@@ -30,21 +58,35 @@ class Tally:
     bounded: bool = False  # numbers were bounded, not norms clipped
     off_grid: bool = False  # noise was added in floating point, by an earlier version
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> TallyRecord:
         """Plain values; JSON has no infinity, so there it is none at all."""
-        shift = self.shift if math.isfinite(self.shift) else None
-        counts = [vars(count) for count in self.counts]
-        return {**vars(self), "shift": shift, "bare": dict(self.bare), "unknown": list(self.unknown), "counts": counts}
+        return {
+            "party": self.party,
+            "releases": self.releases,
+            "shift": self.shift if math.isfinite(self.shift) else None,
+            "bare": dict(self.bare),
+            "unknown": list(self.unknown),
+            "simulated": self.simulated,
+            "counts": [{"trials": c.trials, "theta": c.theta, "among": c.among, "cells": c.cells} for c in self.counts],
+            "bounded": self.bounded,
+            "off_grid": self.off_grid,
+        }
 
     @classmethod
-    def from_json(cls, values: dict[str, Any]) -> Tally:
+    def from_json(cls, values: TallyRecord) -> Tally:
         """The inverse of `to_json`."""
         shift = math.inf if values["shift"] is None else float(values["shift"])
-        bare = tuple((str(purpose), int(number)) for purpose, number in values["bare"].items())
-        counts = tuple(Counted(**count) for count in values.get("counts", ()))
-        off = bool(values.get("off_grid", 0 < shift < math.inf))  # a record that does not say is from before grids
-        facts = {"shift": shift, "bare": bare, "unknown": tuple(values["unknown"]), "counts": counts, "off_grid": off}
-        return cls(**{**values, **facts})
+        return cls(
+            values["party"],
+            values["releases"],
+            shift,
+            tuple((str(purpose), int(number)) for purpose, number in values["bare"].items()),
+            tuple(values["unknown"]),
+            values["simulated"],
+            tuple(Counted(**count) for count in values.get("counts", ())),
+            values.get("bounded", False),
+            bool(values.get("off_grid", 0 < shift < math.inf)),  # a record that does not say is from before grids
+        )
 
 
 def tally(ledger: Iterable[Release], neighbours: Neighbours) -> tuple[Tally, ...]:

@@ -266,7 +266,7 @@ def grouped(records: Sequence[Record]) -> list[Group]:
     return [Group(label, group) for label, group in zip(labels, members, strict=True)]
 
 
-def _identity(record: Record) -> dict[str, Any]:
+def _identity(record: Record) -> dict[str, object]:
     """All settings but the seed and the place (a GPU run of the same settings is the same experiment), and the data."""
     training = {k: v for k, v in record["training"].items() if k not in ("seed", "device", "checkpoint_every")}
     settings = {"method": record["method"]["settings"], "model": record["model"], "training": training}
@@ -280,11 +280,11 @@ def metric_of(record: Record) -> Metric:
     return metric_of_result(task_about(record["about"]), record["result"])
 
 
-def _networks(record: Record) -> dict[str, Any]:
+def _networks(record: Record) -> dict[str, bool]:
     return {"model.own_encoders": True} if record.get("own_encoders") else {}
 
 
-def _data(record: Record) -> dict[str, Any]:
+def _data(record: Record) -> dict[str, object]:
     """All that a record says about its data. Two that differ here are no two seeds of one experiment."""
     about = record["about"]
     said = {key: about.get(key) for key in ("federation", "rows", "task", "outputs", "class_names", "partial", "data")}
@@ -343,9 +343,9 @@ def _labels(firsts: Sequence[Record]) -> list[str]:
     ]
 
 
-def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat(settings: Mapping[str, object], prefix: str = "") -> dict[str, object]:
     """Nested settings as dotted names."""
-    out: dict[str, Any] = {}
+    out: dict[str, object] = {}
     for key, value in settings.items():
         out |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
     return out
