@@ -95,7 +95,7 @@ class TestEveryEvent:
     def test_accountants_know_it_or_refuse_it_by_name(self, event: Event) -> None:
         supported = 0
         for accountant, account in ((accounting, mean_shift), (pbm, Counted.of)):
-            if accountant.supports(event):  # type: ignore[attr-defined]
+            if accountant.supports(event):
                 supported += 1
                 assert account([release(event)])
                 continue
@@ -144,7 +144,7 @@ def labels(mechanism: str) -> Event:
 
 
 def test_ledgers_are_written_as_before_events_were_classes() -> None:
-    told = [(mechanism.event, ()) for mechanism in mechanisms()]
+    told: list[tuple[Event, Parameters]] = [(mechanism.event, ()) for mechanism in mechanisms()]
     told += [(EmptyEvent(unit=Unit.LABEL), ()), (PlainEvent(unit=Unit.LABEL), ()), (PlainEvent(), NOTE)]
     told += [(labels("alibi"), ()), (labels("randomised_response"), ())]
     assert [json.dumps(release(event, notes).to_json()) for event, notes in told] == WRITTEN
@@ -174,6 +174,8 @@ def test_a_ledger_makes_equal_events_once() -> None:
         ("gaussian sum", {"clip": 1.0, "sigma": 5.0}),
         ("teleport sum", {"parties": 3.0}),
         ("teleport", {"sigma": 5.0}),
+        ("none sum", {"parties": 3.0}),
+        ("sum sum", {"parties": 3.0}),
     ],
 )
 def test_what_cannot_be_read_is_kept_and_refused(mechanism: str, parameters: dict[str, float]) -> None:
@@ -203,3 +205,9 @@ def test_noise_from_before_grids_is_told_apart() -> None:
     now, before = GaussianEvent(1.0, 5.0, grid=0.5), GaussianEvent(1.0, 5.0)
     assert before.off_grid and not now.off_grid and now.before_grids == before
     assert not SumEvent(before, 3.0, 1.0).off_grid, "sums always were on a grid"
+
+
+@pytest.mark.parametrize("name", ["teleport", "teleport sum", "none sum", "sum sum", "", "None"])
+def test_a_name_that_nobody_stores_is_unknown(name: str) -> None:
+    assert kind_of(name).name == name
+    assert kind_of(name).hides is Hides.UNKNOWN

@@ -11,7 +11,7 @@ from colonnade.privacy.gaussian import GaussianEvent
 from colonnade.privacy.labels.alibi import AlibiEvent
 from colonnade.privacy.labels.randomised import RandomisedResponseEvent
 from colonnade.privacy.pbm import PoissonBinomialEvent
-from colonnade.privacy.secure_sum.event import SumEvent, kind_of_sum, summed_name
+from colonnade.privacy.secure_sum.event import SumEvent, kind_of_sum
 
 EVENTS: dict[Kind, type[Event]] = {
     PlainEvent.kind: PlainEvent,
@@ -23,13 +23,13 @@ EVENTS: dict[Kind, type[Event]] = {
     AlibiEvent.kind: AlibiEvent,
     RandomisedResponseEvent.kind: RandomisedResponseEvent,
 }  # a secure sum of any of them is stored as "<name> sum"
-KINDS = {kind.name: kind for kind in EVENTS}
+SUMS = {kind_of_sum(kind).name: event for kind, event in EVENTS.items()}
+ALONE = {kind.name: event for kind, event in EVENTS.items()}
+KINDS = {known.name: known for kind in EVENTS for known in (kind, kind_of_sum(kind))}
 
 
 def kind_of(name: str) -> Kind:
     """What is known of a mechanism by its stored name alone; unknown names are said to be unknown."""
-    if (inner := summed_name(name)) is not None:
-        return kind_of_sum(kind_of(inner))
     return KINDS.get(name) or OtherEvent(name).kind
 
 
@@ -39,11 +39,12 @@ def read_event(name: str, unit: Unit, parameters: Parameters) -> tuple[Event, Pa
 
     A name that has no class, or parameters that do not fit their class, give an event that every accountant refuses.
     """
+    facts = dict(parameters)
     try:
-        if (inner := summed_name(name)) is not None:
-            return SumEvent.around(*read_event(inner, unit, parameters))
-        if name in KINDS:
-            return EVENTS[KINDS[name]].read(dict(parameters), unit)
+        if name in SUMS:
+            return SumEvent.around(*SUMS[name].read(facts, unit))
+        if name in ALONE:
+            return ALONE[name].read(facts, unit)
     except ValueError:
         pass
     return OtherEvent(name, parameters, unit=unit), ()

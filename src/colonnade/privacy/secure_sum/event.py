@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from colonnade.privacy.events import Clipped, Event, Kind, OtherEvent, Parameters, PlainEvent
+from colonnade.privacy.events import Clipped, Event, Kind, Parameters, PlainEvent
 from colonnade.privacy.pbm import Counted
 
 SUM = "sum"
@@ -27,7 +27,7 @@ class SumEvent(Event):
             ValueError: nothing says how many were added.
         """
         facts = dict(beside)
-        if isinstance(of, OtherEvent) or "parties" not in facts:
+        if "parties" not in facts:
             raise ValueError(f"a sum of {of.name!r} without its parties")
         parties, colluders = facts.pop("parties"), facts.pop("colluders", None)
         return cls(of, parties, colluders, unit=of.unit), tuple(facts.items())
@@ -64,10 +64,3 @@ def kind_of_sum(of: Kind) -> Kind:
     if of == PlainEvent.kind:
         return Kind(SUM, "only the sum over all parties opens, and that without noise", of.hides)
     return Kind(f"{of.name} {SUM}", f"{of.words}; only the sum over all parties opens", of.hides)
-
-
-def summed_name(name: str) -> str | None:
-    """The name of the parts of a sum, from the name of the sum; None: it is no sum."""
-    if name == SUM:
-        return PlainEvent.kind.name
-    return name.removesuffix(f" {SUM}") if name.endswith(f" {SUM}") else None
