@@ -30,7 +30,7 @@ NOISY_MEANING = (
     "Protected labels judged the validation rows, so that number is not the true {name}: it says how well the model "
     "agrees with the noisy labels, it is low for a perfect model too, and it only ranks rounds of one run."
 )
-COVERS = "Noise covers uploads of training; labels, evaluation and predictions are not covered by it."
+COVERS = "Noise is on uploads of training only; labels, evaluation and predictions are not covered by it."
 
 
 def score_name(record: Record) -> str:
