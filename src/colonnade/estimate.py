@@ -9,7 +9,7 @@ of header (whether a round was the best so far is one word), and is too high if 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import torch
@@ -23,7 +23,6 @@ from colonnade.fit import Trainer
 from colonnade.job import Job
 from colonnade.methods.base import Heard, Method, Reply, State
 from colonnade.models.schema import Group, Schema
-from colonnade.privacy.gate import Gate
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.sealed import Array, Released, Upload
@@ -116,7 +115,7 @@ class _Speaking:
     def __init__(self, sides: Sequence[PartySide], schema: Schema, run: str) -> None:
         self._schema = schema
         gates = {name: side.gate for side in sides for name in side.cohort.names}
-        self._gates = {name: Gate(run, Ledger(), gate.agreed, gate.protection) for name, gate in gates.items()}
+        self._gates = {name: replace(gate, run=run, ledger=Ledger()) for name, gate in gates.items()}
         self._agreed = [gates[group.parties[0]].agreed for group in schema.groups]
         self._noise: dict[tuple[int, ...], Tensor] = {}
         self._sealed: dict[tuple[str, Purpose, int, int], Released] = {}

@@ -175,7 +175,8 @@ class Trainer:
             federation = federation.pooled()
         device, dtype, computing = find_device(training.device), DTYPES[training.dtype], training.computing
         computing.check(dtype, device)
-        workshop = open_workshop(federation, model, encoders, training.seed, dtype, device, computing)
+        numbers = training.wire.numbers
+        workshop = open_workshop(federation, model, encoders, training.seed, dtype, device, computing, numbers)
         schema, ledger = workshop.schema, Ledger()
         run = about["id"] if about else uuid.uuid4().hex[:12]
         privacy = _one_of(privacy or PrivacySettings(), mechanism, method)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from colonnade.engines.base import numbers_of
 from colonnade.engines.coordinator import CoordinatorSide, Plan
 from colonnade.evaluate.metrics import choose_metric
 from colonnade.federation import Federation
-from colonnade.methods.base import Method
+from colonnade.methods.base import Method, check_numbers
 from colonnade.models.schema import Schema
 from colonnade.privacy.gate import CoordinatorGate
 from colonnade.privacy.labels.known import KnownLabels
@@ -52,6 +53,7 @@ def open_coordinator(
     labels = open_labels(truth, federation.task, train, privacy.labels, noise, split.validation)
     if known is not None:
         labels = KnownLabels(labels, known.to(schema.device))
+    check_numbers(method, training.wire.numbers, privacy.secure_sum.use)
     privacy.check_sum(len(schema.parties), method.hears, schedule.someone_may_be_silent or terms.goes_on)
     rounds, spent = _affordable(schedule, training.rounds, privacy)
     looks = training.evaluate_every if privacy.evaluates() and terms.looks else 0
@@ -63,7 +65,9 @@ def open_coordinator(
         validation=split.validation,
         schedule=schedule,
         plan=Plan(rounds, looks, training.stopping, terms.goes_on, training.metric, spent or "all rounds done"),
-        gate=CoordinatorGate(run, ledger, schema.parties, tuple(g.parties for g in schema.groups), labels),
+        gate=CoordinatorGate(
+            run, ledger, schema.parties, tuple(g.parties for g in schema.groups), labels, numbers_of(schema)
+        ),
         traffic=Traffic(schema.parties),
     )
 

@@ -146,8 +146,8 @@ def _open(run: Run, device: torch.device, protection: Protection) -> Stacked:
     federation = Federation(nobody, none, run.task, RowSplit(none, none, none))
     # The model brings the scaling it was trained with: new rows have no statistics of their own.
     model = run.model_settings.model_copy(update={"scale_columns": "never"})
-    dtype: torch.dtype = getattr(torch, run.training.dtype)
-    workshop = open_workshop(federation, model, run.encoders, run.training.seed, dtype, device, run.training.computing)
+    dtype, t = getattr(torch, run.training.dtype), run.training
+    workshop = open_workshop(federation, model, run.encoders, t.seed, dtype, device, t.computing, t.wire.numbers)
     ways: list[Way] = ["each"] * len(workshop.schema.groups)  # prediction is one pass: nothing to time
     engine = Stacked.open(workshop, run.method, run.ledger, run.id, False, protection, ways)
     for side in engine.sides:

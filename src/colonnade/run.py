@@ -38,6 +38,7 @@ from colonnade.privacy.tally import tally
 from colonnade.privacy.training_rows import TrainingRows, noised
 from colonnade.schedule import ScheduleSettings
 from colonnade.tasks import task_about
+from colonnade.wire.numbers import WireSettings
 from colonnade.wire.traffic import Traffic
 
 if TYPE_CHECKING:
@@ -64,13 +65,14 @@ class Training(Settings):
     engine: Literal["stacked", "loop"] = Field(
         "stacked", description="stacked: all parties at once; loop: the reference"
     )
-    dtype: Literal["float32", "float64"] = Field("float32", description="numbers of networks and messages")
+    dtype: Literal["float32", "float64"] = Field("float32", description="numbers that networks compute in")
     precision: Precision = Field(
         "float32", description="arithmetic of the networks: float32, or faster and rounded (tf32: GPU only)"
     )
     compile: bool = Field(
         False, description="compile the networks' local steps, for speed; restarts are then not bit-identical"
     )
+    wire: WireSettings = Field(WireSettings(), description="what is done to messages on their way")
     device: str = Field("cpu", description="cpu, cuda or cuda:N")
     checkpoint_every: int = Field(10, ge=1, description="rounds between checkpoints of a run with a folder")
 

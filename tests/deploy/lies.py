@@ -73,6 +73,7 @@ UPLOADS: dict[str, Lie] = {
     "a column too many": (lambda t: t.with_arrays(lambda a: a.repeat(1, 2)), "the run agreed on torch.float64 of"),
     "one dimension": (lambda t: t.with_arrays(lambda a: a.flatten()), "the run agreed on torch.float64 of shape"),
     "another dtype": (lambda t: t.with_arrays(lambda a: a.float()), "is torch.float32 of shape"),
+    "other numbers than agreed": (lambda t: t.but(numbers="int8"), "numbers in 'int8'; the run agreed on 'full'"),
     "a dtype that may not travel": (lambda t: t.with_arrays(lambda a: a > 0), "has dtype torch.bool, which may not"),
     "another name": (lambda t: as_message(t.header, {"columns": next(iter(t.arrays.values()))}), "arrays ['columns'];"),
     "an array more": (

@@ -33,6 +33,7 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "noise": {"noise": SIGMA},
     "two architectures": {"mixed": True, "noise": SIGMA},
     "participation": {"schedule": {"batch": 20, "participation": 0.5}, "noise": SIGMA},
+    "eight bits": {"wire": {"numbers": "int8"}},
 }
 
 
@@ -47,7 +48,7 @@ def spec(name: str) -> dict[str, Any]:
 
 
 def in_process(name: str, scenario: Mapping[str, Any], engine: str) -> Run:
-    training = {**TRAINING, "schedule": scenario.get("schedule", TRAINING["schedule"])}
+    training = {**TRAINING, **{k: v for k, v in scenario.items() if k in ("schedule", "wire")}}
     return open_trainer(
         small(**DATA),
         make(name, local_steps=2, noise=False),
@@ -60,7 +61,7 @@ def in_process(name: str, scenario: Mapping[str, Any], engine: str) -> Run:
 
 
 def deployed(folder: Path, name: str, scenario: Mapping[str, Any]) -> tuple[Stage, Ending]:
-    training = {**TRAINING, "schedule": scenario.get("schedule", TRAINING["schedule"])}
+    training = {**TRAINING, **{k: v for k, v in scenario.items() if k in ("schedule", "wire")}}
     options = {k: v for k, v in scenario.items() if k == "mixed"}
     with Stage(folder, method=spec(name), training=training, noise=scenario.get("noise", 0.0), **options) as stage:
         return stage, stage.play()

@@ -110,6 +110,7 @@ class Proposal:
             dtype=DTYPES[training.dtype],
             device=device,
             computing=training.computing,
+            numbers=training.wire.numbers,
         )
 
     def notice(self) -> Notice:

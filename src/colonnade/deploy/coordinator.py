@@ -34,7 +34,7 @@ from colonnade.errors import ColonnadeError, ConfigError, IdentityError, Refused
 from colonnade.federation import Federation, Party, RowSplit, Task
 from colonnade.fit import Trainer, find_device
 from colonnade.identity.credentials import Credentials
-from colonnade.methods.base import Method, brings
+from colonnade.methods.base import Method, brings, check_numbers
 from colonnade.models.encoders import ModelSettings
 from colonnade.opening import Terms, open_coordinator
 from colonnade.privacy.events import PlainEvent
@@ -48,6 +48,7 @@ from colonnade.store import Store
 from colonnade.wire.codec import decode
 from colonnade.wire.messages import COORDINATOR, Purpose
 from colonnade.wire.notice import Notice, notice_of
+from colonnade.wire.numbers import WireSettings
 
 T = TypeVar("T")
 PURPOSES = (Purpose.TRAIN, Purpose.EVALUATE, Purpose.PREDICT)
@@ -78,7 +79,10 @@ class Undertaking:
 
     def body(self, run: str) -> dict[str, Any]:
         """The text of the proposal."""
-        training = self.training.model_dump(exclude={"device", "engine", "checkpoint_every"})
+        ours = {"device", "engine", "checkpoint_every"}
+        if self.training.wire == WireSettings():
+            ours.add("wire")  # as before there was a choice: a run that began then goes on
+        training = self.training.model_dump(exclude=ours)
         return {
             "run": run,
             "parties": list(self.parties),
@@ -263,6 +267,7 @@ def _in_full(u: Undertaking) -> PrivacySettings:
             "privacy.evaluation = 'simulated' sends validation rows without noise, which is for simulations only; "
             "separate organisations use 'none'"
         )
+    check_numbers(u.method, u.training.wire.numbers, privacy.secure_sum.use)
     schedule = Schedule(u.training.schedule, u.split.train, u.parties, u.training.seed, u.method.hears != "nothing")
     privacy.check_sum(len(u.parties), u.method.hears, schedule.someone_may_be_silent or u.absence.then == "continue")
     if not privacy.protects or privacy.sigma is not None:

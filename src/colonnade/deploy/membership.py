@@ -22,13 +22,13 @@ from colonnade.deploy.agreement import (
 )
 from colonnade.deploy.policy import Policy, check_prediction, check_run, check_training_rows
 from colonnade.deploy.sealing import RunSeals, seals_of_party
-from colonnade.engines.base import Encoders, Workshop, introduce, open_module
+from colonnade.engines.base import Encoders, Workshop, introduce, numbers_of, open_module
 from colonnade.engines.party import PartySide
 from colonnade.errors import ConfigError, ModelError, Refused, RunError, WireError
 from colonnade.federation import Federation, Party, RowSplit
 from colonnade.identity.credentials import Credentials
 from colonnade.identity.envelope import KeyPair
-from colonnade.methods.base import BringsNoise, brings
+from colonnade.methods.base import BringsNoise, brings, check_numbers
 from colonnade.models.schema import Schema
 from colonnade.models.stack import portable_key
 from colonnade.privacy.gate import Gate
@@ -117,6 +117,7 @@ class Membership:
             training = proposal.training()
             training.computing.check(DTYPES[training.dtype], torch.device(self.duty.device))
             silence = proposal.schedule().someone_may_be_silent or body["absence"]["then"] == "continue"
+            check_numbers(proposal.method(), proposal.training().wire.numbers, privacy.secure_sum.use)
             privacy.check_sum(len(proposal.parties), proposal.method().hears, silence)
             spends = privacy.spends(self._releases(proposal)) if privacy.epsilon is None else privacy.epsilon
         except ConfigError as error:
@@ -223,7 +224,8 @@ class Membership:
         model, method = proposal.model(), proposal.method()
         schema = self.agreement.schema(torch.device(self.duty.device))
         group = schema.groups[schema.position(self.me)[0]]
-        gate = Gate(self.run, ledger, method.says(schema, group), self._protection(self.agreement, schema))
+        protection, numbers = self._protection(self.agreement, schema), numbers_of(schema)
+        gate = Gate(self.run, ledger, method.says(schema, group), protection, numbers=numbers)
         scale = not columns.scaled if model.scale_columns == "auto" else model.scale_columns == "always"
         workshop = Workshop(self._federation(schema), schema, {self.me: self._module(proposal)}, scale)
         remembers = proposal.schedule().someone_may_be_silent or self.goes_on

@@ -20,6 +20,7 @@ from colonnade.deploy.agreement import AGREED, CLOSE, PROPOSAL, PROPOSED, SETTLE
 from colonnade.deploy.export import export
 from colonnade.deploy.membership import Duty, Membership, in_short
 from colonnade.deploy.sealing import own_keys, unopened
+from colonnade.engines.base import numbers_of
 from colonnade.engines.nats import Link
 from colonnade.engines.party import PartySide
 from colonnade.engines.post import Letter, Post, Say
@@ -191,7 +192,8 @@ class PartyProcess:
             return {}  # what left is masked
         for _, kind, payload in self.store.sent(number):
             if kind == Purpose.TRAIN.value:
-                return {f"said.{name}": array[None] for name, array in decode(payload)[1].items()}
+                said = numbers_of(self._side.cohort.schema).read(*decode(payload))
+                return {f"said.{name}": array[None] for name, array in said.items()}
         return {}
 
     # -- an order -----------------------------------------------------------------------------
@@ -218,10 +220,11 @@ class PartyProcess:
     def _work(self, number: int, parts: Parts) -> None:
         letters = [letter for n in list(self._pool) if n <= number for letter, *_ in self._pool.pop(n).values()]
         try:
-            _, header, arrays = parts["ALL"]
-            order = read_order(header, arrays, self._side.cohort.schema.parties)
+            schema, (_, header, arrays) = self._side.cohort.schema, parts["ALL"]
+            order, numbers = read_order(header, arrays, schema.parties), numbers_of(schema).reply(number)
             self._check_sequence(order)
-            self._carry_out(order, arrays, parts["OWN"][2] if "OWN" in parts else {}, letters)
+            own = numbers.read(*parts["OWN"][1:]) if "OWN" in parts else {}
+            self._carry_out(order, numbers.read(header, arrays), own, letters)
         except Unwritable:
             raise  # nothing was sent: the operator sees to the disk, the order comes again
         except ColonnadeError as error:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from colonnade.deploy.agreement import Agreement
 from colonnade.deploy.sealing import own_keys, seals_of_coordinator
-from colonnade.engines.base import Answers
+from colonnade.engines.base import Answers, numbers_of
 from colonnade.engines.coordinator import open_sum, rows_that_fit
 from colonnade.engines.nats import Link
 from colonnade.engines.post import Say
@@ -92,7 +92,8 @@ def predict_rows(folder: Path, link: Link, wish: Wish, say: Say) -> Prediction:
 
 def _released(run: Run, link: Link, schema: Schema, order: Order) -> Down:
     """An order as it leaves; it is in the saved ledger before anybody can read it."""
-    gate = CoordinatorGate(link.run, run.ledger, schema.parties, tuple(g.parties for g in schema.groups))
+    groups, numbers = tuple(g.parties for g in schema.groups), numbers_of(schema)
+    gate = CoordinatorGate(link.run, run.ledger, schema.parties, groups, numbers=numbers)
     before = len(run.ledger)
     down = gate.release(order, {}, ())
     run.append_ledger(before)

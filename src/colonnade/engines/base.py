@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,7 @@ from colonnade.models.stack import Mode, Stack, Way, architecture_key
 from colonnade.privacy.gate import Down
 from colonnade.randomness import dropout_key, seeded
 from colonnade.wire.messages import Order
+from colonnade.wire.numbers import NumberFormat, Numbers
 
 Encoders = Mapping[str, nn.Module] | Callable[[str, tuple[int, ...]], nn.Module] | None
 
@@ -135,8 +136,9 @@ def open_workshop(
     dtype: torch.dtype,
     device: torch.device,
     computing: Computing,
+    numbers: NumberFormat = "full",
 ) -> Workshop:
-    """Build every party's network and group the parties that can be stacked."""
+    """Build every party's network and group the parties that can be stacked; `numbers` are those of messages."""
     shapes = {party.name: tuple(party.columns.shape[1:]) for party in federation.parties}
     modules = {name: open_module(encoders, model, name, shape, seed, dtype) for name, shape in shapes.items()}
     schema = Schema(
@@ -152,9 +154,15 @@ def open_workshop(
         held=None if federation.held is None else federation.held.to(device),
         labelled=None if federation.labelled is None else federation.labelled.to(device),
         computing=computing,
+        numbers=numbers,
     )
     scale = not federation.scaled if model.scale_columns == "auto" else model.scale_columns == "always"
     return Workshop(federation, schema, modules, scale)
+
+
+def numbers_of(schema: Schema) -> Numbers:
+    """The numbers in which the messages of a run travel."""
+    return Numbers(cast(NumberFormat, schema.numbers), schema.dtype)
 
 
 @dataclass(frozen=True)

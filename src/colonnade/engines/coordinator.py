@@ -251,6 +251,9 @@ class CoordinatorSide:
             self.state = canonical_all(self.state)
         if not all(bool(torch.isfinite(v).all()) for part in (reply.common, *reply.own) for v in part.values()):
             raise Diverged(COORDINATOR, "reply")
+        numbers = self.gate.numbers
+        if not all(numbers.fit(v) for part in (reply.common, *reply.own) for v in part.values()):
+            raise Diverged(COORDINATOR, "reply")
         if self.noised and not small_enough(reply.common, *reply.own):  # parties would refuse it
             raise Diverged(COORDINATOR, "reply")
         steps = {**reply.steps, **dict(turn.steps)}  # a method's choice, unless the schedule names a number

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from colonnade.engines.base import Answers, Said, Workshop
+from colonnade.engines.base import Answers, Said, Workshop, numbers_of
 from colonnade.engines.party import PartySide
 from colonnade.errors import ColonnadeError, WireError
 from colonnade.methods.base import Method, Received
@@ -43,7 +43,7 @@ class Loop:
         schema, sides = workshop.schema, {}
         for group in schema.groups:
             for party in group.parties:
-                gate = Gate(run, ledger, method.says(schema, group), protection)
+                gate = Gate(run, ledger, method.says(schema, group), protection, numbers=numbers_of(schema))
                 sides[party] = PartySide(method, workshop.cohort((party,)), gate, remembers)
         return cls(schema, sides, ledger)
 
@@ -61,9 +61,10 @@ class Loop:
 
     def _ask(self, party: str, number: int, down: Down) -> list[Spoken]:
         try:
+            numbers = numbers_of(self.schema).reply(number)
             header, arrays = decode(down.everyone.payload)
-            order = read_order(header, arrays, self.schema.parties)
-            own = decode(down.own[party].payload)[1] if party in down.own else {}
+            order, arrays = read_order(header, arrays, self.schema.parties), numbers.read(header, arrays)
+            own = numbers.read(*decode(down.own[party].payload)) if party in down.own else {}
             device = self.schema.device
             common = {k: v.to(device) for k, v in unprefixed("common", arrays).items()}
             reply = Received(common, {k: v.unsqueeze(0).to(device) for k, v in own.items()})
@@ -79,7 +80,7 @@ class Loop:
             header, arrays = decode(released.payload)
             if header["sender"] != party:
                 raise WireError(f"a message of {party!r} says it is from {header['sender']!r}; refused")
-            decoded.append(arrays)
+            decoded.append(numbers_of(self.schema).read(header, arrays))
         places = tuple(parties.index(p) for p in messages)
         if not decoded:
             return Said((), {})

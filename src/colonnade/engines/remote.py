@@ -17,7 +17,7 @@ from pydantic import Field
 from torch import Tensor
 
 from colonnade.config import Settings
-from colonnade.engines.base import Answers, Said
+from colonnade.engines.base import Answers, Said, numbers_of
 from colonnade.engines.nats import Link
 from colonnade.engines.party import PartySide
 from colonnade.engines.post import Letter, Post, Say
@@ -32,6 +32,7 @@ from colonnade.wire.messages import MOST_EXCHANGES, Order, Purpose
 ASK_AGAIN = 5.0  # seconds until a party that has not answered is asked again; then twice as long, and so on
 LONGEST_PAUSE = 60.0
 DONE, DIVERGED, REFUSED = "DONE", "DIVERGED", "REFUSED"  # what a party says instead of a release
+RELEASES = frozenset(purpose.value for purpose in Purpose)
 WHOLE = -1  # the part number of such a notice: it answers the whole order
 
 
@@ -100,6 +101,7 @@ class Remote:
 
     def __post_init__(self) -> None:
         s = self.schema
+        self._numbers = numbers_of(s)
         self._agreed = {p: self.method.says(s, group) for group in s.groups for p in group.parties}
 
     # -- one exchange -------------------------------------------------------------------------
@@ -181,6 +183,8 @@ class Remote:
             raise WireError(f"a message {kind[:16]!r} that is not sealed")
         if number > now.order.number:
             return self._read_early(now, letter, number)
+        if kind in RELEASES:
+            arrays = self._numbers.read(header, arrays)
         now.waited_for.add(sender)  # a sign of life, whatever it is about: a party that was given up is back
         if number < now.order.number:
             return self._read_late(now, letter, sender, (kind, number, part), arrays)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from colonnade.engines.base import Answers, Said, Workshop
+from colonnade.engines.base import Answers, Said, Workshop, numbers_of
 from colonnade.engines.party import PartySide
 from colonnade.methods.base import Method, Received
 from colonnade.models.allocator import keep_large_blocks
@@ -52,7 +52,7 @@ class Stacked:
         if schema.device.type == "cpu":
             keep_large_blocks()
         for number, group in enumerate(schema.groups):
-            gate = Gate(run, ledger, method.says(schema, group), protection)
+            gate = Gate(run, ledger, method.says(schema, group), protection, numbers=numbers_of(schema))
             cohort = workshop.cohort(group.parties, ways[number] if ways else None)
             if not ways:
                 cohort.encoder.way = choose_way(cohort.encoder, cohort.columns[:, :TIMED_ROWS])

@@ -72,7 +72,9 @@ class Listener:
         # The model brings the scaling it was trained with: these rows have no statistics of their own.
         model = run.model_settings.model_copy(update={"scale_columns": "never"})
         t = run.training
-        workshop = open_workshop(chosen, model, run.encoders, t.seed, DTYPES[t.dtype], device, t.computing)
+        workshop = open_workshop(
+            chosen, model, run.encoders, t.seed, DTYPES[t.dtype], device, t.computing, t.wire.numbers
+        )
         protection = Protection() if covered else Protection(evaluation=None, prediction=None)
         one_by_one = ["each"] * len(workshop.schema.groups)
         engine = Stacked.open(workshop, run.method, run.ledger, run.id, False, protection, one_by_one)  # type: ignore[arg-type]

@@ -133,6 +133,25 @@ def brings(method: Method) -> str:
     return method.brings if isinstance(method, BringsNoise) else ""
 
 
+def check_numbers(method: Method, numbers: str, secure_sum: bool) -> None:
+    """Refuse to round what has a format of its own: a sum of whole numbers, or uploads that a method packs itself.
+
+    Such a method says `packs: ClassVar[bool] = True`.
+    """
+    if numbers == "full":
+        return
+    if secure_sum:
+        raise ConfigError(
+            f"training.wire.numbers = {numbers!r} would round what a secure sum adds up as masked whole numbers of 8 "
+            "bytes; leave one of the two out"
+        )
+    if getattr(method, "packs", False):
+        raise ConfigError(
+            f"training.wire.numbers = {numbers!r}: {method.name} makes small whole numbers of its uploads itself, and "
+            "they must arrive as they are; leave it at 'full'"
+        )
+
+
 def check_rows(method: Method, federation: Federation) -> None:
     """Refuse rows that lack a party's columns or a label, unless the method says `partial: ClassVar[bool] = True`."""
     if not federation.partial or getattr(method, "partial", False):

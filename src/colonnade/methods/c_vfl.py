@@ -64,6 +64,7 @@ class CVFL(Settings):
     hears: ClassVar[Literal["each", "total", "nothing"]] = "each"
     exposes: ClassVar[LabelExposure] = LabelExposure.FULL
     pools: ClassVar[bool] = False
+    packs: ClassVar[bool] = True  # uploads are whole numbers: nobody else may round them
 
     local_steps: int = Field(5, ge=1, description="gradient steps of a party, and of the server model, per round (Q)")
     compressor: Kind = Field(

@@ -63,6 +63,7 @@ class VFLPBM(Settings):
     hears: ClassVar[Literal["each", "total", "nothing"]] = "total"
     exposes: ClassVar[LabelExposure] = LabelExposure.FULL
     pools: ClassVar[bool] = False
+    packs: ClassVar[bool] = True  # uploads are whole numbers: nobody else may round them
 
     trials: int = Field(16, ge=1, le=MOST_TRIALS, description="n: more trials, less noise, more given away")
     theta: float = Field(

@@ -37,6 +37,7 @@ class Schema:
     held: Tensor | None = field(default=None, repr=False)  # (N, M) which party holds which row; None: all hold all
     labelled: Tensor | None = field(default=None, repr=False)  # (N,) whose label is known; None: of all rows
     computing: Computing = field(default_factory=Computing)
+    numbers: str = "full"  # in which uploads and replies travel (`wire/numbers.py`)
 
     @property
     def outputs(self) -> int:

@@ -3,7 +3,8 @@
 One call checks the budget, releases, writes the ledger event and seals. A mechanism stands
 between the upload and its release, chosen by purpose; `Unchanged` is the plain one, which lets
 everything pass and says so in the ledger. Noise and clipping are further mechanisms, not
-another path.
+another path. What may leave then gets the numbers that the run agreed on (`wire/numbers.py`), and
+whoever said it remembers it as its reader decodes it.
 
 An upload that is not finite is refused (`Diverged`), and everybody is told, where nothing is
 protected. Before noise it is not: that one bit would be a release which nobody counts, and a
@@ -26,11 +27,12 @@ from colonnade.privacy.events import EmptyEvent, Parameters, Unit
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.labels.plain import PLAIN
 from colonnade.privacy.ledger import Ledger, Release
-from colonnade.privacy.mechanism import Hiding, Protection
+from colonnade.privacy.mechanism import Hiding, Mechanism, Protection
 from colonnade.privacy.sealed import Array, Released, Upload, seal, unwrap
 from colonnade.privacy.side_by_side import side_by_side
 from colonnade.wire.codec import all_finite, encode
 from colonnade.wire.messages import COORDINATOR, Order, Purpose, order_arrays, order_header, prefixed
+from colonnade.wire.numbers import Numbers
 
 EMPTY = EmptyEvent(unit=Unit.LABEL)
 WORTH_A_THREAD = 2**16  # bytes of one message from which hashing it in a thread pays
@@ -70,6 +72,7 @@ class Gate:
     agreed: Mapping[str, Array]
     protection: Protection = field(default_factory=Protection)
     notes: Parameters = ()  # what the ledger says of releases, besides the mechanism's parameters
+    numbers: Numbers = field(default_factory=Numbers)  # in which they travel
 
     def release(
         self,
@@ -89,17 +92,21 @@ class Gate:
         clean, mechanism = canonical_all(unwrap(upload)), self.protection.before(purpose)
         told = mechanism.event.bare  # whether anybody may hear that numbers are not finite
         self._check(clean, parties, rows)
+        self._check_numbers(mechanism)
         self.protection.check(self.ledger, parties, purpose, rows)
         clean = {name: _finite(value, parties, told) for name, value in clean.items()}
         values = mechanism(clean, parties, number, f"{purpose.value}.{part}")
         values = {  # rounding may overflow
             name: value if value is clean[name] else _finite(value, parties, told) for name, value in values.items()
         }
-        hidden, extra = None, {}
+        hidden, extra = None, self.numbers.header
         if isinstance(mechanism, Hiding):
             hidden, extra = mechanism.hide(values, parties, number, part, about), {"roster": mechanism.roster}
             values = {name: value.to(clean[name]) for name, value in values.items()}
         host = {name: value.detach().cpu() for name, value in (hidden or values).items()}
+        if not self.numbers.full:
+            host = self._coded(host, parties)
+            values = {name: value.to(clean[name]) for name, value in self.numbers.decode(host).items()}
 
         payloads = []
         for index, party in enumerate(parties):
@@ -113,6 +120,19 @@ class Gate:
             )
             self.ledger.record(event)
         return Spoken(tuple(parties), tuple(sealed), canonical_all(values), hidden and canonical_all(hidden))
+
+    def _coded(self, host: Mapping[str, Tensor], parties: Sequence[str]) -> dict[str, Tensor]:
+        """In the agreed numbers. That some are too large for them may be told: it is about what may leave."""
+        for value in host.values():
+            if not self.numbers.fit(value):
+                raise Diverged(parties[int(value.abs().flatten(1).amax(dim=1).argmax())], "upload")
+        return self.numbers.encode(host)
+
+    def _check_numbers(self, mechanism: Mechanism) -> None:
+        own = [name for name, array in self.agreed.items() if array.dtype is not None]
+        if not self.numbers.full and (own or isinstance(mechanism, Hiding) or mechanism.event.counted(1) is not None):
+            what = f"{own} have numbers of their own" if own else f"{mechanism.event.name} sends whole numbers"
+            raise GateError(f"training.wire.numbers = {self.numbers.name!r}, but {what}; nothing was released")
 
     def _check(self, clean: Mapping[str, Tensor], parties: Sequence[str], rows: int) -> None:
         if clean.keys() != self.agreed.keys():
@@ -136,26 +156,31 @@ class CoordinatorGate:
     everyone: tuple[str, ...]
     groups: tuple[tuple[str, ...], ...]
     labels: Labels | None = None  # what the replies are made from; None: plain ones
+    numbers: Numbers = field(default_factory=Numbers)  # in which replies travel, but for the one before round 1
 
     def release(self, order: Order, common: Mapping[str, Tensor], own: tuple[Mapping[str, Tensor], ...]) -> Down:
         """Seal the common message, and one for each party that learns from a part of its own; nobody else gets any."""
+        numbers = self.numbers.reply(order.number)
         for name, value in [*common.items(), *(item for part in own for item in part.items())]:
-            if value.is_floating_point() and not all_finite(value):
-                raise GateError(f"reply {name!r} holds NaN or infinite values; nothing was released")
-        head = {"run": self.run, "kind": "ALL", "sender": COORDINATOR, "own": bool(own)}
+            if value.is_floating_point() and not (all_finite(value) and numbers.fit(value)):
+                raise GateError(f"reply {name!r} holds NaN, infinite or too large values; nothing was released")
+        head = {"run": self.run, "kind": "ALL", "sender": COORDINATOR, "own": bool(own)} | numbers.header
         head |= order_header(order, self.everyone)
-        arrays = order_arrays(order) | prefixed("common", common)
+        coded = numbers.encode(common)
+        arrays = order_arrays(order) | prefixed("common", coded)
         message = self._seal("ALL", "*", order.number, head, arrays, bool(common))
-        parts, learners = {}, set(order.learners)
+        parts, learners, groups = {}, set(order.learners), []
         for parties, values in zip(self.groups, own, strict=False):
-            host = {name: value.detach().cpu() for name, value in values.items()}
+            each = _apart(values, len(parties), numbers)
             for place, party in enumerate(parties):
                 if party not in learners:
                     continue
                 head = {"run": self.run, "number": order.number, "kind": "OWN", "sender": COORDINATOR, "to": party}
-                mine = {name: value[place] for name, value in host.items()}
-                parts[party] = self._seal("OWN", party, order.number, head, mine, bool(mine))
-        return Down(message, parts, common, own)
+                mine = each[place]
+                parts[party] = self._seal("OWN", party, order.number, head | numbers.header, mine, bool(mine))
+            groups.append(values if numbers.full else _together(values, each, numbers))
+        read = common if numbers.full else _like(common, numbers.decode(coded))
+        return Down(message, parts, read, tuple(groups))
 
     def _seal(
         self, kind: str, to: str, number: int, head: Mapping[str, Any], arrays: Mapping[str, Tensor], labels: bool
@@ -166,6 +191,25 @@ class CoordinatorGate:
             made = (PLAIN if self.labels is None else self.labels.event) if labels else EMPTY
             self.ledger.record(Release(COORDINATOR, to, made, Purpose.TRAIN, number, rows, released.digest))
         return released
+
+
+def _apart(values: Mapping[str, Tensor], parties: int, numbers: Numbers) -> list[dict[str, Tensor]]:
+    """Own parts (P, ...) by party, as they travel: each by itself, so that no two share a scale."""
+    host = {name: value.detach().cpu() for name, value in values.items()}
+    return [numbers.encode({name: value[place] for name, value in host.items()}) for place in range(parties)]
+
+
+def _together(
+    values: Mapping[str, Tensor], each: Sequence[Mapping[str, Tensor]], numbers: Numbers
+) -> dict[str, Tensor]:
+    """Own parts (P, ...) as their readers decode them."""
+    read = [numbers.decode(mine) for mine in each]
+    return _like(values, {name: torch.stack([mine[name] for mine in read]) for name in values})
+
+
+def _like(values: Mapping[str, Tensor], read: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """What was decoded, on the device of what was encoded, and in the layout in which a message gives it."""
+    return canonical_all({name: read[name].to(value.device) for name, value in values.items()})
 
 
 def repeat(ledger: Ledger, sender: str, kind: str, number: int, payload: bytes) -> Released:
