@@ -16,7 +16,8 @@ from safetensors.torch import save
 from torch import Tensor
 
 from colonnade.deploy.agreement import canonical
-from colonnade.engines.nats import Link
+from colonnade.engines.nats import NatsLink
+from colonnade.engines.post import address
 from colonnade.identity.credentials import Credentials
 from colonnade.wire.codec import LIMIT, decode
 from colonnade.wire.messages import COORDINATOR
@@ -110,14 +111,16 @@ DAMAGED = "does not open"
 def remember(doer: Doer, value: Any, args: tuple[Any, ...]) -> None:
     """Keep a message as it left, envelope and all, to send it again later."""
     link, post = args[0], args[1]
-    sealed = link.seals.seal(COORDINATOR, link._subject(COORDINATOR), post.message.number, post.message.payload)
+    sealed = link.seals.seal(
+        COORDINATOR, address(link.run, link.me, COORDINATOR), post.message.number, post.message.payload
+    )
     (doer.trial.place(doer.name) / EARLIER).write_bytes(sealed)
 
 
 def lie_about_uploads(doer: Doer, value: Any, args: tuple[Any, ...]) -> None:
     """Everything above, then a damaged envelope, then the replay of an earlier exchange."""
     link, truth = args[0], Truth.of(args[1].message.payload)
-    subject = link._subject(COORDINATOR)
+    subject = address(link.run, link.me, COORDINATOR)
     for make, _ in UPLOADS.values():
         publish(link, link.seals.seal(COORDINATOR, subject, 3, make(truth)))
     for make, _ in OPEN.values():
@@ -131,17 +134,17 @@ def say_it_again_differently(doer: Doer, value: Any, args: tuple[Any, ...]) -> N
     """After the truth: another version of it."""
     link, truth = args[0], Truth.of(args[1].message.payload)
     other = truth.with_arrays(lambda a: a + 1)
-    publish(link, link.seals.seal(COORDINATOR, link._subject(COORDINATOR), 3, other))
+    publish(link, link.seals.seal(COORDINATOR, address(link.run, link.me, COORDINATOR), 3, other))
 
 
-def publish(link: Link, payload: bytes, to: str = COORDINATOR) -> None:
+def publish(link: NatsLink, payload: bytes, to: str = COORDINATOR) -> None:
     """Past everything that a link does to a message."""
     if link.me == COORDINATOR:
-        link._do(link._connected.jetstream().publish(link._subject(to), payload, timeout=20))
+        link._do(link._connected.jetstream().publish(address(link.run, link.me, to), payload, timeout=20))
         return
 
     async def pass_on() -> None:
-        await link._connected.publish(link._subject(to), payload)
+        await link._connected.publish(address(link.run, link.me, to), payload)
         await link._connected.flush(20)
 
     link._do(pass_on())

@@ -19,7 +19,8 @@ from colonnade import checkpoint
 from colonnade.deploy.agreement import JOIN, Agreement, Joined, Proposal, canonical, propose, read_join, settle
 from colonnade.deploy.coordinator import CoordinatorProcess
 from colonnade.deploy.sealing import MARK, secrets_for
-from colonnade.engines.nats import Link
+from colonnade.engines.nats import NatsLink
+from colonnade.engines.post import address
 from colonnade.identity.certificates import make_trial
 from colonnade.identity.credentials import Connection, Credentials
 from colonnade.identity.envelope import KeyPair
@@ -51,7 +52,7 @@ class Puppet:
 
     def __init__(self, stage: Stage, folder: Path) -> None:
         self.stage, self.folder, self.own = stage, folder, stage.server.credentials(COORDINATOR)
-        self.link = Link(self.own, RUN, lambda *_, **__: None).open()
+        self.link = NatsLink(self.own, RUN, lambda *_, **__: None).open()
         undertaking = replace(stage.trial.undertaking(), parties=(LISTENER,))
         place = stage.trial.place(COORDINATOR)
         self.process = CoordinatorProcess(place, self.link, self.own, undertaking, lambda *_, **__: None)
@@ -95,7 +96,7 @@ class Puppet:
 
     def seal(self, payload: bytes, number: int = NUMBER, to: str = "*") -> bytes:
         assert self.link.seals is not None
-        return self.link.seals.seal(to, self.link._subject(to), number, payload)
+        return self.link.seals.seal(to, address(self.link.run, self.link.me, to), number, payload)
 
     def _reaction(self, expected: str) -> Mapping[str, Any]:
         """The next reaction; on a busy machine a message may come twice, so another one may be in between."""

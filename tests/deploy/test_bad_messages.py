@@ -11,7 +11,7 @@ import pytest
 
 from colonnade.bench.noise import SeededNoise
 from colonnade.config import build
-from colonnade.engines.nats import Link
+from colonnade.engines.nats import NatsLink
 from colonnade.engines.post import Post
 from colonnade.models.encoders import ModelSettings
 from colonnade.run import Run
@@ -109,7 +109,7 @@ def test_the_largest_message_arrives(tmp_path: Path, kept: bool) -> None:
     """nats-server acknowledges larger ones for a stream, too, but cannot read them back from its disk."""
     with NatsServer(tmp_path, ("first",)) as server:
         ends = {
-            name: Link(server.credentials(name), RUN, lambda *_, **__: None, keeps_answers=kept).open()
+            name: NatsLink(server.credentials(name), RUN, lambda *_, **__: None, keeps_answers=kept).open()
             for name in ("coordinator", "first")
         }
         try:

@@ -19,7 +19,7 @@ from colonnade.deploy.coordinator import CoordinatorProcess
 from colonnade.deploy.party import PartyProcess
 from colonnade.deploy.policy import Policy
 from colonnade.deploy.predict import Prediction, Wish, predict_rows
-from colonnade.engines.nats import Link
+from colonnade.engines.nats import NatsLink
 from colonnade.errors import ConfigError, DataError, Refused, RunError
 from colonnade.federation import Federation
 from colonnade.fit import Trainer
@@ -43,15 +43,15 @@ class Scene:
     """A finished run whose parties are still there, each in a thread of its own."""
 
     trial: Trial
-    here: dict[str, Link] = field(default_factory=dict)
+    here: dict[str, NatsLink] = field(default_factory=dict)
 
     @property
     def federation(self) -> Federation:
         return self.trial.federation()
 
-    def link(self, name: str) -> Link:
+    def link(self, name: str) -> NatsLink:
         credentials = Credentials.load(self.trial.connections[name])
-        return Link(credentials, self.trial.run, lambda event, **facts: None).open()
+        return NatsLink(credentials, self.trial.run, lambda event, **facts: None).open()
 
     def arrive(self, name: str, policy: Policy | None = None) -> None:
         link = self.link(name)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from colonnade.deploy.sealing import EVERYONE, RunSeals, seals_of_coordinator, seals_of_party, secrets_for
-from colonnade.engines.post import Letter
+from colonnade.deploy.sealing import RunSeals, seals_of_coordinator, seals_of_party, secrets_for
+from colonnade.engines.post import EVERYONE, Letter
 from colonnade.errors import IdentityError
 from colonnade.identity.certificates import make_trial
 from colonnade.identity.credentials import Connection, Credentials

@@ -34,7 +34,7 @@ from colonnade.deploy.membership import Duty
 from colonnade.deploy.party import PartyProcess
 from colonnade.deploy.policy import Policy
 from colonnade.engines.coordinator import CoordinatorSide
-from colonnade.engines.nats import Link
+from colonnade.engines.nats import NatsLink
 from colonnade.engines.party import PartySide
 from colonnade.engines.remote import Remote
 from colonnade.federation import Federation
@@ -75,7 +75,7 @@ class Point:
     about: Callable[..., object] = lambda *_, **__: None
 
 
-def _posted(link: Link, *posts: Any, **_: Any) -> str:
+def _posted(link: NatsLink, *posts: Any, **_: Any) -> str:
     return f"{posts[-1].message.kind} {posts[-1].message.number}"
 
 
@@ -91,8 +91,8 @@ POINTS = {
     "before learning": Point(PartySide, "answer", "before", _ordered),
     "before a commit": Point(Store, "commit", "before", _committed),
     "after a commit": Point(Store, "commit", "after", _committed),
-    "before sending": Point(Link, "send", "before", _posted),
-    "after sending": Point(Link, "send", "after", _posted),
+    "before sending": Point(NatsLink, "send", "before", _posted),
+    "after sending": Point(NatsLink, "send", "after", _posted),
     "before the agreement is stored": Point(Store, "describe", "before"),
     "after the agreement is stored": Point(Store, "describe", "after"),
     "all have joined": Point(coordinator_module, "settle", "before"),
@@ -242,9 +242,9 @@ def work(trial: FaultyTrial, name: str) -> None:
     """What a process does; every message it means to send is noted beside its store."""
     if name in trial.outside:
         move_to(trial.outside[name])
-    send, notes = Link.send, trial.place(name) / "sent.jsonl"
+    send, notes = NatsLink.send, trial.place(name) / "sent.jsonl"
 
-    def noted(self: Link, *posts: Any, **options: Any) -> None:
+    def noted(self: NatsLink, *posts: Any, **options: Any) -> None:
         with notes.open("a") as file:
             for post in posts:
                 digest = hashlib.sha256(post.message.payload).hexdigest()
@@ -252,7 +252,7 @@ def work(trial: FaultyTrial, name: str) -> None:
                 file.write(json.dumps({**what, "to": post.to, "digest": digest}) + "\n")
         send(self, *posts, **options)
 
-    Link.send = noted  # type: ignore[method-assign]
+    NatsLink.send = noted  # type: ignore[method-assign]
     Doer(trial, name).arm()
     organisations.work(trial, name)
 

@@ -30,7 +30,7 @@ from colonnade.bench.clock import available_cores
 from colonnade.bench.nats_server import NatsServer
 from colonnade.bench.settings import Options, Say
 from colonnade.config import Settings, build
-from colonnade.deploy.line import LinkLine
+from colonnade.deploy.line import LinkLine, open_line
 from colonnade.errors import ColonnadeError, DataError, LinkError
 from colonnade.identity.credentials import Connection, Credentials
 from colonnade.wire.messages import COORDINATOR
@@ -143,7 +143,7 @@ def _carry_out(task: _Task, end: Pipe) -> None:
     logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns of every TLS connection that is closed
     try:
         credentials, ids = Credentials.load(task.connection), task.made_up()
-        with LinkLine(credentials, NAME, silent).opened(task.parties) as line:
+        with open_line(credentials, NAME, silent, task.parties) as line:
             end.send(0)
             end.recv()
             end.send(_align(line, credentials, ids, task).complete)

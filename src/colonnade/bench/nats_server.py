@@ -1,7 +1,7 @@
 """A real nats-server that can be stopped, killed, restarted on its port, and lose or roll back its store.
 
     with NatsServer(folder, parties) as server:
-        link = Link(server.credentials("party_1"), run, say).open()
+        link = NatsLink(server.credentials("party_1"), run, say).open()
 
 It uses the configuration and the certificates that `colonnade nats-config` and `colonnade certificates` write.
 What the server says goes to `log` and to the logger `nats-server`, so pytest shows it beside a test that fails.

@@ -28,7 +28,7 @@ from colonnade.config import build
 from colonnade.deploy.coordinator import CoordinatorProcess, Undertaking
 from colonnade.deploy.membership import Columns, Duty
 from colonnade.deploy.party import PartyProcess
-from colonnade.engines.nats import Link
+from colonnade.engines.nats import NatsLink
 from colonnade.engines.remote import Absence
 from colonnade.federation import Federation
 from colonnade.identity.credentials import Connection, Credentials
@@ -116,7 +116,7 @@ def work(trial: Trial, name: str) -> None:
 
         try:
             credentials = Credentials.load(trial.connections[name])
-            link = Link(credentials, trial.run, say).open()
+            link = NatsLink(credentials, trial.run, say).open()
             try:
                 if name == COORDINATOR:
                     process = CoordinatorProcess(place, link, credentials, trial.undertaking(), say)

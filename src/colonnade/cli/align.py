@@ -54,7 +54,7 @@ def _label_holder(
     from colonnade.align.label_holder import align_as_label_holder
     from colonnade.align.settings import AlignSettings
     from colonnade.config import build
-    from colonnade.deploy.line import LinkLine
+    from colonnade.deploy.line import open_line
     from colonnade.deploy.settings import read_coordinator
     from colonnade.folder import claimed
 
@@ -66,7 +66,7 @@ def _label_holder(
     chosen = {"name": c.run, "parties": asked, "own": c.own, "keep": c.keep, "most_ids": c.most_ids}
     settings = build(AlignSettings, {**chosen, "patience": patience}, "coordinator")
     ids = read_ids(c.table, c.id)
-    with claimed(c.alignment), LinkLine(credentials, c.run, say).opened(asked) as line:
+    with claimed(c.alignment), open_line(credentials, c.run, say, asked) as line:
         say("aligning", run=c.run, parties=list(asked))
         return align_as_label_holder(line, credentials, settings, ids, c.alignment, workers, say), c.alignment
 
@@ -77,7 +77,7 @@ def _party(
     from colonnade.align.ids import read_ids
     from colonnade.align.party import align_as_party
     from colonnade.align.settings import JoinSettings
-    from colonnade.deploy.line import LinkLine
+    from colonnade.deploy.line import open_line
     from colonnade.deploy.settings import read_party
     from colonnade.folder import claimed
 
@@ -85,7 +85,7 @@ def _party(
     p, credentials = read.party, read.credentials()
     settings = JoinSettings(name=p.run, patience=patience, most_ids=p.most_ids)
     ids = read_ids(p.table, p.id)
-    with claimed(p.alignment), LinkLine(credentials, p.run, say).opened() as line:
+    with claimed(p.alignment), open_line(credentials, p.run, say) as line:
         return align_as_party(line, credentials, settings, ids, p.alignment, workers, say), p.alignment
 
 

@@ -27,7 +27,7 @@ from colonnade.deploy.agreement import (
     settle,
 )
 from colonnade.deploy.sealing import own_keys, seals_of_coordinator, secrets_for
-from colonnade.engines.nats import Link
+from colonnade.engines.link import Link
 from colonnade.engines.post import Letter, Post, Say
 from colonnade.engines.remote import ASK_AGAIN, DONE, REFUSED, Absence, Away, Remote
 from colonnade.errors import ColonnadeError, ConfigError, IdentityError, Refused, RunError, WireError

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from colonnade.engines.nats import Link
+from colonnade.engines.link import Link
+from colonnade.engines.nats import NatsLink
 from colonnade.engines.post import Post, Say
 from colonnade.errors import WireError
 from colonnade.identity.credentials import Credentials
@@ -16,25 +17,25 @@ from colonnade.wire.messages import COORDINATOR
 from colonnade.wire.notice import Notice, read_notice
 
 
+@contextmanager
+def open_line(credentials: Credentials, name: str, say: Say, parties: tuple[str, ...] = ()) -> Iterator[LinkLine]:
+    """A line over NATS while it is used; the label holder names the parties, and starts with an empty one."""
+    link = NatsLink(credentials, f"align-{name}", say, keeps_answers=True).open()
+    try:
+        yield LinkLine(link, name, say, parties)
+    finally:
+        link.close()
+
+
 class LinkLine:
-    """An `align.line.Line` between separate organisations."""
+    """An `align.line.Line` between separate organisations, over a link that loses nothing."""
 
-    def __init__(self, credentials: Credentials, name: str, say: Say) -> None:
-        self.me, self.name, self._say = credentials.name, name, say
-        self._link = Link(credentials, f"align-{name}", say, keeps_answers=True)
-
-    @contextmanager
-    def opened(self, parties: tuple[str, ...] = ()) -> Iterator[LinkLine]:
-        """Listen; the label holder names the parties, and starts with an empty line."""
-        self._link.open()
-        try:
-            if self.me == COORDINATOR:
-                self._link.lay(parties)
-                self._link.purge()
-            self._link.listen()
-            yield self
-        finally:
-            self._link.close()
+    def __init__(self, link: Link, name: str, say: Say, parties: tuple[str, ...] = ()) -> None:
+        self.me, self.name, self._say, self._link = link.credentials.name, name, say, link
+        if self.me == COORDINATOR:
+            link.lay(parties)
+            link.purge()
+        link.listen()
 
     def send(self, to: str, notice: Notice) -> None:
         """Send to a party, to "coordinator" or to "*"; comes back when the server has it."""

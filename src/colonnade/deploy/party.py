@@ -21,7 +21,7 @@ from colonnade.deploy.export import export
 from colonnade.deploy.membership import Duty, Membership, in_short
 from colonnade.deploy.sealing import own_keys, unopened
 from colonnade.engines.base import numbers_of
-from colonnade.engines.nats import Link
+from colonnade.engines.link import Link
 from colonnade.engines.party import PartySide
 from colonnade.engines.post import Letter, Post, Say
 from colonnade.engines.remote import DIVERGED, DONE

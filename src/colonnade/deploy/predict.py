@@ -22,7 +22,7 @@ from colonnade.deploy.agreement import Agreement
 from colonnade.deploy.sealing import own_keys, seals_of_coordinator
 from colonnade.engines.base import Answers, numbers_of
 from colonnade.engines.coordinator import open_sum, rows_that_fit
-from colonnade.engines.nats import Link
+from colonnade.engines.link import Link
 from colonnade.engines.post import Say
 from colonnade.engines.remote import Absence, Remote
 from colonnade.errors import DataError, RunError

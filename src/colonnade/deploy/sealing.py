@@ -6,10 +6,10 @@
     sealed message = mark (8 bytes) | number of the exchange (8) | envelope (28 bytes longer than its content)
     content to all = length (4 bytes) | signature and certificate of the coordinator, as JSON | the message
 
-Subject and number are authenticated with the content. So the operator of the server sees sizes, times, names
+Address and number are authenticated with the content. So the operator of the server sees sizes, times, names
 and numbers; it can neither read a message nor make one, nor let one pass for another. Every party has the run's key, so
 the envelope of a message to all proves only that somebody of the run sealed it: the signature proves that the
-coordinator did. It covers the proposal, subject, number and content, costs the coordinator 0.1 ms and a party 0.6 ms
+coordinator did. It covers the proposal, address, number and content, costs the coordinator 0.1 ms and a party 0.6 ms
 per exchange (P-256, one core), and stays valid over a renewed certificate.
 """
 
@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from colonnade.engines.post import Letter
+from colonnade.engines.post import EVERYONE, Letter
 from colonnade.errors import IdentityError, RunError
 from colonnade.identity.credentials import Credentials
 from colonnade.identity.envelope import Envelope, KeyPair
@@ -31,7 +31,6 @@ from colonnade.wire.messages import COORDINATOR
 MARK = b"COLSEAL1"  # no message begins so: safetensors would read it as a header of exabytes
 NUMBER, LENGTH = 8, 4  # bytes of the exchange's number, and of a signature's length
 KEY_FILE = "key"
-EVERYONE = "*"
 
 
 @dataclass(frozen=True)
@@ -42,10 +41,10 @@ class RunSeals:
     proposal: str  # its digest: what is signed for one run means nothing in another
     envelopes: Mapping[str, Envelope] = field(repr=False)  # by name of the other side, and "*"
 
-    def seal(self, to: str, subject: str, number: int, payload: bytes) -> bytes:
+    def seal(self, to: str, address: str, number: int, payload: bytes) -> bytes:
         """The payload for one reader, or for everybody."""
         start = MARK + number.to_bytes(NUMBER, "big", signed=True)
-        about = start + subject.encode()
+        about = start + address.encode()
         return start + self.envelopes[to].seal(self._signed(about, payload) if to == EVERYONE else payload, about)
 
     def open(self, letter: Letter) -> Letter:
@@ -53,10 +52,10 @@ class RunSeals:
         start, rest = letter.data[: len(MARK) + NUMBER], letter.data[len(MARK) + NUMBER :]
         if not start.startswith(MARK):
             return letter
-        other = EVERYONE if letter.subject.endswith(".all") else letter.sender
+        other = EVERYONE if letter.to_all else letter.sender
         if other not in self.envelopes:
             raise IdentityError(f"a sealed message of {other[:64]!r}, with whom no key was agreed on")
-        about = start + letter.subject.encode()
+        about = start + letter.address.encode()
         opened = self.envelopes[other].open(rest, about)
         if other == EVERYONE:
             opened = self._checked(about, opened)
@@ -78,7 +77,7 @@ class RunSeals:
         return payload
 
     def _text(self, about: bytes, payload: bytes) -> bytes:
-        """What is signed; all parts but the subject at the end have one length."""
+        """What is signed; all parts but the address at the end have one length."""
         return b"to all\0" + self.proposal.encode() + hashlib.sha256(payload).digest() + about
 
 

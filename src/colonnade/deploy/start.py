@@ -18,7 +18,8 @@ from colonnade.deploy.party import PartyProcess
 from colonnade.deploy.policy import read_policy
 from colonnade.deploy.settings import CoordinatorConfig, PartyConfig, read_coordinator, read_party
 from colonnade.deploy.tables import LabelTable, PartyTable
-from colonnade.engines.nats import Link
+from colonnade.engines.link import Link
+from colonnade.engines.nats import NatsLink
 from colonnade.engines.post import Say
 from colonnade.errors import ShortTraining
 from colonnade.fit import find_device
@@ -97,7 +98,7 @@ def read_undertaking(read: CoordinatorConfig, alignment: Alignment) -> Undertaki
 @contextmanager
 def linked(credentials: Credentials, run: str, say: Say) -> Iterator[Link]:
     """A link that is open for as long as it is used."""
-    link = Link(credentials, run, say).open()
+    link = NatsLink(credentials, run, say).open()
     try:
         yield link
     finally:

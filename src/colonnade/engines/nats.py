@@ -1,4 +1,6 @@
-"""Link: one organisation's connection to the NATS server. The only file that knows NATS.
+"""NatsLink: one organisation's connection to the NATS server. The only file that knows NATS, with `box.py`.
+
+Its subjects are the addresses of messages:
 
     run.<run>.all        coordinator -> everybody      in stream RUN_<run>, consumer <party>_all, one at a time
     run.<run>.down.<p>   coordinator -> one party      in stream RUN_<run>, consumer <party>_own
@@ -33,6 +35,7 @@ from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, RetentionPolicy, StorageType, StreamConfig
 
 from colonnade.engines.box import RETRY, Box
+from colonnade.engines.link import enclosed
 from colonnade.engines.post import Letter, Post, Say, Seals
 from colonnade.errors import IdentityError, LinkError
 from colonnade.identity.credentials import Credentials, why_shut_out
@@ -45,9 +48,10 @@ SLOWEST = 100_000  # bytes per second that a line may be slow without a message 
 TROUBLE = (nats.errors.Error, asyncio.TimeoutError, OSError)  # nats' JetStream errors are among the first
 MOST_WAITING = 2**30  # bytes of one party that may wait to be looked at; more are dropped, and asked for again
 ENVELOPE = 2**17  # bytes that sealing, a signature with its certificates, and headers may add to a message
+RECORD = 2**25  # bytes: nats-server 2.9 stores a record of so many, and cannot read it any more; ours are shorter
 
 
-class Link:
+class NatsLink:
     """A connection for one run; every call blocks, retries while the server is away, and is safe to interrupt."""
 
     def __init__(self, credentials: Credentials, run: str, say: Say, keeps_answers: bool = False) -> None:
@@ -71,7 +75,7 @@ class Link:
 
     # -- opening ------------------------------------------------------------------------------
 
-    def open(self) -> Link:
+    def open(self) -> NatsLink:
         """Connect; waits for a server that is not up yet, refuses one that does not let this process in."""
         try:
             self._do(self._connect())
@@ -205,7 +209,7 @@ class Link:
         """The next message, out of its envelope, or None if none comes in time."""
         try:
             letter = self._letters.get(timeout=timeout)
-            self._waiting[letter.subject] -= len(letter.data)
+            self._waiting[letter.address] -= len(letter.data)
             return letter if self.seals is None else self.seals.open(letter)
         except queue.Empty:
             return None
@@ -261,7 +265,7 @@ class Link:
 
     async def _store(self, post: Post, mark: str) -> None:
         """Publish until the server says that it has it. Its own memory of ids swallows what it got twice."""
-        subject, payload = self._sealed(post)
+        subject, payload = enclosed(self, post)
         name = f"{post.message.number}.{post.message.kind}.{post.part}.{post.to}.{self._id}{mark}"
         jetstream, patience = self._connected.jetstream(), 2 + len(payload) / SLOWEST
         while True:
@@ -278,7 +282,7 @@ class Link:
 
     async def _pass_on(self, posts: Sequence[Post], answers: Iterable[Letter]) -> None:
         """Publish until the server has read it all; it keeps nothing, and if nobody listens, nobody hears it."""
-        sealed = [self._sealed(post) for post in posts]
+        sealed = [enclosed(self, post) for post in posts]
         patience = 2 + sum(len(payload) for _, payload in sealed) / SLOWEST
         while True:
             try:
@@ -290,16 +294,6 @@ class Link:
                 self._say("server", trouble=f"an answer is not under way yet: {_told(error)}")
                 while not self._connected.is_connected:
                     await asyncio.sleep(RETRY)
-
-    def _sealed(self, post: Post) -> tuple[str, bytes]:
-        payload, subject = post.message.payload, self._subject(post.to)
-        if self.seals is not None and not post.open:
-            payload = self.seals.seal(post.to, subject, post.message.number, payload)
-        return subject, payload
-
-    def _subject(self, to: str) -> str:
-        tail = {"*": "all", COORDINATOR: f"up.{self.me}"}.get(to, f"down.{to}")
-        return f"run.{self.run}.{tail}"
 
     # -- the end ------------------------------------------------------------------------------
 

@@ -10,6 +10,8 @@ from colonnade.privacy.sealed import Released
 from colonnade.wire.messages import COORDINATOR
 from colonnade.wire.notice import Notice
 
+EVERYONE = "*"
+
 
 class Say(Protocol):
     """Where events for the operator go."""
@@ -19,11 +21,17 @@ class Say(Protocol):
         ...
 
 
+def address(run: str, sender: str, to: str) -> str:
+    """Who speaks to whom ("*": to all) in which run: an envelope is bound to it, and only `sender` may use it."""
+    tail = {EVERYONE: "all", COORDINATOR: f"up.{sender}"}.get(to, f"down.{to}")
+    return f"run.{run}.{tail}"
+
+
 @dataclass(frozen=True)
 class Letter:
     """A delivered message."""
 
-    subject: str
+    address: str
     data: bytes = field(repr=False)
     _message: Any = field(default=None, repr=False)  # the transport's own handle
     sealed: bool = False  # it came in an envelope
@@ -32,14 +40,19 @@ class Letter:
 
     @property
     def sender(self) -> str:
-        """Whose message, by its subject, on which only the owner of that certificate may publish."""
-        return self.subject.rsplit(".", 1)[1] if ".up." in self.subject else COORDINATOR
+        """Whose message, by its address, under which only the owner of that certificate may send."""
+        return self.address.rsplit(".", 1)[1] if ".up." in self.address else COORDINATOR
+
+    @property
+    def to_all(self) -> bool:
+        """Whether everybody gets it."""
+        return self.address.endswith(".all")
 
 
 class Seals(Protocol):
     """Envelopes between this process and the others, so that whoever runs the server reads nothing."""
 
-    def seal(self, to: str, subject: str, number: int, payload: bytes) -> bytes:
+    def seal(self, to: str, address: str, number: int, payload: bytes) -> bytes:
         """The payload for one reader, or for everybody ("*")."""
         ...
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from colonnade.config import Settings
 from colonnade.engines.base import Answers, Said, numbers_of
-from colonnade.engines.nats import Link
+from colonnade.engines.link import Link
 from colonnade.engines.party import PartySide
 from colonnade.engines.post import Letter, Post, Say
 from colonnade.errors import ColonnadeError, Diverged, Refused, RunError, WireError

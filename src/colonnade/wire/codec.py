@@ -22,7 +22,7 @@ from colonnade.errors import WireError
 from colonnade.layout import canonical_all
 
 VERSION = 1
-LIMIT = 32_000_000  # bytes per message: nats-server 2.9 stores a record of 2^25 bytes, and cannot read it any more
+LIMIT = 32_000_000  # bytes per message, in every engine alike, so that all send the same ones
 HEADER_LIMIT = 2**20
 ALLOWED = (torch.float16, torch.float32, torch.float64, torch.int8, torch.uint8, torch.int32, torch.int64)
 

@@ -1,0 +1,279 @@
+"""Training and prediction between organisations over a link in memory: no server, and any message may be lost."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from colonnade.bench.noise import SeededNoise
+from colonnade.config import build
+from colonnade.deploy import coordinator as coordinator_module
+from colonnade.deploy.agreement import CLOSED
+from colonnade.deploy.predict import Wish
+from colonnade.engines import nats, remote
+from colonnade.engines.link import Link
+from colonnade.methods import METHODS
+from colonnade.models.encoders import ModelSettings
+from colonnade.randomness import stream
+from colonnade.run import Run
+from colonnade.store import Store
+from colonnade.wire.codec import LIMIT
+from colonnade.wire.messages import COORDINATOR
+from tests.contracts.registry import NAMES, make
+from tests.deploy.memory import Carry, MemoryLink, Room, Way
+from tests.exchanges import open_trainer, untimed
+from tests.federations import small
+
+PARTIES = ("party_0", "party_1", "party_2")
+DATA = {"widths": (5, 4, 5), "rows": 90}
+MODEL = {"hidden": 6, "embedding": 4}
+TRAINING: dict[str, Any] = {
+    "rounds": 5, "dtype": "float64", "evaluate_every": 2, "schedule": {"batch": 20}, "stopping": {"drop": 1e9},
+}  # fmt: skip
+SIGMA = 0.05
+SOON = 0.1  # seconds until somebody is asked again
+
+
+@pytest.fixture(autouse=True)
+def asked_again_soon(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for module in (remote, coordinator_module):
+        monkeypatch.setattr(module, "ASK_AGAIN", SOON)
+    yield
+
+
+def room(folder: Path, carry: Carry | None = None, method: str = "vimadmm", **training: Any) -> Room:
+    settings = {"local_steps": 2, "noise": False}  # noise of a method's own would be another at each organisation
+    spec = {"name": method, **{k: v for k, v in settings.items() if k in METHODS[method].model_fields}}
+    options: dict[str, Any] = {"data": DATA, "method": spec, "model": MODEL, "noise": SIGMA, "absence": {"patience": 2}}
+    options["training"] = {**TRAINING, **training}
+    return Room.of(folder, PARTIES, **({"carry": carry} if carry else {}), **options)
+
+
+def simulated(method: str = "vimadmm", **training: Any) -> Run:
+    return open_trainer(
+        small(**DATA), make(method, local_steps=2, noise=False), model=build(ModelSettings, MODEL, "model"),
+        mechanism=SeededNoise(SIGMA), engine="loop", **{**TRAINING, **training},
+    ).train()  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def expected() -> Run:
+    return simulated()
+
+
+def assert_the_same(scene: Room, run: Run, wanted: Run) -> None:
+    """Model, history, traffic and everybody's ledger are those of the simulation."""
+    models = {}
+    for party in PARTIES:
+        store = Store(scene.trial.place(party) / "party.db")
+        saved = store.snapshot()
+        store.close()
+        assert saved is not None
+        models[party] = {k: saved.tensors[f"cohort.{k}"][0] for k in wanted.models[party]}
+        assert [r.digest for r in saved.ledger] == [r.digest for r in wanted.ledger if r.owner == party]
+    assert replace(wanted, state=run.state, models=models, path=None).fingerprint() == wanted.fingerprint()
+    assert untimed(run.history) == untimed(wanted.history)
+    assert run.traffic.to_json() == wanted.traffic.to_json()
+    ours = ([r.digest for r in ledger if r.owner == COORDINATOR] for ledger in (run.ledger, wanted.ledger))
+    assert next(ours) == next(ours)
+
+
+def formats() -> list[tuple[str, str]]:
+    """Every method that can be deployed, in the fewest bytes that it lets others make of its numbers."""
+    deployed = [(name, getattr(METHODS[name], "packs", False)) for name in NAMES if not make(name).pools]
+    each = [(name, "full" if packs else "int8") for name, packs in deployed]
+    return [*each, *((name, numbers) for name in ("vimadmm", "split_learning") for numbers in ("full", "float16"))]
+
+
+@pytest.mark.parametrize(("method", "numbers"), formats())
+def test_a_training_is_that_of_the_simulation(method: str, numbers: str, tmp_path: Path) -> None:
+    wire = {"numbers": numbers}
+    with room(tmp_path, method=method, wire=wire) as scene:
+        run = scene.train()
+    assert_the_same(scene, run, simulated(method, wire=wire))
+
+
+def once(becomes: Sequence[float], *, kind: str, number: int, party: str | None = None) -> Carry:
+    """Something happens to the first message of a kind in an exchange, on its way to or from a party."""
+    lock, met = threading.Lock(), set[Way]()
+
+    def carry(way: Way) -> Sequence[float]:
+        with lock:
+            ours = (way.kind, way.number) == (kind, number) and (party is None or party in (way.sender, way.reader))
+            if not ours or way in met:
+                return (0.0,)
+            met.add(way)
+            return becomes
+
+    return carry
+
+
+def asked_again(scene: Room, exchange: int, *parties: str) -> bool:
+    return any(
+        entry["exchange"] == exchange and set(parties) <= set(entry["parties"])
+        for entry in scene.said(COORDINATOR, "asking again")
+    )
+
+
+LOST, TWICE, THRICE, LATE = (), (0.0, 0.0), (0.0, 0.0, 0.02), (0.5,)
+ACCIDENTS: dict[str, tuple[Carry, Callable[[Room], bool]]] = {
+    "a lost answer": (
+        once(LOST, kind="TRAIN", number=3, party="party_1"),
+        lambda r: bool(r.said("party_1", "repeating")) and asked_again(r, 3, "party_1"),
+    ),
+    "a lost order": (
+        once(LOST, kind="ALL", number=3, party="party_1"),
+        lambda r: asked_again(r, 3, "party_1"),
+    ),
+    "a lost part of its own": (
+        once(LOST, kind="OWN", number=3, party="party_1"),
+        lambda r: asked_again(r, 3, "party_1"),
+    ),
+    "everything of an exchange lost": (
+        once(LOST, kind="ALL", number=4),
+        lambda r: asked_again(r, 4, *PARTIES),
+    ),
+    "an answer that comes twice": (
+        once(TWICE, kind="TRAIN", number=3, party="party_1"),
+        lambda r: {"event": "repetition", "party": "party_1", "exchange": 3} in r.events[COORDINATOR],
+    ),
+    "an order that comes three times": (
+        once(THRICE, kind="ALL", number=3, party="party_1"),
+        lambda r: bool(r.said("party_1", "repeating")),
+    ),
+    "an answer that comes after it was asked for again": (
+        once(LATE, kind="TRAIN", number=3, party="party_1"),
+        lambda r: asked_again(r, 3, "party_1"),
+    ),
+    "a part of its own that comes after the order": (
+        once((0.1,), kind="OWN", number=3),
+        lambda r: True,
+    ),
+    "a lost consent": (
+        once(LOST, kind="JOIN", number=-1, party="party_2"),
+        lambda r: r.office.count("JOIN", -1, "party_2") > 1,
+    ),
+    "a lost agreement": (
+        once(LOST, kind="AGREED", number=0, party="party_0"),
+        lambda r: r.office.count("AGREED", 0, "party_0") > 1,
+    ),
+}
+
+
+@pytest.mark.parametrize("accident", ACCIDENTS)
+def test_an_accident_changes_nothing(accident: str, tmp_path: Path, expected: Run) -> None:
+    carry, happened = ACCIDENTS[accident]
+    with room(tmp_path, carry) as scene:
+        run = scene.train()
+    assert happened(scene), scene.events
+    assert_the_same(scene, run, expected)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_bad_line_changes_nothing(seed: int, tmp_path: Path, expected: Run) -> None:
+    """One message in eight is lost, one comes twice, one comes late."""
+    draws, lock = stream(seed, "bad line"), threading.Lock()
+    fates: tuple[Sequence[float], ...] = (LOST, TWICE, (0.05,), *[(0.0,)] * 5)
+
+    def carry(way: Way) -> Sequence[float]:
+        with lock:
+            return (0.0,) if way.number == CLOSED else fates[draws.integers(len(fates))]
+
+    with room(tmp_path, carry) as scene:
+        run = scene.train()
+    assert any(copies == 0 for _, copies in scene.office.carried)
+    assert any(copies == 2 for _, copies in scene.office.carried)
+    assert_the_same(scene, run, expected)
+
+
+def test_a_party_that_comes_back_finds_its_place(tmp_path: Path, expected: Run) -> None:
+    with room(tmp_path) as scene:
+
+        def carry(way: Way) -> Sequence[float]:
+            if way.kind == "ALL" and way.number == 3 and way.reader == "party_1" and not left.is_set():
+                left.set()
+            return (0.0,)
+
+        left = threading.Event()
+        scene.office.carry = carry
+
+        def restart() -> None:
+            assert left.wait(60)
+            scene.leave("party_1")
+            scene.arrive("party_1")
+
+        helper = threading.Thread(target=restart)
+        helper.start()
+        run = scene.train()
+        helper.join()
+    assert scene.said("party_1", "reopened")
+    assert_the_same(scene, run, expected)
+
+
+class TestPrediction:
+    rows = torch.tensor([80, 3, 17, 64])
+
+    def wanted(self, run: Run) -> torch.Tensor:
+        return run.logits({party.name: party.columns[self.rows] for party in small(**DATA).parties})
+
+    @pytest.mark.parametrize("numbers", ["full", "int8"])
+    def test_it_is_that_of_the_simulation(self, numbers: str, tmp_path: Path) -> None:
+        wire = {"numbers": numbers}
+        with plain_room(tmp_path, wire=wire) as scene:
+            scene.train()
+            found = scene.predict(Wish(self.rows))
+        wanted = plainly_simulated(wire=wire)
+        torch.testing.assert_close(found.logits, self.wanted(wanted), rtol=0, atol=1e-9)
+
+    @pytest.mark.parametrize("becomes", [LOST, TWICE], ids=["lost", "twice"])
+    @pytest.mark.parametrize("kind", ["PREDICT", "ALL"])
+    def test_an_accident_on_the_way_changes_nothing(self, kind: str, becomes: Sequence[float], tmp_path: Path) -> None:
+        with plain_room(tmp_path) as scene:
+            scene.train()
+            met: list[Way] = []
+
+            def carry(way: Way) -> Sequence[float]:
+                if way.kind != kind or met or "party_1" not in (way.sender, way.reader):
+                    return (0.0,)
+                met.append(way)
+                return becomes
+
+            scene.office.carry = carry
+            found = scene.predict(Wish(self.rows))
+            again = scene.predict(Wish(self.rows))
+        assert len(met) == 1
+        torch.testing.assert_close(found.logits, self.wanted(plainly_simulated()), rtol=0, atol=1e-9)
+        assert torch.equal(found.logits, again.logits)
+        store = Store(scene.trial.place("party_1") / "party.db")
+        saved = store.snapshot()
+        store.close()
+        assert saved is not None
+        assert sum(r.purpose.value == "PREDICT" for r in saved.ledger) == 2  # one release per question, however often
+
+
+def plain_room(folder: Path, **training: Any) -> Room:
+    scene = room(folder, **training)
+    return replace(scene, trial=replace(scene.trial, noise=0.0))
+
+
+def plainly_simulated(**training: Any) -> Run:
+    model = build(ModelSettings, MODEL, "model")
+    return open_trainer(small(**DATA), make("vimadmm", local_steps=2), model=model, **{**TRAINING, **training}).train()
+
+
+def test_both_links_have_the_face_of_a_link() -> None:
+    """The type checker holds them against it; this one says which methods there are."""
+    face = {name for name in vars(Link) if not name.startswith("_")} - {"run", "credentials", "seals", "came_back"}
+    assert face == {"lay", "listen", "send", "next", "done", "forget", "refuse", "purge"}
+    for kind in (nats.NatsLink, MemoryLink):
+        assert all(callable(getattr(kind, name)) for name in face)
+
+
+def test_our_largest_message_fits_a_record_of_the_server() -> None:
+    assert LIMIT + nats.ENVELOPE < nats.RECORD
