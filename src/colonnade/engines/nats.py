@@ -44,6 +44,9 @@ from colonnade.wire.messages import COORDINATOR
 
 T = TypeVar("T")
 ACK_WAIT = 3.0  # seconds after which an unacknowledged message is delivered again
+# Seconds after which connecting begins anew: nats-py waits for ever for a connection to close whose TLS handshake was
+# cut off, as that of a server which was killed just then.
+ATTEMPT = 10.0
 SLOWEST = 100_000  # bytes per second that a line may be slow without a message counting as lost
 TROUBLE = (nats.errors.Error, asyncio.TimeoutError, OSError)  # nats' JetStream errors are among the first
 MOST_WAITING = 2**30  # bytes of one party that may wait to be looked at; more are dropped, and asked for again
@@ -106,27 +109,21 @@ class NatsLink:
             if not self._closed:
                 self._say("disconnected")
 
-        async def on_again() -> None:
-            self.came_back.set()
-            self._say("reconnected")
-            for box in self._boxes:
-                box.pull_again()
-
-        client = Client()
-        connecting = asyncio.ensure_future(
-            client.connect(
-                connection.server, tls=self.credentials.tls(), name=self.me, inbox_prefix=f"_INBOX_{self.me}",
-                reconnect_time_wait=RETRY,  # type: ignore[arg-type]  # sleeps so long; fractions are fine
-                max_reconnect_attempts=-1, connect_timeout=5, pending_size=4 * LIMIT, ping_interval=5,
-                max_outstanding_pings=3, error_cb=on_error, disconnected_cb=on_off, reconnected_cb=on_again,
-            )
-        )  # fmt: skip
-        await asyncio.wait([connecting, failed], return_when=asyncio.FIRST_COMPLETED)  # type: ignore[type-var]
+        connecting: asyncio.Future[None] | None = None
+        while connecting is None or not (connecting.done() or failed.done()):
+            await _give_up(connecting)
+            client = Client()
+            connecting = asyncio.ensure_future(
+                client.connect(
+                    connection.server, tls=self.credentials.tls(), name=self.me, inbox_prefix=f"_INBOX_{self.me}",
+                    reconnect_time_wait=RETRY,  # type: ignore[arg-type]  # sleeps so long; fractions are fine
+                    max_reconnect_attempts=-1, connect_timeout=5, pending_size=4 * LIMIT, ping_interval=5,
+                    max_outstanding_pings=3, error_cb=on_error, disconnected_cb=on_off, reconnected_cb=self._on_again,
+                )
+            )  # fmt: skip
+            await asyncio.wait([connecting, failed], timeout=ATTEMPT, return_when=asyncio.FIRST_COMPLETED)  # type: ignore[type-var]
         if not connecting.done():
-            connecting.cancel()
-            with contextlib.suppress(asyncio.CancelledError, *TROUBLE):
-                await connecting
-            await client.close()
+            await _give_up(connecting)
             raise LinkError(f"the server {connection.server} does not let {self.me!r} in: {failed.result()}")
         connecting.result()
         self._client = client
@@ -135,6 +132,12 @@ class NatsLink:
                 f"the server {connection.server} takes messages of {client.max_payload:,} bytes; wanted "
                 f"{LIMIT + ENVELOPE:,}: set max_payload as `colonnade nats-config` does"
             )
+
+    async def _on_again(self) -> None:
+        self.came_back.set()
+        self._say("reconnected")
+        for box in self._boxes:
+            box.pull_again()
 
     def lay(self, parties: Sequence[str], anew: bool = False) -> None:
         """For the coordinator: make the run's stream and everybody's consumer, if they are not there.
@@ -376,6 +379,13 @@ class NatsLink:
         """Called when the server may know no such consumer: only the coordinator can do something about it."""
         if self._parties is not None and self._connected.is_connected:
             await self._lay_stream()
+
+
+async def _give_up(connecting: asyncio.Future[None] | None) -> None:
+    if connecting is not None:
+        connecting.cancel()
+        with contextlib.suppress(asyncio.CancelledError, *TROUBLE):
+            await connecting
 
 
 def _told(error: BaseException) -> str:
