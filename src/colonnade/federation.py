@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from colonnade.errors import ConfigError, DataError, RowsDisagree
-from colonnade.randomness import permutation
+from colonnade.row_split import RowSplit, check_split, random_split
 from colonnade.rows import Rows
 from colonnade.tasks import Classes, Read, Task, read_labels
 from colonnade.tasks.reading import as_array
@@ -38,22 +38,6 @@ class Party:
     name: str
     columns: Tensor = field(repr=False)
     held: Tensor | None = field(default=None, repr=False)  # (N,) which rows it holds; None: all
-
-
-@dataclass(frozen=True)
-class RowSplit:
-    """Which agreed rows train, choose the model, and are touched once at the end."""
-
-    train: Tensor = field(repr=False)
-    validation: Tensor = field(repr=False)
-    test: Tensor = field(repr=False)
-
-    @staticmethod
-    def random(rows: int, *, validation: float = 0.1, test: float = 0.15, seed: int = 0) -> RowSplit:
-        """A shuffled split by fractions."""
-        order = permutation(torch.arange(rows), seed, "split")
-        n_test, n_val = round(test * rows), round(validation * rows)
-        return RowSplit(order[n_test + n_val :], order[n_test : n_test + n_val], order[:n_test])
 
 
 @dataclass(frozen=True)
@@ -184,8 +168,8 @@ class Federation:
         everything = RowSplit(torch.arange(len(y)), torch.arange(0), torch.arange(0))
         name = named_after([party.name for party in parties]) if name is None else name
         made = cls(parties, y, read.task, everything, name, whole, tuple(ids), scaled, _unless_all(given))
-        made = replace(made, split=split if split is not None else _random_split(made.complete))
-        _check_split(made.split, len(y))
+        made = replace(made, split=split if split is not None else random_split(made.complete))
+        check_split(made.split, len(y))
         _check_partial(made)
         _check_taught(made)
         return made
@@ -238,7 +222,7 @@ class Federation:
         if left.held is None:
             return left
         train = self.split.train[left.held.any(dim=1)[self.split.train]]
-        _check_split(replace(self.split, train=train), self.rows)
+        check_split(replace(self.split, train=train), self.rows)
         return replace(left, split=replace(self.split, train=train))
 
     def select(self, rows: Any) -> Rows:
@@ -303,14 +287,6 @@ def _unless_all(mask: Tensor | None, rows: Tensor | None = None) -> Tensor | Non
     """The mask, of some rows if they are given; None where it says nothing."""
     chosen = mask if mask is None or rows is None else mask[rows]
     return None if chosen is None or bool(chosen.all()) else chosen.clone()
-
-
-def _random_split(complete: Tensor) -> RowSplit:
-    """A random split of the complete rows; all others train."""
-    at = complete.nonzero().squeeze(1)
-    part = RowSplit.random(len(at))
-    rest = (~complete).nonzero().squeeze(1)
-    return RowSplit(torch.cat([at[part.train], rest]), at[part.validation], at[part.test])
 
 
 def _check_partial(federation: Federation) -> None:
@@ -396,15 +372,3 @@ def _row_numbers(given: Any, rows: int) -> Tensor:
             f"0 to {rows - 1}"
         )
     return index.long()
-
-
-def _check_split(split: RowSplit, rows: int) -> None:
-    for part in ("train", "validation", "test"):
-        index: Tensor = getattr(split, part)
-        if len(index) and (int(index.min()) < 0 or int(index.max()) >= rows):
-            raise DataError(f"the {part} split names row {int(index.max())} but there are {rows} rows")
-    everything = torch.cat([split.train, split.validation, split.test])
-    if len(everything.unique()) != len(everything):
-        raise DataError("train, validation and test rows overlap; a row may be in one of them only")
-    if not len(split.train):
-        raise DataError("the split leaves no training rows")

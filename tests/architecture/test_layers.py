@@ -4,7 +4,7 @@ import pytest
 
 from tests.architecture.source import Source, lines, package
 
-BASE = {"errors", "randomness", "config", "extras", "federation", "folder", "layout", "rows", "tasks"}
+BASE = {"errors", "randomness", "config", "extras", "federation", "folder", "layout", "row_split", "rows", "tasks"}
 DOMAIN = {"admm", "board", "models", "privacy", "schedule", "wire"} | BASE
 TRAINING = {"engines", "evaluate", "methods"} | DOMAIN
 RUNNING = {"checkpoint", "data", "fit", "job", "opening", "predict", "progress", "run", "store"} | TRAINING
@@ -32,7 +32,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "config": {"errors"},  # settings know no method and no data
     "rows": {"errors"},  # rows to predict: columns by party, and nothing of who trained what
     "tasks": {"errors"},  # what labels mean, before there are rows and parties
-    "federation": {"errors", "randomness", "config", "rows", "tasks"},  # parties, labels, rows: what all else takes
+    "row_split": {"errors", "randomness"},  # numbers of rows, and nothing of what is in them
+    "federation": {"errors", "config", "row_split", "rows", "tasks"},  # parties, labels, rows: what all else takes
     "data": BASE,  # loaders and splits make Federations and know no training
     "wire": BASE,  # messages and codec know nothing of what they carry
     "privacy": {"wire", "identity"} | BASE,  # the gate seals what may travel: it knows messages; masks need keys

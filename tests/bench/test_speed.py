@@ -78,6 +78,6 @@ def test_resident_memory_sees_what_is_held() -> None:
     before = resident_mb()
     if before is None:
         pytest.skip("no /proc on this system")
-    held = torch.ones(10_000_000)  # 40 MB
-    assert 30 < (resident_mb() or 0) - before < 60
+    held = torch.ones(100_000_000)  # 400 MB: some of it may be memory that an earlier test gave back
+    assert 200 < (resident_mb() or 0) - before < 450
     del held

@@ -11,8 +11,8 @@ import colonnade
 from colonnade.engines.base import numbers_of
 from colonnade.errors import ConfigError, Diverged, GateError
 from colonnade.estimate import estimate
-from colonnade.evaluate.metrics import score
-from colonnade.federation import Federation, Task
+from colonnade.evaluate.metrics import METRICS
+from colonnade.federation import Federation
 from colonnade.fit import Trainer
 from colonnade.job import read_job
 from colonnade.models.encoders import ModelSettings
@@ -107,7 +107,7 @@ def test_a_reply_is_what_its_readers_decode(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["fdml", "local_only", "flex_vfl"])
 def test_labels_given_to_the_parties_are_not_rounded(name: str) -> None:
-    federation = small(task=Task.REGRESSION)
+    federation = small(task="regression")
     for exchange in exchanges(opened(name, "int8", "loop", federation=federation)):
         header, arrays = decode(exchange.down.everyone.payload)
         if exchange.order.number == 1:
@@ -147,7 +147,7 @@ def test_a_model_is_about_as_good_with_fewer_bytes(name: str) -> None:
             federation, make(name, local_steps=5), model=ModelSettings(hidden=24, embedding=12), dtype="float32",
             rounds=25, evaluate_every=5, schedule={"batch": 256}, wire=wire(numbers),
         ).train()  # fmt: skip
-        reached[numbers] = score(Task.MULTICLASS, run.logits(columns), federation.labels)
+        reached[numbers] = METRICS["accuracy"](federation.task, run.logits(columns), federation.labels)
     assert reached["full"] > 0.75
     assert abs(reached["float16"] - reached["full"]) < 0.01
     assert reached["int8"] > reached["full"] - 0.02

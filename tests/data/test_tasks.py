@@ -66,7 +66,7 @@ def test_fractions_are_a_number_to_predict() -> None:
 def test_more_whole_numbers_are_refused_with_the_ways_to_say_it(labels: Any) -> None:
     with pytest.raises(DataError, match=r'"multiclass" \(classes\), task="count" .* or task="regression"'):
         of(labels)
-    assert of(labels, task="regression").task == "regression"
+    assert of(labels, task="regression").task.name == "regression"
     assert of(labels, task="multiclass").outputs == len(list(labels))
 
 
