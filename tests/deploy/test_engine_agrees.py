@@ -1,4 +1,8 @@
-"""Separate organisations compute what the engines of one process compute: for every method that can be deployed."""
+"""Separate organisations compute what the engines of one process compute, over a real server and its processes.
+
+One method of each kind of message; `test_link.py` walks all of them over a link in memory, which is the same code but
+for the server.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,8 @@ from tests.federations import mixed_encoder, small
 from tests.nats_server import needs_nats
 
 pytestmark = needs_nats
-DEPLOYED = [name for name in NAMES if not make(name).pools]
+# Heads at the coordinator, heads at the parties, a model at the coordinator, labels at the parties, whole numbers.
+DEPLOYED = ("vimadmm", "vimadmm_j", "split_learning", "local_only", "vfl_pbm")
 SIGMA = 0.05
 
 # Parties of two shapes are the rule here: DATA has widths 5, 4 and 5.
@@ -38,7 +43,7 @@ SCENARIOS: dict[str, dict[str, Any]] = {
 
 
 def cases() -> list[tuple[str, str]]:
-    """Every method with noise, which takes the way of plain uploads and one step more; one of them in all scenarios."""
+    """Each with noise, which takes the way of plain uploads and one step more; one of them in all scenarios."""
     return [(n, s) for n in DEPLOYED for s in SCENARIOS if s == "noise" or n == "vimadmm"]
 
 

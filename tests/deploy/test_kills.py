@@ -100,7 +100,7 @@ FLOAT32 = {
     "model": {"hidden": 12, "embedding": 6},
     "training": {**TRAINING, "dtype": "float32", "schedule": {"batch": 512}},
 }
-MOMENTS = {f"{what} {number}": (what, number) for what in ("after a commit", "after all answers") for number in (3, 5)}
+MOMENTS = {"after a commit": ("after a commit", 3), "after all answers": ("after all answers", 5)}
 
 
 @pytest.mark.parametrize("method", ["vimadmm", "vimadmm_j"])
