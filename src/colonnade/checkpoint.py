@@ -30,6 +30,7 @@ def describe(trainer: Trainer) -> dict[str, Any]:
         **f.task.about(),
         "rows": {"train": len(s.train), "validation": len(s.validation), "test": len(s.test)},
         **({"partial": _partial(f)} if f.partial else {}),
+        **({"row_weights": True} if f.weights is not None else {}),
         "data": fingerprint(f),
         "engine": trainer.engine.name,
         "ways": list(trainer.engine.ways),
@@ -142,7 +143,7 @@ def _mark_written(trainer: Trainer) -> None:
 
 
 def fingerprint(federation: Federation) -> str:
-    """SHA-256 over all columns, labels, the split and who holds what: resuming on other data is refused."""
+    """SHA-256 over all columns, labels, weights, split and who holds what: resuming on other data is refused."""
     digest = hashlib.sha256()
     split = federation.split
     for name, tensor in [
@@ -153,7 +154,11 @@ def fingerprint(federation: Federation) -> str:
         ("test", split.test),
         *(
             (name, mask)
-            for name, mask in (("held", federation.held), ("labelled", federation.labelled))
+            for name, mask in (
+                ("held", federation.held),
+                ("labelled", federation.labelled),
+                ("weights", federation.weights),
+            )
             if mask is not None
         ),
     ]:

@@ -24,6 +24,7 @@ from colonnade.row_split import RowSplit, check_split, random_split
 from colonnade.rows import Rows
 from colonnade.tasks import Classes, Read, Task, read_labels
 from colonnade.tasks.reading import as_array
+from colonnade.tasks.weights import row_weights
 
 if TYPE_CHECKING:
     from colonnade.data.columns import ColumnPlan
@@ -54,6 +55,7 @@ class Federation:
     scaled: bool = False  # the columns are on a common scale already; otherwise parties see to it themselves
     labelled: Tensor | None = field(default=None, repr=False)  # (N,) whose label is known; None: of all rows
     plans: Mapping[str, ColumnPlan] = field(default_factory=dict, repr=False)  # how tables became columns, by owner
+    weights: Tensor | None = field(default=None, repr=False)  # (N,) how much each row counts; None: all alike
 
     @property
     def outputs(self) -> int:
@@ -105,6 +107,7 @@ class Federation:
         labelled: Any = None,
         classes: Classes = None,
         positive: Any = None,
+        weights: Any = None,
     ) -> Federation:
         """From one array of shape (N, ...) per party, rows already in one common order.
 
@@ -123,6 +126,7 @@ class Federation:
             classes: which classes there are, in their order (of a yes/no task: no, yes), or how many, numbered from
                 0. None: those that occur. To be said where a class may have no row here.
             positive: of two classes the one that counts as yes. None: yes, true or 1, else the rarer one.
+            weights: one positive number per row, how much it counts in training and in every metric. None: all alike.
         """
         if not isinstance(columns, Mapping):
             raise DataError(
@@ -133,9 +137,8 @@ class Federation:
         raw = as_array(labels)
         given = _mask("labelled", labelled, len(raw))
         read = read_labels(raw, task, classes, given, positive)
-        return cls.of_read(
-            columns, read, split=split, name=name, whole=whole, ids=ids, scaled=scaled, held=held, labelled=given
-        )
+        rest = {"split": split, "name": name, "whole": whole, "ids": ids, "scaled": scaled, "weights": weights}
+        return cls.of_read(columns, read, held=held, labelled=given, **rest)
 
     @classmethod
     def of_read(  # noqa: PLR0913 - one argument per fact about the data
@@ -150,6 +153,7 @@ class Federation:
         scaled: bool = False,
         held: Any = None,
         labelled: Any = None,
+        weights: Any = None,
     ) -> Federation:
         """As `from_arrays`, with labels that were read already."""
         y, given = read.values, _mask("labelled", labelled, len(read.values))
@@ -167,8 +171,9 @@ class Federation:
                 )
         everything = RowSplit(torch.arange(len(y)), torch.arange(0), torch.arange(0))
         name = named_after([party.name for party in parties]) if name is None else name
+        heavy = None if weights is None else row_weights(weights, len(y), given)
         made = cls(parties, y, read.task, everything, name, whole, tuple(ids), scaled, _unless_all(given))
-        made = replace(made, split=split if split is not None else random_split(made.complete))
+        made = replace(made, split=split if split is not None else random_split(made.complete), weights=heavy)
         check_split(made.split, len(y))
         _check_partial(made)
         _check_taught(made)
@@ -187,6 +192,7 @@ class Federation:
         keep: Literal["all", "partial"] = "all",
         classes: Classes = None,
         positive: Any = None,
+        weights: str | Any = None,
     ) -> Federation:
         """From data frames joined on `id`; `labels` names a column of one table, or is a frame or array.
 
@@ -194,12 +200,13 @@ class Federation:
         one-hot encoded with statistics of the training rows, each party on its own; how is kept in `plans`, so that
         a run can score new tables. `keep="all"`: the rows that all tables have and that have a label.
         `keep="partial"`: also those that only some have, or that have no label; they can only train.
-        `task`, `classes` and `positive` are those of `from_arrays`.
+        `task`, `classes` and `positive` are those of `from_arrays`; `weights` too, or a column of the table that has
+        the labels, which is then no column of the model.
         """
         from colonnade.data.table import join_tables  # pandas is optional: imported only here
 
         meaning = {"task": task, "classes": classes, "positive": positive}
-        return join_tables(tables, labels=labels, id=id, split=split, name=name, keep=keep, **meaning)
+        return join_tables(tables, labels=labels, id=id, split=split, name=name, keep=keep, weights=weights, **meaning)
 
     def pooled(self) -> Federation:
         """All columns in one place: what the `centralized` reference trains on."""
@@ -261,6 +268,7 @@ class Federation:
             whole=None if self.whole is None else self.whole[rows],
             ids=tuple(self.ids[i] for i in rows.tolist()) if self.ids else (),
             labelled=_unless_all(self.labelled, rows),
+            weights=None if self.weights is None else self.weights[rows],
         )
 
 

@@ -292,7 +292,8 @@ class Trainer:
             logits = torch.cat([outputs(c.method, state, h) for h in heard])
         known, train = self.federation.labelled, self.federation.split.train
         shares = c.shares(train if known is None else train[known[train]])
-        return measured(c.schema.task, logits, c.truth[rows.to(c.truth.device)], shares, self._metric)
+        truth, weights = c.truth[rows.to(c.truth.device)], c.weights_of(rows)
+        return measured(c.schema.task, logits, truth, shares, self._metric, weights)
 
 
 def _protect(coordinator: CoordinatorSide, run: str, privacy: PrivacySettings) -> Protection:

@@ -32,7 +32,7 @@ from colonnade.schedule import Schedule
 from colonnade.tasks import task_about
 
 SECTIONS = ("data", "method", "model", "training", "privacy", "compare")
-TABLE_KEYS = ("tables", "labels", "id", "task", "keep", "classes", "categories")
+TABLE_KEYS = ("tables", "labels", "id", "task", "keep", "classes", "categories", "weights")
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,8 @@ def _load_tables(options: dict[str, Any]) -> Federation:
             raise ConfigError(f"[data] categories names {name!r}, which is a column of none of the tables")
     keep = options.get("keep", "all")
     task, classes = options.get("task"), options.get("classes")
-    return Federation.from_tables(frames, labels=options["labels"], id=id, task=task, keep=keep, classes=classes)
+    meaning = {"task": task, "classes": classes, "weights": options.get("weights")}
+    return Federation.from_tables(frames, labels=options["labels"], id=id, keep=keep, **meaning)
 
 
 def _categories(names: Any) -> list[str]:

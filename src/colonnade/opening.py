@@ -13,6 +13,7 @@ from colonnade.models.schema import Schema
 from colonnade.privacy.gate import CoordinatorGate
 from colonnade.privacy.labels.known import KnownLabels
 from colonnade.privacy.labels.settings import check_counted, open_labels
+from colonnade.privacy.labels.weighted import weigh
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.mechanism import Budget
 from colonnade.privacy.settings import PrivacySettings, last_affordable
@@ -51,6 +52,7 @@ def open_coordinator(
     check_counted(federation.task.positive, privacy.labels)
     choose_metric(federation.task, training.metric)  # refuses one that the task does not have
     labels = open_labels(truth, federation.task, train, privacy.labels, noise, split.validation)
+    labels = weigh(labels, federation.weights, training.class_weights, truth, train, privacy.labels)
     if known is not None:
         labels = KnownLabels(labels, known.to(schema.device))
     check_numbers(method, training.wire.numbers, privacy.secure_sum.use)
@@ -69,6 +71,7 @@ def open_coordinator(
             run, ledger, schema.parties, tuple(g.parties for g in schema.groups), labels, numbers_of(schema)
         ),
         traffic=Traffic(schema.parties),
+        row_weights=federation.weights,
     )
 
 

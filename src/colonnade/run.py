@@ -8,10 +8,10 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, field_validator
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
@@ -38,6 +38,7 @@ from colonnade.privacy.tally import tally
 from colonnade.privacy.training_rows import TrainingRows, noised
 from colonnade.schedule import ScheduleSettings
 from colonnade.tasks import task_about
+from colonnade.tasks.weights import class_text
 from colonnade.wire.numbers import WireSettings
 from colonnade.wire.traffic import Traffic
 
@@ -62,6 +63,9 @@ class Training(Settings):
     metric: str | None = Field(
         None, description="chooses the kept round and stops early; unset: auc, accuracy, r2 or poisson_deviance"
     )
+    class_weights: Literal["balanced"] | dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] | None = Field(
+        None, description="how much the loss of a row of each class counts, 1 where not named; balanced: all alike"
+    )
     engine: Literal["stacked", "loop"] = Field(
         "stacked", description="stacked: all parties at once; loop: the reference"
     )
@@ -75,6 +79,12 @@ class Training(Settings):
     wire: WireSettings = Field(WireSettings(), description="what is done to messages on their way")
     device: str = Field("cpu", description="cpu, cuda or cuda:N")
     checkpoint_every: int = Field(10, ge=1, description="rounds between checkpoints of a run with a folder")
+
+    @field_validator("class_weights", mode="before")
+    @classmethod
+    def _by_name(cls, given: Any) -> Any:
+        """Classes may be named as the labels are: 1 or True instead of "1" or "True"."""
+        return dict(zip(map(class_text, given), given.values(), strict=True)) if isinstance(given, Mapping) else given
 
     @property
     def computing(self) -> Computing:

@@ -18,13 +18,21 @@ class Residuals:
     dual: Tensor  # |lambda_new - lambda_old| / rho equals it row by row; this is |lambda|, the pull that is left
 
 
-def update_z(total: Tensor, dual: Tensor, targets: Tensor, rho: float, task: Task) -> Tensor:
-    """Eq. (update_z): the auxiliary variable of each row."""
-    return task.prox(total, dual, targets, rho)
+def update_z(
+    total: Tensor, dual: Tensor, targets: Tensor, rho: float, task: Task, weights: Tensor | None = None
+) -> Tensor:
+    """Eq. (update_z): the auxiliary variable of each row.
+
+    A row of weight w (B,) is one of weight 1 with dual/w and rho/w; the penalty and the dual step stay as they are.
+    """
+    if weights is None:
+        return task.prox(total, dual, targets, rho)
+    heavy = weights.double()[:, None]
+    return task.prox(total, dual / heavy, targets, rho / heavy)
 
 
 def update_dual(dual: Tensor, total: Tensor, z: Tensor, rho: float) -> Tensor:
-    """Eq. (update_lambda). After an exact z-step this equals softmax(z) - y: it carries the label."""
+    """Eq. (update_lambda). After an exact z-step this equals w (softmax(z) - y): it carries the label."""
     return dual + rho * (total - z)
 
 

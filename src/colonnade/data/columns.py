@@ -43,10 +43,18 @@ class ColumnPlan:
     transformer: Any = field(repr=False)  # the fitted scikit-learn ColumnTransformer
     id: str | None = None  # the id column at training, which is no column of the model
     label: str | None = None  # the label column, if it was in this table
+    weights: str | None = None  # the column of row weights, if it was in this table
 
     @classmethod
     def fit(
-        cls, party: str, frame: Any, train: Tensor, *, id: str | None = None, label: str | None = None
+        cls,
+        party: str,
+        frame: Any,
+        train: Tensor,
+        *,
+        id: str | None = None,
+        label: str | None = None,
+        weights: str | None = None,
     ) -> ColumnPlan:
         """Decide how to encode a party's columns.
 
@@ -56,6 +64,7 @@ class ColumnPlan:
             train: the training rows, from which means, deviations and categories are taken.
             id: the id column of the party's table, for new tables.
             label: the label column, if it was in the party's table, for new tables.
+            weights: the column of row weights, if it was in the party's table, for new tables.
 
         Raises:
             DataError: a column has empty or infinite values, too many categories, an unusable type, or text among
@@ -78,7 +87,7 @@ class ColumnPlan:
         constant = [float(np.ptp(part[name].to_numpy())) == 0 for name in numbers]
         for known in _known(transformer, categories).values():
             constant += [len(known) == 1] * len(known)
-        return cls(party, tuple(numbers), categories, np.array(constant, dtype=bool), transformer, id, label)
+        return cls(party, tuple(numbers), categories, np.array(constant, dtype=bool), transformer, id, label, weights)
 
     def encode(self, frame: Any) -> Tensor:
         """(N, F) float32 of a frame that has these columns with values of these kinds."""
@@ -90,8 +99,8 @@ class ColumnPlan:
     def transform(self, frame: Any) -> Tensor:
         """(N, F) float32 of a new table; its columns are found by name, in any order.
 
-        The id and the label column of the training may be there and are not read. Categories that training did not
-        see are all zero, with a warning that names them.
+        The columns of ids, labels and weights of the training may be there and are not read. Categories that training
+        did not see are all zero, with a warning that names them.
 
         Raises:
             DataError: a column is missing, unknown, of another type than in training, has empty or infinite values,
@@ -120,7 +129,7 @@ class ColumnPlan:
 
     def _matched(self, frame: Any) -> Any:
         wanted = [*self.numbers, *self.categories]
-        given = [name for name in frame.columns if name not in {self.id, self.label} - set(wanted)]
+        given = [name for name in frame.columns if name not in {self.id, self.label, self.weights} - set(wanted)]
         for name in wanted:
             if name not in given:
                 raise DataError(

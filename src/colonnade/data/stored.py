@@ -17,7 +17,7 @@ from colonnade.data.columns import ColumnPlan
 from colonnade.errors import DataError
 from colonnade.extras import need
 
-FIELDS = ("numbers", "categories", "constant", "transformer", "id", "label")
+FIELDS = ("numbers", "categories", "constant", "transformer", "id", "label", "weights")
 SCHEMA = "schema.json"  # where a skops file says what it holds
 
 # (module, class, how skops builds it): what a fitted plan is made of, and nothing else.
@@ -68,7 +68,8 @@ def from_bytes(content: bytes) -> dict[str, ColumnPlan]:
 
 
 def _plan(party: str, *, numbers: Any, categories: Any, constant: Any, transformer: Any, **rest: Any) -> ColumnPlan:
-    return ColumnPlan(party, tuple(numbers), dict(categories), constant, transformer, rest["id"], rest["label"])
+    beside = (rest["id"], rest["label"], rest.get("weights"))  # earlier versions had no weights
+    return ColumnPlan(party, tuple(numbers), dict(categories), constant, transformer, *beside)
 
 
 def _types(node: Any) -> Iterator[tuple[Any, Any, Any]]:

@@ -39,6 +39,7 @@ def join_tables(  # noqa: PLR0913 - those of Federation.from_tables
     keep: Literal["all", "partial"] = "all",
     classes: Classes = None,
     positive: Any = None,
+    weights: Any = None,
 ) -> Federation:
     """Join the parties' tables and encode each party's columns on its own.
 
@@ -61,6 +62,7 @@ def join_tables(  # noqa: PLR0913 - those of Federation.from_tables
             an empty label is an unknown one. Statistics are then of the training rows that the columns' owner holds.
         classes: which classes there are, in their order (no, yes), or how many; None: those that occur.
         positive: of two classes the one that counts as yes; None: yes, true or 1, else the rarer one.
+        weights: a column beside the labels, or one positive number per label in their order; None: all rows alike.
 
     Raises:
         ConfigError: `keep` is something else, or "partial" without `id`.
@@ -75,7 +77,8 @@ def join_tables(  # noqa: PLR0913 - those of Federation.from_tables
     frames = {party: _indexed(party, table, keys.get(party)) for party, table in given.items()}
     _check_keep(keep, keys)
     holder = next((p for p, frame in frames.items() if isinstance(labels, str) and labels in frame.columns), None)
-    frames, target = _take_labels(frames, labels, keys)
+    frames, target = _take_labels(frames, labels, keys, weights if isinstance(weights, str) else None)
+    target, heavy = _take_weights(target, weights)
     if not keys:
         _check_lengths({**_named(frames), "the labels": target})
     owners = {party: frame for party, frame in frames.items() if len(frame.columns)}
@@ -91,19 +94,25 @@ def join_tables(  # noqa: PLR0913 - those of Federation.from_tables
         _warn_of_left_out(_sides(frames, target), rows, "rows whose id not every table has")
         owners, target = {party: frame.loc[rows] for party, frame in owners.items()}, target.loc[rows]
     read = encode_labels(target, task, classes, positive)
-    sources = [Source(p, frame, keys.get(p), str(labels) if p == holder else None) for p, frame in owners.items()]
-    joined = _encoded(sources, rows, (read, target.index), split)
+    beside = weights if isinstance(weights, str) else None
+    sources = [
+        Source(p, frame, keys.get(p), *((str(labels), beside) if p == holder else ())) for p, frame in owners.items()
+    ]
+    if heavy is not None:
+        heavy = heavy.reindex(rows, fill_value=1.0).to_numpy()  # of rows without a label: not read
+    joined = _encoded(sources, rows, (read, target.index), split, heavy)
     return replace(joined, name=name or joined.name, ids=tuple(rows) if keys else ())
 
 
 @dataclass(frozen=True)
 class Source:
-    """A party's columns by row, and what else its table had: the id column, and the label if it holds it."""
+    """A party's columns by row, and what else its table had: the id, and the label and its weight if it holds them."""
 
     party: str
     frame: Any
     id: str | None
-    label: str | None
+    label: str | None = None
+    weights: str | None = None
 
 
 def _indexed(party: str, table: Any, key: str | None) -> Any:
@@ -114,7 +123,9 @@ def _indexed(party: str, table: Any, key: str | None) -> Any:
     return frame if key is None else by_id(f"party {party!r}", frame, key)
 
 
-def _encoded(sources: Sequence[Source], rows: Any, labels: tuple[Read, Any], split: RowSplit | None) -> Federation:
+def _encoded(
+    sources: Sequence[Source], rows: Any, labels: tuple[Read, Any], split: RowSplit | None, weights: Any
+) -> Federation:
     """Every owner's columns as numbers; `rows` are all ids, `labels` the known ones with theirs."""
     read, known = labels
     places = {source.party: torch.from_numpy(rows.get_indexer(source.frame.index)) for source in sources}
@@ -126,26 +137,30 @@ def _encoded(sources: Sequence[Source], rows: Any, labels: tuple[Read, Any], spl
     read = replace(read, values=full)
     # Checks labels and split before any statistic is taken from training rows.
     nothing = dict.fromkeys(places, torch.zeros(len(rows), 1))
-    agreed = Federation.of_read(nothing, read, split=split, held=held, labelled=labelled)
+    facts = {"held": held, "labelled": labelled, "weights": weights}
+    agreed = Federation.of_read(nothing, read, split=split, **facts)
     columns, plans = {}, {}
     for source in sources:
         at = torch.full((len(rows),), -1)
         at[places[source.party]] = torch.arange(len(source.frame))
         train = at[agreed.split.train]
-        plan = ColumnPlan.fit(source.party, source.frame, train[train >= 0], id=source.id, label=source.label)
+        beside = {"id": source.id, "label": source.label, "weights": source.weights}
+        plan = ColumnPlan.fit(source.party, source.frame, train[train >= 0], **beside)
         values = plan.encode(source.frame)
         columns[source.party] = torch.zeros(len(rows), values.shape[1], dtype=values.dtype)
         columns[source.party][places[source.party]] = values
         plans[source.party] = plan
-    made = Federation.of_read(columns, read, split=agreed.split, scaled=True, held=held, labelled=labelled)
+    made = Federation.of_read(columns, read, split=agreed.split, scaled=True, **facts)
     return replace(made, plans=plans)
 
 
-def _take_labels(frames: dict[str, Any], labels: Any, keys: Mapping[str, str]) -> tuple[dict[str, Any], Any]:
-    """The tables without the label, and the labels as a frame that is indexed like the tables."""
+def _take_labels(
+    frames: dict[str, Any], labels: Any, keys: Mapping[str, str], weights: str | None
+) -> tuple[dict[str, Any], Any]:
+    """The tables without the label, and the labels, with their weights, as a frame that is indexed like the tables."""
     pd = need("pandas", extra="tables", purpose="joining tables")
     if isinstance(labels, str):
-        return _take_column(frames, labels, keys)
+        return _take_column(frames, labels, keys, weights)
     if isinstance(labels, pd.Series) and labels.index.name in keys.values():
         labels = labels.to_frame("label" if labels.name is None else labels.name)
     if isinstance(labels, pd.Series) or not any(hasattr(labels, name) for name in FRAMES):
@@ -180,7 +195,27 @@ def _label_frame(labels: Any, keys: Mapping[str, str]) -> Any:
     return by_id("the labels", read[found[0]], found[0])
 
 
-def _take_column(frames: dict[str, Any], label: str, keys: Mapping[str, str]) -> tuple[dict[str, Any], Any]:
+def _take_weights(target: Any, weights: Any) -> tuple[Any, Any]:
+    """The labels alone, and their weights as a series with the same index; None: they have none."""
+    if weights is None:
+        return target, None
+    pd = need("pandas", extra="tables", purpose="joining tables")
+    if not isinstance(weights, str):
+        values = np.asarray(weights)
+        if values.shape != (len(target),):
+            raise DataError(f"weights: needed one number for each of the {len(target)} labels; got {values.shape}")
+        return target, pd.Series(values, index=target.index)
+    if weights not in target.columns or len(target.columns) == 1:
+        raise DataError(
+            f"weights = {weights!r}: needed a column of the table that has the labels, beside them; it has "
+            f"{', '.join(map(str, target.columns))}"
+        )
+    return target.drop(columns=weights), target[weights]
+
+
+def _take_column(
+    frames: dict[str, Any], label: str, keys: Mapping[str, str], weights: str | None
+) -> tuple[dict[str, Any], Any]:
     owners = [party for party, frame in frames.items() if label in frame.columns]
     if not owners:
         if label in keys.values():
@@ -195,7 +230,10 @@ def _take_column(frames: dict[str, Any], label: str, keys: Mapping[str, str]) ->
             "drop it from all but one, or a party would train on the answer"
         )
     owner = frames[owners[0]]
-    return {**frames, owners[0]: owner.drop(columns=label)}, owner[[label]]
+    if weights is not None and weights not in owner.columns:
+        raise DataError(f"the table of {owners[0]!r}, which has the labels, has no column {weights!r} of weights")
+    taken = [label] if weights is None else [label, weights]
+    return {**frames, owners[0]: owner.drop(columns=taken)}, owner[taken]
 
 
 def _by_position(frames: Mapping[str, Any], target: Any, keys: Mapping[str, str]) -> Any:

@@ -71,6 +71,7 @@ class Undertaking:
     alignment: str = ""  # digest of the rows everybody aligned
     purposes: tuple[Purpose, ...] = PURPOSES
     config: dict[str, Any] | None = None
+    weights: torch.Tensor | None = field(default=None, repr=False)  # (N,) how much each row counts; None: all alike
 
     @property
     def looks(self) -> bool:
@@ -82,6 +83,8 @@ class Undertaking:
         ours = {"device", "engine", "checkpoint_every"}
         if self.training.wire == WireSettings():
             ours.add("wire")  # as before there was a choice: a run that began then goes on
+        if self.training.class_weights is None:
+            ours.add("class_weights")  # the same
         training = self.training.model_dump(exclude=ours)
         return {
             "run": run,
@@ -104,7 +107,8 @@ class Undertaking:
         """The label holder's view: labels and shapes, nobody's columns."""
         shapes = {p: i.shape for p, i in agreement.introductions.items()}
         parties = tuple(Party(name, torch.empty(0, *shapes[name])) for name in self.parties)
-        return Federation(parties, self.labels, self.task, self.split, name=agreement.proposal.body["run"])
+        name = agreement.proposal.body["run"]
+        return Federation(parties, self.labels, self.task, self.split, name=name, weights=self.weights)
 
 
 class CoordinatorProcess:

@@ -69,6 +69,7 @@ class CoordinatorSection(Settings):
         min_length=2,
         description="which classes there are, in their order (no, yes); those that occur if left out",
     )
+    weights: str | None = Field(None, description="column of the table: how much each row counts; all alike if unset")
     alignment: Path = Field(Path("alignment"), description="folder of the aligned rows, made by `colonnade align`")
     keep: Keep = Field("all", description="alignment: rows that all parties hold, or also those only some hold")
     folder: Path = Field(Path("run"), description="where the run is kept")

@@ -78,7 +78,8 @@ def run_coordinator(
 def read_undertaking(read: CoordinatorConfig, alignment: Alignment) -> Undertaking:
     """What the files of the label holder say it wants."""
     c = read.coordinator
-    labels = LabelTable.read(c.table, c.id, c.label, c.task, alignment, (c.validation, c.test), c.classes)
+    shares = (c.validation, c.test)
+    labels = LabelTable.read(c.table, c.id, c.label, c.task, alignment, shares, c.classes, c.weights)
     return Undertaking(
         parties=c.parties,
         labels=labels.labels,
@@ -92,6 +93,7 @@ def read_undertaking(read: CoordinatorConfig, alignment: Alignment) -> Undertaki
         alignment=alignment.digest,
         purposes=PURPOSES if c.predictions else PURPOSES[:2],
         config=read.tables,
+        weights=labels.weights,
     )
 
 

@@ -19,6 +19,7 @@ from colonnade.data.stored import check_can_store
 from colonnade.deploy.membership import Columns
 from colonnade.errors import DataError, RowsDisagree
 from colonnade.federation import Federation, RowSplit, Task
+from colonnade.tasks.weights import row_weights
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ class LabelTable:
     labels: Tensor = field(repr=False)  # (N,) or (N, K)
     task: Task
     split: RowSplit
+    weights: Tensor | None = field(default=None, repr=False)  # (N,) how much each row counts; None: all alike
 
     @classmethod
     def read(
@@ -71,11 +73,13 @@ class LabelTable:
         alignment: Alignment,
         shares: tuple[float, float],
         classes: tuple[str, ...] | None = None,
+        weights: str | None = None,
     ) -> LabelTable:
         """Labels of the rows that all parties hold; `shares` of them validate and test."""
         frame = _rows_of(read_table(path, id=id), id, path, alignment)
-        if label not in frame.columns:
-            raise DataError(f"the table {path.name!r} has no label column {label!r}; columns: {', '.join(frame)}")
+        for what, column in (("label", label), ("weights", weights)):
+            if column is not None and column not in frame.columns:
+                raise DataError(f"the table {path.name!r} has no {what} column {column!r}; columns: {', '.join(frame)}")
         target = frame[[label]].iloc[: alignment.complete]
         known = np.flatnonzero(target[label].notna().to_numpy())
         if not len(known):
@@ -88,7 +92,11 @@ class LabelTable:
         full[torch.from_numpy(known)] = read.values
         at = torch.from_numpy(known)
         rows = RowSplit(at[split.train], at[split.validation], at[split.test])
-        return cls(full, read.task, rows)
+        heavy = None
+        if weights is not None:
+            labelled = torch.from_numpy(target[label].notna().to_numpy())
+            heavy = row_weights(frame[weights].iloc[: alignment.complete].to_numpy(), alignment.complete, labelled)
+        return cls(full, read.task, rows, heavy)
 
 
 def _indexed(frame: Any, column: str, path: Path) -> Any:

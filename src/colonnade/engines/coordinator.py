@@ -68,6 +68,7 @@ class CoordinatorSide:
     stop: str | None = None
     opener: Opener | None = field(default=None, repr=False)  # of a secure sum: nobody's part can be heard
     noised: bool = False  # uploads are: then parties refuse replies that are too large
+    row_weights: Tensor | None = field(default=None, repr=False)  # (N,) of the metrics; None: all rows alike
 
     def __post_init__(self) -> None:
         self.watch = Watch(self.plan.stopping)
@@ -218,7 +219,8 @@ class CoordinatorSide:
         """What gives the validation score: keep and stop go down to the parties, so protected labels judge noised."""
         task, labels, name = self.schema.task, self.labels, self.plan.metric
         if labels.epsilon is None:
-            return Judge.of(task, self.truth[self.validation.to(self.truth.device)], name)
+            truth = self.truth[self.validation.to(self.truth.device)]
+            return Judge.of(task, truth, name, weights=self.weights_of(self.validation))
         return Judge.of(task, labels.held_out(self.validation), name, noisy=True)
 
     @property
@@ -235,7 +237,11 @@ class CoordinatorSide:
         """(K,) how often these rows have each class or label; protected labels are counted as they were noised."""
         if self.labels.epsilon is not None:
             return self.labels.held_out(rows).mean(dim=0)
-        return self.schema.task.shares(self.truth[rows.to(self.truth.device)])
+        return self.schema.task.shares(self.truth[rows.to(self.truth.device)], self.weights_of(rows))
+
+    def weights_of(self, rows: Tensor) -> Tensor | None:
+        """(B,) how much these rows count in a metric; None: all alike."""
+        return None if self.row_weights is None else self.row_weights[rows.cpu()]
 
     def _coordinate(self, number: int, heard: Heard) -> None:
         turn = self.schedule.turn(number)

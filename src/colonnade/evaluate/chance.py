@@ -2,7 +2,7 @@
 
 accuracy of rows   exact binomial interval (Clopper and Pearson 1934)
 AUC of yes/no      score interval (Newcombe 2006, method 5)
-all others         percentiles of a bootstrap over the rows
+all others         percentiles of a bootstrap over the rows; of weighted rows every metric
 
 The first two have no bootstrap because it fails where they are needed most: a model that is right on all of 30 rows
 would get an interval from 100 % to 100 %. The constant guess knows how often the training rows have each label.
@@ -29,7 +29,14 @@ FEWEST = 100  # resamples
 Interval = tuple[float, float]
 
 
-def measured(task: Task, outputs: Tensor, truth: Tensor, shares: Tensor, by: Metric | None = None) -> dict[str, Any]:
+def measured(
+    task: Task,
+    outputs: Tensor,
+    truth: Tensor,
+    shares: Tensor,
+    by: Metric | None = None,
+    weights: Tensor | None = None,
+) -> dict[str, Any]:
     """What a result says of the test rows.
 
     Args:
@@ -38,6 +45,7 @@ def measured(task: Task, outputs: Tensor, truth: Tensor, shares: Tensor, by: Met
         truth: (B,) classes or (B, K) numbers.
         shares: (K,) of the training rows, as `Task.shares` gives them.
         by: the metric that the run is judged by; None: the task's own.
+        weights: (B,) how much each row counts in every metric; None: all alike. The confusion matrix counts rows.
 
     Returns:
         `metric`, `test_score` (None where it is undefined), `test_interval`, `baseline_score`, `warnings`; `metrics`
@@ -47,7 +55,8 @@ def measured(task: Task, outputs: Tensor, truth: Tensor, shares: Tensor, by: Met
     by = METRICS[task.metric] if by is None else by
     outputs, truth, shares = outputs.detach().cpu(), truth.detach().cpu(), shares.cpu()
     guess = task.constant(shares).expand(len(truth), -1)
-    scores = {m.name: score_of(m, task, outputs, truth, guess) for m in dict.fromkeys((by, *metrics_of(task)))}
+    every = dict.fromkeys((by, *metrics_of(task)))
+    scores = {metric.name: score_of(metric, task, outputs, truth, guess, weights) for metric in every}
     own = scores[by.name]
     found: dict[str, Any] = {
         "metric": by.name,
@@ -65,10 +74,12 @@ def measured(task: Task, outputs: Tensor, truth: Tensor, shares: Tensor, by: Met
     return {**found, "warnings": told}
 
 
-def score_of(metric: Metric, task: Task, outputs: Tensor, truth: Tensor, guess: Tensor) -> dict[str, Any]:
+def score_of(
+    metric: Metric, task: Task, outputs: Tensor, truth: Tensor, guess: Tensor, weights: Tensor | None = None
+) -> dict[str, Any]:
     """A metric's value, interval and constant guess; None where the rows do not define it."""
-    value, constant = metric(task, outputs, truth), metric(task, guess, truth)
-    around = interval(metric, task, outputs, truth, value)
+    value, constant = metric(task, outputs, truth, weights), metric(task, guess, truth, weights)
+    around = interval(metric, task, outputs, truth, value, weights)
     return {
         "test": None if math.isnan(value) else value,
         "interval": around and list(around),  # as it is read back from JSON
@@ -97,10 +108,14 @@ def _warnings(metric: Metric, own: dict[str, Any], rows: int) -> list[str]:
     ]
 
 
-def interval(metric: Metric, task: Task, outputs: Tensor, truth: Tensor, value: float) -> Interval | None:
+def interval(
+    metric: Metric, task: Task, outputs: Tensor, truth: Tensor, value: float, weights: Tensor | None = None
+) -> Interval | None:
     """The 95 % interval of a value over other rows of the same kind; None where there is no way to tell."""
     if not math.isfinite(value):
         return None
+    if weights is not None:  # the closed forms count rows
+        return bootstrap(metric, task, outputs, truth, weights)
     single = not task.several()
     if metric is METRICS["accuracy"] and single:
         return share_interval(round(value * len(truth)), len(truth))
@@ -110,8 +125,13 @@ def interval(metric: Metric, task: Task, outputs: Tensor, truth: Tensor, value: 
     return bootstrap(metric, task, outputs, truth)
 
 
-def bootstrap(metric: Metric, task: Task, outputs: Tensor, truth: Tensor) -> Interval | None:
-    """Percentiles over resampled rows, the same resamples for every metric; None for a single row."""
+def bootstrap(
+    metric: Metric, task: Task, outputs: Tensor, truth: Tensor, weights: Tensor | None = None
+) -> Interval | None:
+    """Percentiles over resampled rows, each with its weight (B,), the same resamples for every metric.
+
+    None for a single row.
+    """
     rows = len(truth)
     if rows < 2:
         return None
@@ -121,8 +141,9 @@ def bootstrap(metric: Metric, task: Task, outputs: Tensor, truth: Tensor) -> Int
     for first in range(0, count, step):
         picked = torch.from_numpy(draw.integers(0, rows, (min(step, count - first), rows)))
         once = torch.ones_like(picked, dtype=torch.float64)
-        weights = torch.zeros_like(once).scatter_add_(1, picked, once)
-        values.append(metric.values(task, outputs, truth, weights))
+        times = torch.zeros_like(once).scatter_add_(1, picked, once)
+        heavy = times if weights is None else times * weights.cpu().double()
+        values.append(metric.values(task, outputs, truth, heavy))
     found = torch.cat(values)
     found = found[torch.isfinite(found)]  # a resample may lack a class
     if len(found) < FEWEST // 2:

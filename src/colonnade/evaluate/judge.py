@@ -7,7 +7,7 @@ believe of each row, and nothing here knows a plain label.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -30,9 +30,12 @@ class Judge:
     noisy: bool = False
     scale: float = 1.0  # of a metric without bounds: its value for a constant guess
     instead_of: Metric | None = None  # the metric that these rows do not define
+    weights: Tensor | None = field(default=None, repr=False)  # (B,) of plain rows; None: all alike
 
     @classmethod
-    def of(cls, task: Task, truth: Tensor, name: str | None = None, noisy: bool = False) -> Judge:
+    def of(
+        cls, task: Task, truth: Tensor, name: str | None = None, noisy: bool = False, weights: Tensor | None = None
+    ) -> Judge:
         """By the named metric, else by the task's own; by the log loss where the rows do not define it.
 
         Raises:
@@ -44,19 +47,25 @@ class Judge:
                 f"metric = {metric.name!r} needs plain labels, and these are protected; choose from "
                 f"{', '.join(BELIEVED)}"
             )
+        judge = cls(task, metric, truth, noisy, weights=weights)
         if not len(truth):
-            return cls(task, metric, truth, noisy)
-        guess = _believed_constant(truth) if noisy else task.constant(task.shares(truth)).expand(len(truth), -1)
-        judge = cls(task, metric, truth, noisy)
-        value = judge(guess)
+            return judge
+        value = judge(judge.guess)
         if math.isnan(value) and INSTEAD in metrics_of(task):
-            return cls(task, INSTEAD, truth, noisy, instead_of=metric)
-        return cls(task, metric, truth, noisy, scale=1.0 if metric.bounded or not value > 0 else value)
+            return replace(judge, metric=INSTEAD, instead_of=metric)
+        return replace(judge, scale=1.0 if metric.bounded or not value > 0 else value)
+
+    @property
+    def guess(self) -> Tensor:
+        """The outputs (B, K) of a constant guess; of beliefs only whether a metric is defined is asked of them."""
+        if self.noisy:
+            return torch.zeros_like(self.truth, dtype=torch.float64)
+        return self.task.constant(self.task.shares(self.truth, self.weights)).expand(len(self.truth), -1)
 
     def __call__(self, outputs: Tensor) -> float:
         """The value of the metric for outputs (B, K)."""
         if not self.noisy:
-            return self.metric(self.task, outputs, self.truth)
+            return self.metric(self.task, outputs, self.truth, self.weights)
         if self.metric.name == "accuracy":
             return believed_accuracy(self.task, outputs, self.truth)
         if self.metric.name == "auc":
@@ -75,7 +84,9 @@ class Judge:
     def all(self, outputs: Tensor) -> dict[str, float | None]:
         """Every metric of the task; with noisy labels only the one that judges. None: undefined on these rows."""
         having = (self.metric,) if self.noisy else metrics_of(self.task)
-        found = {m.name: self(outputs) if self.noisy else m(self.task, outputs, self.truth) for m in having}
+        found = {
+            m.name: self(outputs) if self.noisy else m(self.task, outputs, self.truth, self.weights) for m in having
+        }
         return {name: None if math.isnan(value) else value for name, value in found.items()}
 
     @property
@@ -116,8 +127,3 @@ def believed_auc(outputs: Tensor, beliefs: Tensor) -> float:
     ones = torch.ones(1, len(outputs), dtype=torch.float64)
     found = [area(outputs[:, k], beliefs[:, k], ones) for k in range(outputs.shape[1])]
     return float(torch.stack(found).mean())
-
-
-def _believed_constant(beliefs: Tensor) -> Tensor:
-    """Outputs of a constant guess: only whether a metric is defined is asked of them."""
-    return torch.zeros_like(beliefs, dtype=torch.float64)

@@ -2,7 +2,8 @@
 
 Three functions follow the labels: `release_labels` makes the opening reply, `keep_labels` stores it by row at the
 party, `kept_labels` reads the rows of a turn. The coordinator's gate records the opening reply like any other, and
-under label DP it carries noisy labels, so whoever uses these functions exposes exactly what `labels.compact` gives.
+under label DP it carries noisy labels, so whoever uses these functions exposes exactly what `labels.compact` gives;
+where rows have weights also these, which the ledger notes.
 """
 
 from __future__ import annotations
@@ -25,22 +26,27 @@ OPENING = 0  # the turn number under which `learn` gets the opening reply
 
 
 def release_labels(schema: Schema, labels: Labels) -> Reply:
-    """The opening reply: labels of all training rows, one byte per row where the classes fit."""
-    return Reply({"targets": labels.compact(schema.train)})
+    """The opening reply: labels of all training rows, one byte per row where the classes fit; and their weights."""
+    told = {"targets": labels.compact(schema.train)}
+    weights = labels.weights(schema.train, labels.held_out(schema.train))
+    return Reply(told if weights is None else told | {"weights": weights.to(schema.dtype)})
 
 
 def keep_labels(cohort: Cohort, reply: Received) -> None:
     """Store the opening reply by row number; call it from `learn` when `turn.number == OPENING`."""
-    compact = reply.common["targets"]
-    by_row = compact.new_zeros((len(cohort.names), cohort.schema.rows, *compact.shape[1:]))
-    by_row[:, cohort.schema.train] = compact
-    cohort.memory["targets"] = by_row
+    for name in ("targets", "weights"):
+        if name in reply.common:
+            told = reply.common[name]
+            by_row = told.new_zeros((len(cohort.names), cohort.schema.rows, *told.shape[1:]))
+            by_row[:, cohort.schema.train] = told
+            cohort.memory[name] = by_row
 
 
-def kept_labels(cohort: Cohort, rows: Tensor) -> Tensor:
-    """Targets (B, K) of a turn's rows; all parties hold the same ones."""
-    s = cohort.schema
-    return s.task.expand(cohort.memory["targets"][0, rows.to(cohort.device)], s.dtype)
+def kept_labels(cohort: Cohort, rows: Tensor) -> dict[str, Tensor]:
+    """`targets` (B, K) of a turn's rows, and their `weights` (B,) if they have any; all parties hold the same ones."""
+    s, at = cohort.schema, rows.to(cohort.device)
+    kept = {"targets": s.task.expand(cohort.memory["targets"][0, at], s.dtype)}
+    return kept | ({"weights": cohort.memory["weights"][0, at]} if "weights" in cohort.memory else {})
 
 
 def own_logits(cohort: Cohort, inputs: Mapping[str, Tensor]) -> Tensor:
@@ -63,4 +69,9 @@ def along_gradient(cohort: Cohort, inputs: Mapping[str, Tensor]) -> Tensor:
 def loss_beside_others(cohort: Cohort, inputs: Mapping[str, Tensor]) -> Tensor:
     """The task's loss of share * (others + own), the others' logits (P, B, K) frozen; summed over parties."""
     total = inputs["others"] + own_logits(cohort, inputs)
-    return task_loss(cohort.schema.task, inputs["share"] * total, inputs["targets"])
+    return task_loss(cohort.schema.task, inputs["share"] * total, inputs["targets"], inputs.get("weights"))
+
+
+def own_loss(cohort: Cohort, inputs: Mapping[str, Tensor]) -> Tensor:
+    """The task's loss, each party on its own logits; summed over parties."""
+    return task_loss(cohort.schema.task, own_logits(cohort, inputs), inputs["targets"], inputs.get("weights"))

@@ -64,18 +64,19 @@ def apply_server(model: Head, x: Tensor) -> Tensor:
 
 
 def server_gradients(
-    state: Mapping[str, Tensor], x: Tensor, targets: Tensor, task: Task, turn: int
+    state: Mapping[str, Tensor], x: Tensor, targets: Tensor, task: Task, turn: int, weights: Tensor | None = None
 ) -> tuple[dict[str, Tensor], Tensor]:
     """Gradients of the mean loss over the rows: one per parameter, and (B, width) with respect to the input x.
 
-    Dropout is on; its mask depends on the turn only, so a second call in a turn sees the same one.
+    Dropout is on; its mask depends on the turn only, so a second call in a turn sees the same one. `weights` (B,) are
+    those of the rows.
     """
     drop = float(state["drop.rate"]) if "drop.rate" in state else 0.0
     with torch.enable_grad():  # coordinate() runs without
         model = {k: v.detach().requires_grad_() for k, v in get_server(state).items()}
         at = x.detach().requires_grad_()
         logits = apply_heads(model, at.unsqueeze(0), drop, state.get("drop.key"), turn)
-        *slopes, slope = torch.autograd.grad(task_loss(task, logits, targets), [*model.values(), at])
+        *slopes, slope = torch.autograd.grad(task_loss(task, logits, targets, weights), [*model.values(), at])
     return dict(zip(model, slopes, strict=True)), slope
 
 
@@ -94,10 +95,11 @@ def train_server(
     """One step of the server model on x (B, width); the slope of the mean loss in x before or after it, and notes."""
     logits = apply_server(get_server(state), x)
     targets = labels.targets(turn, logits)
-    slopes, slope = server_gradients(state, x, targets, labels.task, turn.number)
+    weights = labels.weights(turn.rows, targets)
+    slopes, slope = server_gradients(state, x, targets, labels.task, turn.number, weights)
     step_server(state, slopes, optimiser, turn.number)
     if after:
-        _, slope = server_gradients(state, x, targets, labels.task, turn.number)
+        _, slope = server_gradients(state, x, targets, labels.task, turn.number, weights)
     return slope, labels.task.notes(logits, targets)
 
 

@@ -43,7 +43,7 @@ def snapshot(cohort: Cohort, turn: Turn, server: Head, everyone: Tensor) -> dict
     if "bias.0" in server:
         others = others + server["bias.0"]
     deeper = {k: w.expand(len(cohort.names), -1, -1) for k, w in server.items() if not k.endswith(".0")}
-    inputs = learning(cohort, turn) | {"targets": kept_labels(cohort, turn.rows), "others": others, "block": block}
+    inputs = learning(cohort, turn) | kept_labels(cohort, turn.rows) | {"others": others, "block": block}
     return inputs | {f"server.{k}": w for k, w in deeper.items()}
 
 
@@ -58,7 +58,7 @@ def loss_beside_snapshot(cohort: Cohort, inputs: Mapping[str, Tensor]) -> Tensor
         if drop:
             out = out * keyed_mask(out, drop, key, draw)
         out = apply_heads(deeper, out, drop, key + 1, draw)
-    return task_loss(cohort.schema.task, out, inputs["targets"])
+    return task_loss(cohort.schema.task, out, inputs["targets"], inputs.get("weights"))
 
 
 def lower(name: str) -> str:
@@ -97,7 +97,9 @@ def train_beside(
     """The server model's own local steps, on the embeddings as heard (B, all widths); notes for the history."""
     logits = apply_server(get_server(state), x)
     targets = labels.targets(turn, logits)
+    weights = labels.weights(turn.rows, targets)
     for number in range(steps):
-        slopes, _ = server_gradients(state, x, targets, labels.task, turn.number * steps + number)  # a mask of its own
+        mask = turn.number * steps + number  # one of its own
+        slopes, _ = server_gradients(state, x, targets, labels.task, mask, weights)
         step_server(state, slopes, optimiser, turn.number)
     return labels.task.notes(logits, targets)

@@ -20,9 +20,15 @@ def squared_gap(logits: Tensor, targets: Tensor, weight: float) -> Tensor:
     return F.mse_loss(logits, targets, reduction="sum") * (weight / (2 * logits.shape[1]))
 
 
-def task_loss(task: Task, logits: Tensor, targets: Tensor) -> Tensor:
-    """The task's loss, mean over rows and summed over parties; logits (P, B, K), targets (B, K)."""
-    return task.loss(logits, targets.expand_as(logits)) / logits.shape[1]
+def task_loss(task: Task, logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
+    """The task's loss, mean over rows and summed over parties; logits (P, B, K), targets (B, K), weights (B,)."""
+    return task.loss(logits, targets.expand_as(logits), weights) / logits.shape[1]
+
+
+def weighted_slope(task: Task, outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
+    """Derivative of each row's loss in its outputs (..., B, K), times its weight (B,)."""
+    slope = task.slope(outputs, targets)
+    return slope if weights is None else slope * weights[:, None]
 
 
 def first_heads(schema: Schema) -> list[dict[str, Tensor]]:

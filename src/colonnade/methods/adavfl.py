@@ -129,11 +129,8 @@ class AdaVFL(Settings):
         """Keep the labels of turn 0; afterwards Q_k steps with the others' part as it was heard."""
         if turn.number == OPENING:
             return keep_labels(cohort, reply)
-        inputs = learning(cohort, turn) | {
-            "others": reply.common["total"] - said["o"],  # (P, B, K)
-            "targets": kept_labels(cohort, turn.rows),
-            "share": said["o"].new_ones(()),
-        }
+        inputs = learning(cohort, turn) | kept_labels(cohort, turn.rows)
+        inputs |= {"others": reply.common["total"] - said["o"], "share": said["o"].new_ones(())}  # others (P, B, K)
         steps = local_steps(cohort, turn, self.local_steps)
         both = (("head", "encoder"),)
         return descend(

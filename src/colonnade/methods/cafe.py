@@ -29,8 +29,8 @@ from pydantic import Field
 from torch import Tensor
 
 from colonnade.config import Settings
-from colonnade.methods._given import OPENING, keep_labels, kept_labels, learning, own_logits, release_labels
-from colonnade.methods._steps import local_steps, task_loss
+from colonnade.methods._given import OPENING, keep_labels, kept_labels, learning, own_loss, release_labels
+from colonnade.methods._steps import local_steps
 from colonnade.methods.base import Heard, Received, Reply, State
 from colonnade.models.cohort import Cohort
 from colonnade.models.descend import descend
@@ -95,8 +95,8 @@ class CAFE(Settings):
         self.take(cohort, reply.own["theta"])
         return descend(
             cohort,
-            self.objective,
-            learning(cohort, turn) | {"targets": kept_labels(cohort, turn.rows)},
+            own_loss,
+            learning(cohort, turn) | kept_labels(cohort, turn.rows),
             steps=local_steps(cohort, turn, self.local_steps),
             optimiser=self.optimiser,
             parts=(("head", "encoder"),),
@@ -114,10 +114,6 @@ class CAFE(Settings):
             size = tensor[0].numel()
             tensor.detach()[known] = theta[known, at : at + size].view_as(tensor[known])
             at += size
-
-    def objective(self, cohort: Cohort, inputs: Mapping[str, Tensor]) -> Tensor:
-        """The task's own loss, each party on its own logits."""
-        return task_loss(cohort.schema.task, own_logits(cohort, inputs), inputs["targets"])
 
     def predict(self, state: State, heard: Heard) -> Tensor:
         """The mean of the logits."""

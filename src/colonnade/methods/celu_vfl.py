@@ -112,9 +112,12 @@ class CELUVFL(Settings):
         x = join(h)
         logits = apply_server(get_server(state), x)
         targets = labels.targets(turn, logits)
-        slopes, slope = server_gradients(state, x, targets, labels.task, turn.number)
+        weights = labels.weights(turn.rows, targets)
+        slopes, slope = server_gradients(state, x, targets, labels.task, turn.number, weights)
         step_server(state, slopes, self.server_optimiser, turn.number)
         kept = {"x": x[None], "targets": targets[None], "slope": slope[None]}
+        if weights is not None:
+            kept["weights"] = weights[None]
         remember(state, turn.number, self.cache, kept, [1])
         for _ in range(1, self.local_steps):
             for entry in following(state, self.cache, self.uses, [True]):
@@ -127,12 +130,13 @@ class CELUVFL(Settings):
     def weighted(self, state: State, entry: str, task: Task) -> dict[str, Tensor]:
         """Gradients of sum_j w_j l_j / b, w by the derivatives: w multiplies the slope of the loss in the logits."""
         x, targets, slope, number = (state[f"{entry}.{k}"][0] for k in ("x", "targets", "slope", "number"))
+        own = state[f"{entry}.weights"][0] if f"{entry}.weights" in state else None
         drop = float(state["drop.rate"]) if "drop.rate" in state else 0.0
         with torch.enable_grad():
             model = {k: v.detach().requires_grad_() for k, v in get_server(state).items()}
             at = x.detach().requires_grad_()
             logits = apply_heads(model, at[None], drop, state.get("drop.key"), number)  # the dropout of that exchange
-            (pull,) = torch.autograd.grad(task_loss(task, logits, targets), logits, retain_graph=True)
+            (pull,) = torch.autograd.grad(task_loss(task, logits, targets, own), logits, retain_graph=True)
             (fresh,) = torch.autograd.grad(logits, at, pull, retain_graph=True)
             weight = trusted(fresh, slope, self.angle)  # (weight)
             slopes = torch.autograd.grad(logits, list(model.values()), pull * weight)

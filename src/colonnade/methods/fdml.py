@@ -41,7 +41,7 @@ from colonnade.methods._given import (
     loss_beside_others,
     release_labels,
 )
-from colonnade.methods._steps import local_steps, published
+from colonnade.methods._steps import local_steps, published, weighted_slope
 from colonnade.methods.base import Heard, Received, Reply, State
 from colonnade.models.cohort import Cohort
 from colonnade.models.descend import descend
@@ -112,12 +112,13 @@ class FDML(Settings):
         """Keep the labels of turn 0; afterwards (received) or (fresh)."""
         if turn.number == OPENING:
             return keep_labels(cohort, reply)
-        a, total, y = self.share(cohort.schema), reply.common["total"], kept_labels(cohort, turn.rows)
+        a, total, kept = self.share(cohort.schema), reply.common["total"], kept_labels(cohort, turn.rows)
         inputs = learning(cohort, turn)
         if self.gradient == "received":
-            inputs["gradient"] = a * cohort.schema.task.slope(a * total, y)
+            slope = weighted_slope(cohort.schema.task, a * total, kept["targets"], kept.get("weights"))
+            inputs["gradient"] = a * slope
         else:
-            inputs |= {"others": total - said["o"], "targets": y, "share": total.new_tensor(a)}  # others (P, B, K)
+            inputs |= kept | {"others": total - said["o"], "share": total.new_tensor(a)}  # others (P, B, K)
         return descend(
             cohort,
             along_gradient if self.gradient == "received" else loss_beside_others,

@@ -142,6 +142,8 @@ class FedMVT(Settings):
             drop = (float(state["drop.rate"]), state["drop.key"], turn.number)
             answers = classify(models, views, drop)
             weights = weigh(counted, held[0] & held[1], self.emphasis)
+            given = labels.weights(turn.rows, targets)  # of pseudo-labels by their class only
+            weights = weights if given is None else weights * given
             loss = auxiliary + sum(labels.task.loss(logits, targets, weights) for logits in answers)  # (objective)
             wanted = [*models.values(), *at]
             *slopes, first, second = torch.autograd.grad(loss, wanted, materialize_grads=True)

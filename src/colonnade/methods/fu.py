@@ -25,7 +25,7 @@ from torch import Tensor
 
 from colonnade.config import Settings
 from colonnade.methods._given import along_gradient, learning
-from colonnade.methods._steps import local_steps, published
+from colonnade.methods._steps import local_steps, published, weighted_slope
 from colonnade.methods.base import Heard, Received, Reply, State
 from colonnade.methods.fdml import PUBLISHED
 from colonnade.models.cohort import Cohort
@@ -79,7 +79,7 @@ class Fu(Settings):
         """(gradient), the same for every party since the sum treats them alike."""
         total = heard.total("o") * state["share"]
         y = labels.targets(turn, total)
-        gradient = state["share"] * labels.task.slope(total, y)
+        gradient = state["share"] * weighted_slope(labels.task, total, y, labels.weights(turn.rows, y))
         return Reply({"gradient": gradient}, notes=labels.task.notes(total, y))
 
     def learn(self, cohort: Cohort, turn: Turn, said: Mapping[str, Tensor], reply: Received) -> None:

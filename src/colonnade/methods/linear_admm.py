@@ -107,7 +107,7 @@ class LinearADMM(Settings):
         """z and lambda of the turn's rows; one matrix for all goes back."""
         total, last = heard.total("o"), state["dual"][turn.rows]  # yhat (B, K)
         y = labels.targets(turn, total)
-        z = update_z(total, last, y, self.rho, labels.task)  # (z_step)
+        z = update_z(total, last, y, self.rho, labels.task, labels.weights(turn.rows, y))  # (z_step)
         dual = update_dual(last, total, z, self.rho)  # (dual_step)
         state["dual"][turn.rows] = dual
         gaps = residuals(total, z, dual)

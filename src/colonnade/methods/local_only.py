@@ -20,19 +20,19 @@ from pydantic import Field
 from torch import Tensor
 
 from colonnade.config import Settings
-from colonnade.methods._steps import local_steps, task_loss
+from colonnade.methods._given import OPENING, keep_labels, kept_labels, learning, own_loss, release_labels
+from colonnade.methods._steps import local_steps
 from colonnade.methods.base import Heard, Received, Reply, State
 from colonnade.models.blend import fit_blend
 from colonnade.models.cohort import Cohort
 from colonnade.models.descend import descend
-from colonnade.models.heads import apply_heads, dropout_keys
+from colonnade.models.heads import apply_heads
 from colonnade.models.optimise import AdamW, Optimiser
 from colonnade.models.schema import Group, Schema
 from colonnade.models.stack import Mode
 from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.sealed import Array, Upload
-from colonnade.randomness import dropout_key
 from colonnade.schedule import Turn
 
 
@@ -54,7 +54,7 @@ class LocalOnly(Settings):
     def open_coordinator(self, schema: Schema, labels: Labels) -> tuple[State, Reply | None]:
         """The labels of all training rows go down once, before round 1."""
         state = {"share": torch.tensor(1 / len(schema.parties), dtype=schema.dtype, device=schema.device)}
-        return state, Reply({"targets": labels.compact(schema.train)})
+        return state, release_labels(schema, labels)
 
     def says(self, schema: Schema, group: Group) -> Mapping[str, Array]:
         """What a party sends per row."""
@@ -70,20 +70,13 @@ class LocalOnly(Settings):
 
     def learn(self, cohort: Cohort, turn: Turn, said: Mapping[str, Tensor], reply: Received) -> None:
         """Keep the labels of turn 0; afterwards take local steps on the turn's rows."""
-        if turn.number == 0:
-            compact = reply.common["targets"]
-            by_row = compact.new_zeros((len(cohort.names), cohort.schema.rows, *compact.shape[1:]))
-            by_row[:, cohort.schema.train] = compact
-            cohort.memory["targets"] = by_row
-            return
-        s = cohort.schema
-        targets = s.task.expand(cohort.memory["targets"][0, turn.rows], s.dtype)
-        keys = dropout_keys([dropout_key(s.seed, party, turn.number) for party in cohort.names], cohort.device)
-        inputs = {"x": cohort.x(turn.rows), "targets": targets, "key": keys}
+        if turn.number == OPENING:
+            return keep_labels(cohort, reply)
+        inputs = learning(cohort, turn) | kept_labels(cohort, turn.rows)
         steps = local_steps(cohort, turn, self.local_steps)
-        descend(
+        return descend(
             cohort,
-            self.objective,
+            own_loss,
             inputs,
             steps=steps,
             optimiser=self.optimiser,
@@ -91,16 +84,11 @@ class LocalOnly(Settings):
             turn=turn.number,
         )
 
-    def objective(self, cohort: Cohort, inputs: Mapping[str, Tensor]) -> Tensor:
-        """The task's own loss, each party on its own logits."""
-        h = cohort.encode(inputs["x"], Mode.LEARN)
-        logits = apply_heads(cohort.head, h, cohort.schema.head.dropout, inputs["key"], inputs["draw"])
-        return task_loss(cohort.schema.task, logits, inputs["targets"])
-
     def fit_outputs(self, state: State, heard: Sequence[Heard], labels: Labels, rows: Tensor) -> None:
         """Weights and biases that suit the (possibly noisy) labels of the validation rows best."""
         parts = torch.cat([_each(one) for one in heard], dim=1)  # (M, B, K)
-        blend = fit_blend(labels.task, parts, labels.held_out(rows))
+        targets = labels.held_out(rows)
+        blend = fit_blend(labels.task, parts, targets, labels.weights(rows, targets))
         state["weights"], state["bias"] = blend.weights.to(parts), blend.bias.to(parts)
 
     def predict(self, state: State, heard: Heard) -> Tensor:

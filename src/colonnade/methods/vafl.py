@@ -133,14 +133,15 @@ class VAFL(Settings):
         s = _weighted(a, h)  # (sum)
         logits = apply_server(get_server(state), s)
         y = labels.targets(turn, logits)
-        slopes, slope = server_gradients(state, s, y, labels.task, turn.number)
+        weights = labels.weights(turn.rows, y)
+        slopes, slope = server_gradients(state, s, y, labels.task, turn.number, weights)
         step_server(state, slopes, self.server_optimiser, turn.number)  # (server)
         lr = self.weight_lr * rate_of(self.server_optimiser, turn.number)
         new = [w - lr * torch.einsum("bd,pbd->p", slope, e) for w, e in zip(a, h, strict=True)]  # (weights)
         state |= {f"weight.{g}": w for g, w in enumerate(new)}
         if self.gradient == "after":
             a, s = new, _weighted(new, h)
-            _, slope = server_gradients(state, s, y, labels.task, turn.number)
+            _, slope = server_gradients(state, s, y, labels.task, turn.number, weights)
         own = tuple({"slope": w[:, None, None] * slope} for w in a)  # (gradient)
         return Reply(own=own, notes=labels.task.notes(logits, y))
 

@@ -125,9 +125,10 @@ class VIMADMM(Settings):
         h = [group["h"] for group in heard.groups]  # (P, B, d_f) per group
         old = get_heads(state)
         total = sum_logits([apply_heads(w, e) for w, e in zip(old, h, strict=True)])  # yhat (B, K)
-        y = labels.task.smoothed(labels.targets(turn, total), self.smoothing)
+        seen = labels.targets(turn, total)
+        y, w = labels.task.smoothed(seen, self.smoothing), labels.weights(turn.rows, seen)
         last = state["dual"][turn.rows]
-        z = update_z(total, last, y, self.rho, labels.task)  # (update_z)
+        z = update_z(total, last, y, self.rho, labels.task, w)  # (update_z)
         dual = update_dual(last, total, z, self.rho)  # (update_lambda)
         joint = self.joint(old[0])
         if joint:

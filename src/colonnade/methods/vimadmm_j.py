@@ -93,8 +93,9 @@ class VIMADMMJ(Settings):
     def coordinate(self, state: State, turn: Turn, heard: Heard, labels: Labels) -> Reply:
         """Steps (2) to (4)."""
         total, last = heard.total("o"), state["dual"][turn.rows]  # yhat (B, K)
-        y = labels.task.smoothed(labels.targets(turn, total), self.smoothing)
-        z = update_z(total, last, y, self.rho, labels.task)  # (update_z_wosplit)
+        seen = labels.targets(turn, total)
+        y, w = labels.task.smoothed(seen, self.smoothing), labels.weights(turn.rows, seen)
+        z = update_z(total, last, y, self.rho, labels.task, w)  # (update_z_wosplit)
         dual = update_dual(last, total, z, self.rho)  # (update_lambda_wosplit)
         state["dual"][turn.rows] = dual
         gaps = residuals(total, z, dual)

@@ -3,17 +3,18 @@
     prediction = sum_k w_k o_k + b
     w, b       = argmin  loss(prediction, targets) + RIDGE/2 (|w - 1/M|^2 + |b|^2)        subject to w >= 0
 
-The loss is the task's own, summed over the rows: cross entropy of classes, logistic of yes/no labels, half the squares
-of numbers. The bias is what a sum of models needs: each of M models has the frequency of the classes in it, and the sum
-would count it M times. The problem is convex, and is solved by Newton steps on the weights that are not held at 0
-(two-metric projection; Bertsekas 1982) from the mean of the models, in float64 on the CPU: the same uploads give the
-same weights, whatever was fitted before.
+The loss is the task's own, summed over the rows, each with its weight: cross entropy of classes, logistic of yes/no
+labels, half the squares of numbers. The bias is what a sum of models needs: each of M models has the frequency of the
+classes in it, and the sum would count it M times. The problem is convex, and is solved by Newton steps on the weights
+that are not held at 0 (two-metric projection; Bertsekas 1982) from the mean of the models, in float64 on the CPU: the
+same uploads give the same weights, whatever was fitted before.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,10 +36,15 @@ class Blend:
     bias: Tensor
 
 
-def fit_blend(task: Task, parts: Tensor, targets: Tensor) -> Blend:
-    """The best weights and biases for predictions `parts` (M, B, K) of rows with these targets (B, K)."""
+def fit_blend(task: Task, parts: Tensor, targets: Tensor, counts: Tensor | None = None) -> Blend:
+    """The best weights and biases for predictions `parts` (M, B, K) of rows with these targets (B, K).
+
+    `counts` (B,) is how much each row counts; None: all alike.
+    """
     models, rows = parts.shape[:2]
-    problem = _Problem(task, parts.detach().to("cpu", torch.float64), targets.to("cpu", torch.float64))
+    at: dict[str, Any] = {"device": "cpu", "dtype": torch.float64}
+    heavy = torch.ones(rows, **at) if counts is None else counts.to(**at)
+    problem = _Problem(task, parts.detach().to(**at), targets.to(**at), heavy)
     place, scale = problem.start.clone(), max(1, rows)
     for _ in range(STEPS):
         value, slope, curve = problem.expand(place)
@@ -74,6 +80,7 @@ class _Problem:
     task: Task
     parts: Tensor = field(repr=False)  # (M, B, K) float64
     targets: Tensor = field(repr=False)  # (B, K) float64
+    counts: Tensor = field(repr=False)  # (B,) float64, how much each row counts
 
     @property
     def start(self) -> Tensor:
@@ -90,21 +97,24 @@ class _Problem:
         """The loss."""
         models = len(self.parts)
         logits = torch.einsum("m,mbk->bk", place[:models], self.parts) + place[models:]
-        return float(self.task.loss(logits, self.targets)) + RIDGE / 2 * float((place - self.start).square().sum())
+        loss = float(self.task.loss(logits, self.targets, self.counts))
+        return loss + RIDGE / 2 * float((place - self.start).square().sum())
 
     def expand(self, place: Tensor) -> tuple[float, Tensor, Tensor]:
         """The loss, its gradient (M + K,) and its second derivatives (M + K, M + K)."""
         models, _, outputs = self.parts.shape
         slope, curve = RIDGE * (place - self.start), RIDGE * torch.eye(models + outputs, dtype=torch.float64)
         chunk = max(1, CELLS // (outputs * (models + outputs)))
-        for parts, targets in zip(self.parts.split(chunk, dim=1), self.targets.split(chunk), strict=True):
+        rows = zip(self.parts.split(chunk, dim=1), self.targets.split(chunk), self.counts.split(chunk), strict=True)
+        for parts, targets, counts in rows:
+            heavy = counts[:, None]
             ones = torch.eye(outputs, dtype=torch.float64).expand(parts.shape[1], -1, -1)
             design = torch.cat([parts.permute(1, 2, 0), ones], dim=2)  # (b, K, M + K): logits = design @ place
             logits = design @ place
             guess, spread = self.task.mean(logits), self.task.spread(logits)
-            slope = slope + torch.einsum("bkp,bk->p", design, guess - targets)
-            curve = curve + torch.einsum("bkp,bk,bkq->pq", design, spread, design)
+            slope = slope + torch.einsum("bkp,bk->p", design, heavy * (guess - targets))
+            curve = curve + torch.einsum("bkp,bk,bkq->pq", design, heavy * spread, design)
             if self.task.exclusive:
                 mean = torch.einsum("bkp,bk->bp", design, guess)
-                curve = curve - mean.T @ mean
+                curve = curve - (heavy * mean).T @ mean
         return self.value(place), slope, curve

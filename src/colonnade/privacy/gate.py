@@ -35,6 +35,7 @@ from colonnade.wire.messages import COORDINATOR, Order, Purpose, order_arrays, o
 from colonnade.wire.numbers import Numbers
 
 EMPTY = EmptyEvent(unit=Unit.LABEL)
+WEIGHTS: Parameters = (("weights", 1.0),)  # noted where weights of rows travel with the labels
 WORTH_A_THREAD = 2**16  # bytes of one message from which hashing it in a thread pays
 
 
@@ -189,7 +190,8 @@ class CoordinatorGate:
         rows = max((len(a) for n, a in arrays.items() if n.startswith("common.") and a.dim() > 0), default=0)
         if not self.ledger.holds(released.digest):  # after a restart the same order is sealed again: one release
             made = (PLAIN if self.labels is None else self.labels.event) if labels else EMPTY
-            self.ledger.record(Release(COORDINATOR, to, made, Purpose.TRAIN, number, rows, released.digest))
+            notes = WEIGHTS if "common.weights" in arrays else ()
+            self.ledger.record(Release(COORDINATOR, to, made, Purpose.TRAIN, number, rows, released.digest, notes))
         return released
 
 

@@ -62,6 +62,7 @@ class Task(ABC):
     former_metric: ClassVar[str] = ""  # judged runs of version 0.1, which did not say it; empty: `metric`
     metrics: ClassVar[tuple[str, ...]] = ()  # all that are recorded; others may say that they are for this task, too
     exclusive: ClassVar[bool] = False  # outputs are classes of which exactly one is true
+    one_class: ClassVar[bool] = False  # each row has exactly one class, which may have a weight
     label_noise: ClassVar[Literal["classes", "flags"] | None] = None  # what a label mechanism can hide; None: nothing
 
     outputs: int
@@ -132,6 +133,10 @@ class Task(ABC):
         """Targets (B, K) from compact labels."""
         return compact.to(dtype)
 
+    def by_class(self, targets: Tensor) -> Tensor:
+        """(B, C) how much of a row is of each class, in the order of `classes`; only where each row has one class."""
+        return targets
+
     @abstractmethod
     def notes(self, total: Tensor, targets: Tensor) -> dict[str, Tensor]:
         """How well the rows of a round are predicted already, by its name; targets as training has them."""
@@ -168,9 +173,16 @@ class Task(ABC):
 
     # -- how good -----------------------------------------------------------------------------
 
-    @abstractmethod
-    def shares(self, truth: Tensor) -> Tensor:
-        """(K,) the mean of the targets of these labels: of classes and flags how often each occurs."""
+    def shares(self, truth: Tensor, weights: Tensor | None = None) -> Tensor:
+        """(K,) the mean of the targets of these labels: of classes and flags how often each occurs.
+
+        `weights` (N,) of the rows; None: all alike.
+        """
+        cells = self.expand(truth, torch.float64)
+        if weights is None:
+            return cells.mean(dim=0)
+        heavy = weights.to(cells)[:, None]
+        return (cells * heavy).sum(dim=0) / heavy.sum()
 
     @abstractmethod
     def constant(self, shares: Tensor) -> Tensor:

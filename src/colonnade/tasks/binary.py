@@ -28,6 +28,7 @@ class Binary(Task):
     metrics: ClassVar[tuple[str, ...]] = (
         "auc", "accuracy", "balanced_accuracy", "average_precision", "log_loss", "brier", "ks", "f1",
     )  # fmt: skip
+    one_class: ClassVar[bool] = True
     label_noise: ClassVar[Literal["classes", "flags"] | None] = "flags"
 
     @classmethod
@@ -71,6 +72,10 @@ class Binary(Task):
         """A byte per row."""
         return values.to(torch.uint8)
 
+    def by_class(self, targets: Tensor) -> Tensor:
+        """(B, 2): no, yes."""
+        return torch.cat([1 - targets, targets], dim=1)
+
     def notes(self, total: Tensor, targets: Tensor) -> dict[str, Tensor]:
         """The share of rows that agree with their targets."""
         return flags.notes(total, targets)
@@ -101,10 +106,6 @@ class Binary(Task):
         return np.asarray(torch.cat([1 - yes, yes], dim=1).numpy())
 
     # -- how good -----------------------------------------------------------------------------
-
-    def shares(self, truth: Tensor) -> Tensor:
-        """(1,) how often it is a yes."""
-        return truth.double().mean(dim=0)
 
     def constant(self, shares: Tensor) -> Tensor:
         """The log odds."""

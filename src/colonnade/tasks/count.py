@@ -95,10 +95,6 @@ class Count(Task):
 
     # -- how good -----------------------------------------------------------------------------
 
-    def shares(self, truth: Tensor) -> Tensor:
-        """(K,) means."""
-        return truth.double().mean(dim=0)
-
     def constant(self, shares: Tensor) -> Tensor:
         """Their logarithms."""
         return shares.double().clamp(min=1e-12).log()

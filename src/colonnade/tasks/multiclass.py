@@ -29,6 +29,7 @@ class Multiclass(Task):
     metric: ClassVar[str] = "accuracy"
     metrics: ClassVar[tuple[str, ...]] = ("accuracy", "balanced_accuracy", "auc", "log_loss", "brier", "f1")
     exclusive: ClassVar[bool] = True
+    one_class: ClassVar[bool] = True
     label_noise: ClassVar[Literal["classes", "flags"] | None] = "classes"
 
     @classmethod
@@ -116,9 +117,11 @@ class Multiclass(Task):
 
     # -- how good -----------------------------------------------------------------------------
 
-    def shares(self, truth: Tensor) -> Tensor:
+    def shares(self, truth: Tensor, weights: Tensor | None = None) -> Tensor:
         """How often each class occurs."""
-        return torch.bincount(truth.to(torch.int64), minlength=self.outputs).double() / max(1, len(truth))
+        heavy = None if weights is None else weights.to(truth.device)
+        counts = torch.bincount(truth.to(torch.int64), heavy, minlength=self.outputs).double()
+        return counts / (max(1, len(truth)) if heavy is None else heavy.sum())
 
     def constant(self, shares: Tensor) -> Tensor:
         """Their logarithms: the softmax gives the shares again."""

@@ -92,10 +92,6 @@ class Multilabel(Task):
 
     # -- how good -----------------------------------------------------------------------------
 
-    def shares(self, truth: Tensor) -> Tensor:
-        """How often each label is there."""
-        return truth.double().mean(dim=0)
-
     def constant(self, shares: Tensor) -> Tensor:
         """The log odds."""
         return flags.log_odds(shares)

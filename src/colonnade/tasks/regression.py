@@ -83,10 +83,6 @@ class Regression(Task):
 
     # -- how good -----------------------------------------------------------------------------
 
-    def shares(self, truth: Tensor) -> Tensor:
-        """(K,) means."""
-        return truth.double().mean(dim=0)
-
     def constant(self, shares: Tensor) -> Tensor:
         """The means."""
         return shares.double()

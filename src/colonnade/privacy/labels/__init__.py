@@ -71,6 +71,10 @@ class Labels(Protocol):
         """Targets of some rows in a small form that can travel; `Task.expand` reads it."""
         ...
 
+    def weights(self, rows: Tensor, targets: Tensor) -> Tensor | None:
+        """How much the loss of each row (B,) counts, its targets (B, K) being these; None: all alike."""
+        ...
+
 
 @dataclass(frozen=True)
 class NoisyLabels(ABC):
@@ -108,6 +112,10 @@ class NoisyLabels(ABC):
     def state(self, dtype: torch.dtype) -> dict[str, Tensor]:
         """Nothing: classes have no scale."""
         return {}
+
+    def weights(self, rows: Tensor, targets: Tensor) -> Tensor | None:
+        """All alike; `WeightedLabels` knows others."""
+        return None
 
     def about(self, rows: Tensor) -> Tensor:
         """Evidence (B, K) on some rows; refused for a row whose label did not pass the mechanism."""

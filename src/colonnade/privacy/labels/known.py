@@ -58,6 +58,10 @@ class KnownLabels:
         self._check(rows)
         return self.inner.compact(rows)
 
+    def weights(self, rows: Tensor, targets: Tensor) -> Tensor | None:
+        """Of any rows: they say nothing of labels but what the targets say, which may be a method's own guesses."""
+        return self.inner.weights(rows, targets)
+
     def _check(self, rows: Tensor) -> None:
         known = self.labelled[rows.to(self.labelled.device)]
         if not bool(known.all()):

@@ -49,6 +49,10 @@ class PlainLabels:
         """One byte per class label where it fits."""
         return self.task.compact(self._chosen(rows))
 
+    def weights(self, rows: Tensor, targets: Tensor) -> Tensor | None:
+        """All alike; `WeightedLabels` knows others."""
+        return None
+
     def _chosen(self, rows: Tensor) -> Tensor:
         chosen = self.values[rows.to(self.values.device)]
         return chosen if self.scaling is None else (chosen - self.scaling.shift) / self.scaling.scale
