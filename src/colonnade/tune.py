@@ -23,7 +23,7 @@ from pydantic import BaseModel
 
 from colonnade.config import unknown_key, with_overrides
 from colonnade.errors import ConfigError, RunError
-from colonnade.evaluate.metrics import choose_metric, find_metric
+from colonnade.evaluate.metrics import Metric, choose_metric, find_metric
 from colonnade.extras import need
 from colonnade.federation import Federation
 from colonnade.job import Job
@@ -89,6 +89,12 @@ class Outcome:
     usual: float | None  # the score of the settings as they were; None where they are outside the space
     trials: int
     diverged: int
+    metric: str = "accuracy"  # what the scores are
+
+    @property
+    def gain(self) -> float:
+        """The score as a number that rises with better settings; only where there is one."""
+        return find_metric(self.metric).sign() * (0.0 if self.score is None else self.score)
 
 
 Watcher = Callable[[int, float | None, Progress | None], None]  # trials done, the best score, the round of this one
@@ -245,7 +251,8 @@ def search(
     if not space:
         raise ConfigError(f"method {job.method.name!r} has nothing to search; name a setting with --search")
     federation = without_test(federation)
-    sign = choose_metric(federation.task, job.training.metric).sign()  # trials are compared by what rises
+    metric = choose_metric(federation.task, job.training.metric)
+    sign = metric.sign()  # trials are compared by what rises
     with _study(job, space, budget, path) as study:
         while len(done := _completed(study)) < budget.trials:
             seed = key(job.training.seed, "tune", job.method.name, len(done)) % 2**32
@@ -255,7 +262,7 @@ def search(
             best = max((t.value for t in done if t.value > WORST), default=None)
             told = _told(watch, len(done), None if best is None else sign * best)
             study.tell(trial, _score(replace(job, method=with_settings(job.method, chosen)), federation, budget, told))
-        outcome = _outcome(job, _completed(study), space, sign)
+        outcome = _outcome(job, _completed(study), space, metric)
     if watch is not None:
         watch(outcome.trials, outcome.score, None)
     return outcome
@@ -324,7 +331,8 @@ def _completed(study: Any) -> list[Any]:
     return [trial for trial in study.get_trials(deepcopy=False) if trial.state.name == "COMPLETE"]
 
 
-def _outcome(job: Job, trials: list[Any], space: Space, sign: float) -> Outcome:
+def _outcome(job: Job, trials: list[Any], space: Space, metric: Metric) -> Outcome:
+    sign = metric.sign()
     good = [trial for trial in trials if trial.value > WORST]
     best = max(good, key=lambda trial: trial.value, default=None)  # the first of equals
     before = flat(job.method.model_dump())
@@ -332,4 +340,4 @@ def _outcome(job: Job, trials: list[Any], space: Space, sign: float) -> Outcome:
     chosen = {name: before[name] if best is None else best.params[name] for name in space}
     settings = with_settings(job.method, chosen).model_dump()
     score = None if best is None else sign * float(best.value)
-    return Outcome(job.method.name, settings, chosen, score, usual, len(trials), len(trials) - len(good))
+    return Outcome(job.method.name, settings, chosen, score, usual, len(trials), len(trials) - len(good), metric.name)

@@ -155,6 +155,23 @@ def test_the_target_is_looked_up_in_the_validation_scores(cli: Call, config: Pat
     assert "never" in never.out
 
 
+def test_columns_are_chosen_and_json_has_every_metric(cli: Call, config: Path) -> None:
+    options = ("--methods", "vimadmm,local_only", "--metric", "log_loss,f1", "--out", "here")
+    done = cli("compare", config, *options, "--json")
+    assert done.code == 0, done.err
+    run, summary = done.json["runs"][0], done.json["summary"][0]
+    assert set(run["metrics"]) == set(run["validation_metrics"]) == set(summary["metrics"]) >= {"accuracy", "log_loss"}
+    assert summary["metrics"]["log_loss"] == {"mean": run["metrics"]["log_loss"]["test"], "std": None}
+    shown = cli("compare", "here", "--metric", "brier")
+    assert "Brier" in shown.out and "test accuracy" not in " ".join(shown.out.split())
+
+
+def test_a_metric_of_another_task_is_refused_before_anything_is_trained(cli: Call, config: Path) -> None:
+    done = cli("compare", config, "--metric", "r2", "--out", "here")
+    assert done.code == 2 and "'r2' is not for a classes task" in done.err
+    assert not Path("here").exists()
+
+
 def test_the_clock_is_a_setting(cli: Call, config: Path) -> None:
     what = ["compare", config, "--methods", "vimadmm", "--out", "here", "--json"]
     slow = cli(*what, "--set", "compare.clock.latency=1000").json["summary"][0]

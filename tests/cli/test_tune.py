@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+import tomllib
 import torch
 
 from colonnade import tune
+from colonnade.cli.tune import best_toml
 from colonnade.errors import ConfigError, RunError
 from colonnade.federation import Federation, Party
 from colonnade.fit import Progress
@@ -267,3 +269,20 @@ class TestCommand:
         with interruptible():
             done = cli("tune", config, "--out", "here")
         assert (done.code, "--out here" in done.err) == (status, True)
+
+
+def test_the_best_method_by_a_loss_is_the_one_with_the_lowest() -> None:
+    outcomes = [
+        Outcome(name, {"rho": 1.0}, {"rho": 1.0}, score, None, 3, 0, "poisson_deviance")
+        for name, score in (("vimadmm_j", 0.8), ("linear_admm", 0.9))
+    ]
+    written = best_toml(outcomes, {}, None)
+    assert tomllib.loads(written)["method"]["name"] == "vimadmm_j"
+    assert "# linear_admm: validation Poisson deviance 0.9000" in written
+
+
+def test_tables_say_what_the_scores_are(cli: Call, config: Path) -> None:
+    asked = ("--set", "training.metric=log_loss", "--trials", "2", "--rounds", "2", "--out", "here")
+    done = cli("tune", config, *asked)
+    assert done.code == 0, done.err
+    assert "Validation scores (log loss), mean over seeds" in done.out

@@ -339,6 +339,31 @@ def test_contributions_are_in_units_of_the_score_of_the_task(task: str) -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["log_loss", "balanced_accuracy"])
+def test_another_metric_than_the_runs_own(name: str, federation: Federation) -> None:
+    run, rows, metric = train(federation, "vimadmm_j"), federation.split.validation, METRICS[name]
+    found = explain(run, federation, ExplainSettings(metric=name, silence="zero"))
+    truth, task = federation.labels[rows], federation.task
+    assert found.score_name == metric.title
+    assert found.score == pytest.approx(metric(task, run.logits(columns(federation, rows)), truth))
+    assert found.shapley is not None
+    nobody = metric(task, torch.zeros(len(rows), task.outputs), truth)
+    assert sum(found.shapley) == pytest.approx(metric.sign() * (found.score - nobody))
+    with pytest.raises(ConfigError, match="'r2' is not for a classes task"):
+        explain(run, federation, ExplainSettings(metric="r2"))
+
+
+def test_rows_count_by_their_weights(federation: Federation) -> None:
+    heavy = torch.linspace(0.1, 4.0, federation.rows, dtype=torch.float64)
+    weighted = replace(federation, weights=heavy)
+    run, rows = train(weighted, "vimadmm_j"), federation.split.validation
+    found = explain(run, weighted)
+    expected = METRICS["accuracy"](
+        federation.task, run.logits(columns(federation, rows)), federation.labels[rows], heavy[rows]
+    )
+    assert found.score == pytest.approx(expected)
+
+
 def test_scattered_rows(federation: Federation) -> None:
     run = train(federation, "vimadmm")
     found = run.explain(federation, tsne=15, shapley="none", draws=1)

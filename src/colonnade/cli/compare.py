@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Entry", "compare", "plan", "show", "train_all"]
 
 MARKER = ".colonnade-compare"
-SETTINGS = ("methods", "seeds", "target", "clock")  # of [compare]; all else there is a method's name
+SETTINGS = ("methods", "seeds", "target", "clock", "metrics")  # of [compare]; all else there is a method's name
 
 
 def compare(  # noqa: PLR0913, PLR0917 - one parameter per option
@@ -35,6 +35,12 @@ def compare(  # noqa: PLR0913, PLR0917 - one parameter per option
     target: Annotated[
         float | None,
         typer.Option(help="Validation score to reach: 96 (per cent), AUC or R2.", show_default=False),
+    ] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(
+            help="Columns about the test rows, e.g. auc,f1; default: what chooses the round.", show_default=False
+        ),
     ] = None,
     jobs: Annotated[int, typer.Option(min=0, help="Trainings at a time; 0: as many as fit.")] = 1,
     overrides: Overrides = None,
@@ -58,6 +64,7 @@ def compare(  # noqa: PLR0913, PLR0917 - one parameter per option
         "methods": [*(read_names(methods) if methods is not None else ()), *(method or ())] or None,
         "seeds": None if seeds is None else read_numbers(seeds),
         "target": target,
+        "metrics": None if metric is None else read_names(metric),
     }
     chosen = {key: value for key, value in asked.items() if value is not None}
     if what[0].is_dir():
@@ -72,6 +79,7 @@ def compare(  # noqa: PLR0913, PLR0917 - one parameter per option
     folder = _folder(out)
     federation = entries[0].job.federation()
     _check_target(terms, federation, entries[0].job.training.metric)
+    _check_metrics(terms, federation)
     for entry in entries:
         state_of(entry, folder / entry.folder)
         check(entry.job, federation)
@@ -122,14 +130,15 @@ def show(
 ) -> None:
     """The table, the page, the figure and the facts; status 1 if a run diverged."""
     from colonnade.report.html import write_figure, write_report
+    from colonnade.report.metrics import compared
     from colonnade.report.privacy import notes
     from colonnade.report.record import Terms, grouped, with_files
-    from colonnade.report.tables import comparison_table, costs_table
+    from colonnade.report.tables import costs_table
 
     records = [with_files(record, place) for record, place in zip(records, places, strict=True)]
     page = write_report(records, folder, terms)
     groups = grouped(records)
-    screen.table(comparison_table(groups))
+    screen.table(compared(groups, terms or Terms()))
     extra: dict[str, Any] = {}
     if terms is not None:
         screen.table(costs_table(groups, terms))
@@ -152,6 +161,7 @@ def show(
 
 def _summary(group: Group, terms: Terms) -> dict[str, Any]:
     """A method for machines; mean and standard deviation over seeds."""
+    from colonnade.report.metrics import mean_metrics
     from colonnade.report.tables import reached, simulated_seconds, spread
 
     mean, deviation = spread([r["result"]["test_score"] for r in group.records])
@@ -161,6 +171,7 @@ def _summary(group: Group, terms: Terms) -> dict[str, Any]:
         "seeds": len(group.records),
         "test_score": mean,
         "std": deviation,
+        "metrics": mean_metrics(group),
         "megabytes": spread([(t["up"] + t["down"]) / 1e6 for t in traffic])[0],
         "simulated_seconds": spread(simulated_seconds(group, terms))[0],
     }
@@ -190,7 +201,9 @@ def _side_by_side(
     records = [check_record(read_record(place), str(place)) for place in places]
     changes = with_overrides({"compare": (records[0]["config"] or {}).get("compare", {})}, overrides or [])
     if set(changes) != {"compare"}:
-        raise ConfigError("--set changes only compare.clock and compare.target of runs that are trained already")
+        raise ConfigError(
+            "--set changes only compare.clock, compare.target and compare.metrics of runs that are trained already"
+        )
     terms = Terms.read({**changes["compare"], **chosen})
     show(screen, records, places, out or (folders[0] if len(folders) == 1 else Path()), terms)
 
@@ -209,6 +222,13 @@ def _check_target(terms: Terms, federation: Federation, name: str | None) -> Non
         raise ConfigError(f"target {target:g}: needed per cent of {metric.title}, above 1 and up to 100, e.g. 96")
     if target is not None and not metric.share and metric.better == "higher" and target > 1:
         raise ConfigError(f"target {target:g}: runs are judged by {metric.title}, which is at most 1")
+
+
+def _check_metrics(terms: Terms, federation: Federation) -> None:
+    from colonnade.evaluate.metrics import choose_metric
+
+    for name in terms.metrics:
+        choose_metric(federation.task, name)
 
 
 def _folder(out: Path | None) -> Path:

@@ -77,6 +77,11 @@ def explain(  # noqa: PLR0913, PLR0917 - one parameter per option of the command
     federation = _data(run, finished, data_dir)
     earlier = Explanation.load(before) if before is not None else None
     noisy = _noisy(denoise, federation)
+    if (shares or noisy) and asked.get("metric", finished.metric) != finished.metric:
+        raise ConfigError(
+            f"--summarise and --denoise train again and compare by {finished.score_name}, which judges the run; leave "
+            f"metric={asked['metric']} out"
+        )
     found = finished.explain(federation, **asked)
     if earlier is not None:
         found.fallen = _fallen(found, earlier)
@@ -202,13 +207,16 @@ def _drawings(found: Explanation) -> Iterator[Drawing]:
 
 
 def _bars(found: Explanation) -> Iterator[Any]:
+    from colonnade.evaluate.metrics import find_title
     from colonnade.report.figures import BarRow
 
     noisy = found.denoise
     if found.norm is not None:
         yield BarRow(f"norm: {found.norm_of}", found.norm)
     if found.noise is not None and found.score is not None:
-        left = [found.score - drop for drop in found.noise]
+        metric = find_title(found.score_name)
+        sign = 1.0 if metric is None else metric.sign()  # drops are of what rises
+        left = [found.score - sign * drop for drop in found.noise]
         yield BarRow(f"{found.score_name} with noise on its columns (line: without)", left, line=found.score)
     if found.shapley is not None:
         yield BarRow("Shapley value", found.shapley)

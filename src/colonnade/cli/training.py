@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 
 BESIDE = (  # what a result says of its test score, where it was measured
-    "test_interval", "test_accuracy", "baseline_score", "baseline_accuracy", "validation_metric", "warnings",
+    "test_interval", "test_accuracy", "baseline_score", "baseline_accuracy", "validation_metric", "warnings", "metrics",
+    "validation_metrics",
 )  # fmt: skip
 
 

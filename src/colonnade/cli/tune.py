@@ -126,7 +126,7 @@ def _finish(
     path = folder / BEST
     _write(path, best_toml(outcomes, tables, warning))
     screen.table(_table(outcomes))
-    keys = ("method", "score", "usual", "trials", "diverged", "chosen")
+    keys = ("method", "metric", "score", "usual", "trials", "diverged", "chosen")
     facts = [{key: getattr(outcome, key) for key in keys} for outcome in outcomes]
     screen.emit({"out": str(folder), "best": str(path), "privacy": warning, "methods": facts})
     screen.say("These are validation scores, which the search has made the most of: they promise no test score.")
@@ -138,7 +138,7 @@ def best_toml(outcomes: Sequence[Outcome], tables: Mapping[str, Any], warning: s
     from colonnade.report.repeat import to_toml
 
     ranked = [outcome for outcome in outcomes if outcome.score is not None]
-    best = max(ranked, key=lambda outcome: outcome.score or 0.0)
+    best = max(ranked, key=lambda outcome: outcome.gain)
     sections = {name: body for name, body in tables.items() if name not in ("method", "compare")}
     sections["method"] = {"name": best.method, **best.settings}
     if len(outcomes) > 1:
@@ -148,7 +148,7 @@ def best_toml(outcomes: Sequence[Outcome], tables: Mapping[str, Any], warning: s
             "methods": [outcome.method for outcome in ranked],
             **{outcome.method: outcome.settings for outcome in ranked},
         }
-    told = [f"{o.method}: validation score {o.score:.4f}, the best of {o.trials} trials" for o in ranked]
+    told = [f"{o.method}: validation {_title(o)} {o.score:.4f}, the best of {o.trials} trials" for o in ranked]
     lines = ["Written by `colonnade tune`.", *told, *([f"Privacy: {warning}."] if warning else [])]
     return "".join(f"# {line}\n" for line in lines) + "\n" + to_toml(sections)
 
@@ -169,7 +169,14 @@ def _table(outcomes: Sequence[Outcome]) -> Table:
         for o in outcomes
     )
     columns = ("method", "trials", "diverged", "before", "best", "settings")
-    return Table("Validation scores, mean over seeds", columns, rows, frozenset({0, 5}))
+    names = " and ".join(dict.fromkeys(map(_title, outcomes)))
+    return Table(f"Validation scores ({names}), mean over seeds", columns, rows, frozenset({0, 5}))
+
+
+def _title(outcome: Outcome) -> str:
+    from colonnade.evaluate.metrics import find_metric
+
+    return find_metric(outcome.metric).title
 
 
 def _write(path: Path, text: str) -> None:

@@ -226,6 +226,11 @@ def find_metric(name: str) -> Metric:
     return found
 
 
+def find_title(title: str) -> Metric | None:
+    """The metric that people call so; None: none is called so."""
+    return next((metric for metric in METRICS.values() if metric.title == title), None)
+
+
 def metric_of(task: Task, result: Mapping[str, Any]) -> Metric:
     """The metric that a stored result is judged by."""
     return find_metric(str(result.get("metric") or task.former_metric or task.metric))

@@ -37,6 +37,7 @@ class Coalitions:
     metric: Metric
     truth: Tensor = field(repr=False)
     silence: Literal["auto", "zero", "mean"] = "auto"
+    weights: Tensor | None = field(default=None, repr=False)  # (B,) of the rows; None: all alike
 
     @cached_property
     def whole(self) -> Tensor:
@@ -44,10 +45,10 @@ class Coalitions:
         return self._predict(self.heard)
 
     def score(self, logits: Tensor) -> float:
-        """The run's score of logits, which are put on the scale of the labels first."""
+        """The score of logits, which are put on the scale of the labels first."""
         if "target.scale" in self.state:
             logits = logits * self.state["target.scale"] + self.state["target.shift"]
-        return self.metric(self.task, logits, self.truth)
+        return self.metric(self.task, logits, self.truth, self.weights)
 
     def gain(self, logits: Tensor) -> float:
         """The score as a number that rises with better predictions: contributions are its differences."""

@@ -7,7 +7,7 @@ import math
 from torch import Tensor
 
 from colonnade.errors import ConfigError, DataError
-from colonnade.evaluate.metrics import find_metric
+from colonnade.evaluate.metrics import Metric, choose_metric
 from colonnade.explain.classes import evidence
 from colonnade.explain.coalitions import Coalitions
 from colonnade.explain.explanation import NAMES, Explanation, agreements, mean_and_spread
@@ -44,20 +44,21 @@ def explain(run: Run, federation: Federation | None = None, settings: ExplainSet
     """
     settings = settings if settings is not None else ExplainSettings()
     refuse(run)
+    metric = choose_metric(run.task, settings.metric or run.metric)
     federation = federation if federation is not None else _own_data(run)
     rows = choose_rows(federation, settings)
-    _check_defined(run, federation, rows, settings)
+    _check_defined(metric, federation, rows, settings)
     covered = run.privacy.evaluates() or settings.uncovered
     before = len(run.ledger)
     listener = Listener.open(run, federation, rows, covered)
     found = Explanation(
-        run.id, run.method.name, run.about["federation"], settings.rows, len(rows), run.score_name, None,
+        run.id, run.method.name, run.about["federation"], settings.rows, len(rows), metric.title, None,
         list(federation.names), class_names=_kinds(federation.task), rank_by=settings.rank_by,
     )  # fmt: skip
     try:
         _weigh(found, run, listener, covered)
         if covered:
-            _listen(found, listener, federation.labels[rows], settings)
+            _listen(found, listener, (federation, rows, metric), settings)
         else:
             found.unavailable |= dict.fromkeys(("noise", "mask", "shapley"), COVER)
     finally:  # whatever left has left, also if something fails later
@@ -101,9 +102,9 @@ def choose_rows(federation: Federation, settings: ExplainSettings) -> Tensor:
     return rows
 
 
-def _check_defined(run: Run, federation: Federation, rows: Tensor, settings: ExplainSettings) -> None:
-    """Refuse rows on which the run's metric is undefined, such as an AUC of one class."""
-    task, truth, metric = federation.task, federation.labels[rows], find_metric(run.metric)
+def _check_defined(metric: Metric, federation: Federation, rows: Tensor, settings: ExplainSettings) -> None:
+    """Refuse rows on which the metric is undefined, such as an AUC of one class."""
+    task, truth = federation.task, federation.labels[rows]
     if math.isnan(metric(task, task.constant(task.shares(truth)).expand(len(rows), -1), truth)):
         raise DataError(
             f"the {len(rows)} {settings.rows} rows to explain on are all of one class, so {metric.title} is undefined "
@@ -133,12 +134,15 @@ def _weigh(found: Explanation, run: Run, listener: Listener, covered: bool) -> N
     found.norm_of, found.norm = norms.of, [norms.values[party] for party in found.parties]
 
 
-def _listen(found: Explanation, listener: Listener, labels: Tensor, settings: ExplainSettings) -> None:
-    device = listener.schema.device
+def _listen(
+    found: Explanation, listener: Listener, asked: tuple[Federation, Tensor, Metric], settings: ExplainSettings
+) -> None:
+    device, (federation, rows, metric) = listener.schema.device, asked
+    labels, weights = federation.labels[rows], None if federation.weights is None else federation.weights[rows]
     state = {k: v.to(device) for k, v in listener.run.state.items()}
     game = Coalitions(
         listener.run.method, state, listener.clean(), listener.schema.parties, listener.places,
-        listener.schema.task, find_metric(listener.run.metric), labels.to(device), settings.silence,
+        listener.schema.task, metric, labels.to(device), settings.silence, weights,
     )  # fmt: skip
     found.score = game.score(game.whole)
     _perturb(found, game, listener, settings)

@@ -20,6 +20,7 @@ class ExplainSettings(Settings):
         "validation", description="rows to explain on; test rows only if asked for, because each look wears them out"
     )
     most_rows: int | None = Field(None, ge=1, description="only so many of them, chosen by the seed; unset: all")
+    metric: str | None = Field(None, description="what parties contribute to; unset: the metric the run is judged by")
     noise: float | None = Field(
         None,
         gt=0,

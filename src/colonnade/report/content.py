@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from colonnade.errors import RunError
-from colonnade.report import explained, repeat, tables, words
+from colonnade.report import explained, metrics, repeat, tables, words
 from colonnade.report.curves import Picture, confusion, pictures
 from colonnade.report.privacy import notes, privacy_page
 from colonnade.report.record import Group, Record, Terms, check_record, grouped
@@ -105,7 +105,7 @@ def _several(groups: Sequence[Group], terms: Terms) -> dict[str, Any]:
         "tiles": [],
         "run": None,
         "summary": tables.in_words(groups),
-        "comparison": tables.comparison_table(groups),
+        "comparison": metrics.compared(groups, terms),
         "costs": tables.costs_table(groups, terms),
         "contributions": explained.side_by_side(groups),
         "notes": notes(groups),
@@ -133,6 +133,7 @@ def _details(record: Record, prefix: str = "") -> dict[str, Any]:
         "parties": tables.parties_table(record),
         "explained": explained.explained(record, prefix),
         "traffic": tables.traffic_table(record),
+        "metrics": metrics.metrics_table(record),
         "classes": tables.classes_table(record),
         "confusion": tables.confusion_cells(record),
         "matrix": [] if prefix else confusion(record),

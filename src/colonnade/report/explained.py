@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from colonnade.evaluate.metrics import find_title
 from colonnade.report import words
 from colonnade.report.curves import Picture
 from colonnade.report.figures import bars, scatter, views
@@ -48,6 +49,7 @@ def explained(record: Record, prefix: str = "") -> Explained | None:
     found = record.get("explanation")
     if not found:
         return None
+    record = _judged(record)
     tables = (
         _measures_table(found, record),
         _agreement_table(found),
@@ -67,6 +69,7 @@ def explained(record: Record, prefix: str = "") -> Explained | None:
 
 def side_by_side(groups: Sequence[Group]) -> Table | None:
     """What each party adds to the score, by method; None if fewer than two runs of the same parties say so."""
+    groups = [replace(group, records=tuple(map(_judged, group.records))) for group in groups]
     shown = [(group, found) for group in groups if (found := group.first.get("explanation")) and found.get("shapley")]
     shown = [(g, found) for g, found in shown if _comparable(g.first) == _comparable(shown[0][0].first)]
     if len(shown) < 2:
@@ -80,6 +83,12 @@ def side_by_side(groups: Sequence[Group]) -> Table | None:
     rest = ", first seed" if any(len(group.records) > 1 for group, _ in shown) else ""
     caption = f"Shapley values: what each party adds to the score, in {unit} (in brackets: its place){rest}"
     return Table(caption, ("party", *(group.label for group, _ in shown)), rows)
+
+
+def _judged(record: Record) -> Record:
+    """The record, its score being the one that the explanation is about, which may be another metric than the run's."""
+    metric = find_title((record.get("explanation") or {}).get("score_name", ""))
+    return record if metric is None else {**record, "result": {**record["result"], "metric": metric.name}}
 
 
 def _comparable(record: Record) -> tuple[Any, ...]:
@@ -123,7 +132,8 @@ def _sentences(found: Mapping[str, Any], record: Record) -> list[str]:
 
 
 def _article(record: Record) -> str:
-    return f"an {words.score_name(record)}"  # accuracy, AUC, R2
+    name = words.score_name(record)
+    return f"{'an' if name[0] in 'aAFRM' else 'a'} {name}"  # an F1, an R2, a log loss
 
 
 def _pairs(found: Mapping[str, Any], key: str) -> list[tuple[str, str]]:

@@ -13,6 +13,7 @@ from typing import Any
 from colonnade.errors import ConfigError, DataError
 from colonnade.report import repeat, tables, words
 from colonnade.report.content import Content
+from colonnade.report.metrics import mean_metrics
 from colonnade.report.privacy import privacy_page, statement_of
 from colonnade.report.record import Group, Record, Terms, released, residual_curve, score_curve
 
@@ -66,6 +67,7 @@ def _method(group: Group, terms: Terms) -> dict[str, Any]:
         "label": group.label,
         "runs": [r["id"] for r in group.records],
         **spreads,
+        "metrics": mean_metrics(group),
         "bytes": tables.spread(moved)[0],
         "seconds": tables.spread([r["result"]["seconds"] for r in group.records])[0],
         "simulated_seconds": tables.spread(tables.simulated_seconds(group, terms))[0],

@@ -77,6 +77,9 @@ def _curves(content: Content, pictures: str) -> Iterator[str]:
 def _run(run: Facts, level: int, pictures: str) -> Iterator[str]:
     """The sections about one run, under headings of a level."""
     head = "#" * level
+    if run["metrics"]:
+        yield f"{head} Metrics"
+        yield from _table(run["metrics"])
     if run["classes"]:
         yield f"{head} Classes"
         yield from (_picture(picture, pictures) for picture in run["matrix"])

@@ -17,7 +17,7 @@ from typing import Any
 from colonnade.config import build
 from colonnade.errors import ConfigError, RunError
 from colonnade.evaluate.clock import ClockSettings, run_ends
-from colonnade.evaluate.metrics import Metric
+from colonnade.evaluate.metrics import Metric, find_metric
 from colonnade.evaluate.metrics import metric_of as metric_of_result
 from colonnade.privacy.ledger import Ledger, Release
 from colonnade.privacy.tally import tally
@@ -180,6 +180,7 @@ class Terms:
 
     clock: ClockSettings = field(default_factory=ClockSettings)
     target: float | None = None  # a validation score to reach: per cent of accuracy, or AUC or R2 itself
+    metrics: tuple[str, ...] = ()  # on the test rows, a column each; empty: the one that chooses the round
 
     @classmethod
     def of(cls, record: Record) -> Terms:
@@ -199,7 +200,11 @@ class Terms:
         clock = section.get("clock", {})
         if not isinstance(clock, Mapping):
             raise ConfigError(f"[compare] clock = {clock!r} is not valid: wanted settings, e.g. {{ latency = 50 }}")
-        return cls(build(ClockSettings, clock, "compare.clock"), None if target is None else float(target))
+        names = section.get("metrics", [])
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise ConfigError(f'[compare] metrics = {names!r} is not valid: needed a list, e.g. ["auc", "f1"]')
+        named = tuple(dict.fromkeys(find_metric(name).name for name in names))
+        return cls(build(ClockSettings, clock, "compare.clock"), None if target is None else float(target), named)
 
 
 @dataclass(frozen=True)

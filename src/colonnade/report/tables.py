@@ -44,15 +44,24 @@ class Table:
     words: frozenset[int] = frozenset({0})  # columns of words; the others are numbers, aligned right
 
 
-def comparison_table(groups: Sequence[Group]) -> Table:
-    """One row per method (and settings), mean and standard deviation over seeds."""
+Column = tuple[str, Sequence[str]]  # its heading, and a cell for each group
+
+
+def comparison_table(groups: Sequence[Group], tests: Sequence[Column] = ()) -> Table:
+    """One row per method (and settings), mean and standard deviation over seeds.
+
+    `tests` are the columns about the test rows; none: the score that the runs are judged by.
+    """
     several = any(len(group.records) > 1 for group in groups)
     seeds = ("seeds",) if several else ()
     costs = ("best round", "MB up / down", "seconds", "label exposure")
-    columns = ("method", *seeds, f"test {one_score(groups) or 'score'}", _validation_column(groups), *costs)
+    measured = tuple(name for name, _ in tests) or (f"test {one_score(groups) or 'score'}",)
+    columns = ("method", *seeds, *measured, _validation_column(groups), *costs)
     how = " (mean ± standard deviation over seeds)" if several else ""
     mixed = len({words.labels_noised(group.first) for group in groups}) > 1
-    rows = tuple(_compared(group, several, mixed, named=one_score(groups) is None) for group in groups)
+    named = one_score(groups) is None
+    cells = [[of[n] for _, of in tests] for n in range(len(groups))]
+    rows = tuple(_compared(group, several, mixed, named, one) for group, one in zip(groups, cells, strict=True))
     return Table(f"Methods side by side{how}", columns, rows, frozenset({0, len(columns) - 1}))
 
 
@@ -126,7 +135,7 @@ def _validation_column(groups: Sequence[Group]) -> str:
     return names[0] if len(names) == 1 else f"validation {one_score(groups) or 'score'}"
 
 
-def _compared(group: Group, several: bool, mixed: bool, named: bool) -> tuple[str, ...]:
+def _compared(group: Group, several: bool, mixed: bool, named: bool, tests: Sequence[str]) -> tuple[str, ...]:
     results = [r["result"] for r in group.records]
     traffic = [r["traffic"] for r in group.records]
     up, down = (_mean([t[way] / MB for t in traffic], "{:,.2f}") for way in ("up", "down"))
@@ -138,7 +147,7 @@ def _compared(group: Group, several: bool, mixed: bool, named: bool) -> tuple[st
     return (
         group.label + doubt,
         *((_seeds(group),) if several else ()),
-        name + _score(group, [r["test_score"] for r in results]),
+        *(tests or (name + _score(group, [r["test_score"] for r in results]),)),
         name + _score(group, [r["validation_score"] for r in results]) + marked,
         f"{best} of {rounds}",
         f"{up} / {down}",
