@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-import tomllib
 import torch
 
 from colonnade import tune
@@ -22,6 +21,7 @@ from colonnade.methods import METHODS, make_method
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.tune import Budget, Dimension, Outcome
 from tests.cli.conftest import Call
+from tests.cli.settings_doc import tomllib
 from tests.federations import small
 from tests.processes import interruptible
 

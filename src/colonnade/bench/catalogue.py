@@ -10,6 +10,7 @@ options = "--seeds 10"                   # what else to type for the results tha
 [data] [method] [model] [training]       # accuracy: the job, as any configuration file has it
 [[cases]]                                # zoo, private, unmatched: method (and promise, or rows) of each case
 [unmatched]                              # unmatched: shares of the rows that are matched, and seeds
+[poisson]                                # poisson: the regression, and how rows are split
 [explain]                                # explain: questions, and what to train again
 [speed]                                  # speed: sizes and repetitions
 [align]                                  # align: sizes
@@ -33,7 +34,8 @@ from colonnade.errors import ConfigError
 CHECKOUT = Path(__file__).parents[3]  # where the sources lie, if this is not an installed package
 DEVICES = ("cpu", "cuda")
 Kind = Literal[
-    "accuracy", "zoo", "private", "unmatched", "explain", "speed", "align", "deployment", "faults", "restart", "audit"
+    "accuracy", "zoo", "private", "unmatched", "poisson", "explain", "speed", "align", "deployment", "faults",
+    "restart", "audit",
 ]  # fmt: skip
 
 

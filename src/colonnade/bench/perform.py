@@ -11,6 +11,7 @@ from colonnade.bench.catalogue import Bench, find
 from colonnade.bench.clock import available_cores, torch_threads
 from colonnade.bench.explain import run_explain
 from colonnade.bench.outcome import Outcome, commit, machine, tidy
+from colonnade.bench.poisson import run_poisson
 from colonnade.bench.private import run_private
 from colonnade.bench.settings import Options, Say
 from colonnade.bench.speed import run_speed
@@ -54,6 +55,7 @@ RUNNERS: dict[str, Callable[[Bench, Options, Say], dict[str, float | None]]] = {
     "zoo": run_zoo,
     "private": run_private,
     "unmatched": run_unmatched,
+    "poisson": run_poisson,
     "explain": run_explain,
     "speed": run_speed,
     "align": _run_align,
