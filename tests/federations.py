@@ -16,8 +16,12 @@ def small(
     classes: int = 3,
     seed: int = 0,
     task: str = "multiclass",
+    weighted: bool = False,
 ) -> Federation:
-    """Gaussian columns; labels depend on all parties. 60 % of the rows train, 20 % validate, 20 % test."""
+    """Gaussian columns; labels depend on all parties. 60 % of the rows train, 20 % validate, 20 % test.
+
+    `weighted`: rows count differently, from 0.1 to 3.
+    """
     rng = np.random.default_rng(seed)
     columns = {f"party_{k}": rng.normal(size=(rows, width)) for k, width in enumerate(widths)}
     score = sum(x @ rng.normal(size=(x.shape[1], classes)) for x in columns.values())
@@ -32,7 +36,8 @@ def small(
     cuts = int(0.6 * rows), int(0.8 * rows)
     train, validation, test = np.split(rng.permutation(rows), cuts)
     split = RowSplit(torch.from_numpy(train), torch.from_numpy(validation), torch.from_numpy(test))
-    return Federation.from_arrays(columns, labels, task=task, split=split, name="small")
+    weights = rng.uniform(0.1, 3.0, size=rows) if weighted else None
+    return Federation.from_arrays(columns, labels, task=task, split=split, name="small", weights=weights)
 
 
 def images(parties: int = 2, rows: int = 12, size: int = 8, seed: int = 0) -> Federation:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
 from colonnade.estimate import estimate
 from colonnade.job import Job, read_job
@@ -45,6 +47,17 @@ def test_the_estimate_is_what_the_run_sends(name: str) -> None:
     assert [r.number for r in found.rounds] == [r.number for r in sent.rounds]
     for party, both in sent.per_party().items():
         assert found.per_party()[party] == {"up": both["up"], "down": close(both["down"])}
+
+
+def test_weights_are_counted_where_they_travel() -> None:
+    federation = digits()
+    heavy = replace(federation, weights=torch.linspace(0.5, 2.0, federation.rows, dtype=torch.float64))
+    for name, travels in (("local_only", True), ("vimadmm_j", False)):
+        wanted = job({"name": name})
+        with_weights, without = (estimate(wanted, one).traffic.down for one in (heavy, federation))
+        assert with_weights == close(wanted.fit(heavy).traffic.down)
+        more = 4 * len(federation.split.train) * len(federation.parties)
+        assert (more < with_weights - without < more + 1000) if travels else with_weights == without
 
 
 PROTECTED = {

@@ -47,17 +47,17 @@ def asked_again_soon(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
-def room(folder: Path, carry: Carry | None = None, method: str = "vimadmm", **training: Any) -> Room:
+def room(folder: Path, carry: Carry | None = None, method: str = "vimadmm", data: Any = DATA, **training: Any) -> Room:
     settings = {"local_steps": 2, "noise": False}  # noise of a method's own would be another at each organisation
     spec = {"name": method, **{k: v for k, v in settings.items() if k in METHODS[method].model_fields}}
-    options: dict[str, Any] = {"data": DATA, "method": spec, "model": MODEL, "noise": SIGMA, "absence": {"patience": 2}}
+    options: dict[str, Any] = {"data": data, "method": spec, "model": MODEL, "noise": SIGMA, "absence": {"patience": 2}}
     options["training"] = {**TRAINING, **training}
     return Room.of(folder, PARTIES, **({"carry": carry} if carry else {}), **options)
 
 
-def simulated(method: str = "vimadmm", **training: Any) -> Run:
+def simulated(method: str = "vimadmm", data: Any = DATA, **training: Any) -> Run:
     return open_trainer(
-        small(**DATA), make(method, local_steps=2, noise=False), model=build(ModelSettings, MODEL, "model"),
+        small(**data), make(method, local_steps=2, noise=False), model=build(ModelSettings, MODEL, "model"),
         mechanism=SeededNoise(SIGMA), engine="loop", **{**TRAINING, **training},
     ).train()  # fmt: skip
 
@@ -97,6 +97,15 @@ def test_a_training_is_that_of_the_simulation(method: str, numbers: str, tmp_pat
     with room(tmp_path, method=method, wire=wire) as scene:
         run = scene.train()
     assert_the_same(scene, run, simulated(method, wire=wire))
+
+
+@pytest.mark.parametrize("method", ["vimadmm", "split_learning", "local_only", "c_vfl"])
+def test_rows_and_classes_count_as_in_the_simulation(method: str, tmp_path: Path) -> None:
+    asked = {"data": {**DATA, "weighted": True}, "class_weights": {"1": 3.0}}
+    with room(tmp_path, method=method, **asked) as scene:
+        run = scene.train()
+    assert_the_same(scene, run, simulated(method, **asked))
+    assert run.fingerprint() != simulated(method).fingerprint()
 
 
 def once(becomes: Sequence[float], *, kind: str, number: int, party: str | None = None) -> Carry:

@@ -13,7 +13,7 @@ from colonnade.align.files import Alignment
 from colonnade.align.match import Agreed, MatchReport, PartyMatch
 from colonnade.data.stored import from_bytes
 from colonnade.deploy.export import export
-from colonnade.deploy.tables import PartyTable
+from colonnade.deploy.tables import LabelTable, PartyTable
 from colonnade.errors import DataError
 from colonnade.privacy.ledger import Ledger
 
@@ -51,3 +51,25 @@ def test_numbers_are_categories_where_the_party_says_so(tmp_path: Path) -> None:
     assert party_table(tmp_path, telco(), ("branch",)).columns(torch.arange(20), ROWS).values.shape == (ROWS, 1 + 3)
     with pytest.raises(DataError, match="categories names 'brunch', which is no column of the table"):
         party_table(tmp_path, telco(), ("brunch",)).columns(torch.arange(20), ROWS)
+
+
+def label_table(folder: Path, frame: pd.DataFrame, weights: str | None) -> LabelTable:
+    frame.to_csv(folder / "labels.csv", index=False)
+    alignment = party_table(folder, telco()).alignment
+    return LabelTable.read(folder / "labels.csv", "customer", "churned", "binary", alignment, (0.2, 0.2), None, weights)
+
+
+def test_the_label_holder_may_weigh_rows_by_a_column(tmp_path: Path) -> None:
+    months = np.arange(1.0, ROWS + 1)
+    frame = telco()[["customer"]].assign(churned=[0.0, 1.0] * (ROWS // 2), months=months)
+    assert label_table(tmp_path, frame, None).weights is None
+    found = label_table(tmp_path, frame, "months").weights
+    assert found is not None and found.tolist() == months.tolist()
+    frame.loc[:3, ["churned", "months"]] = float("nan")  # a row without a label is only predicted
+    found = label_table(tmp_path, frame, "months").weights
+    assert found is not None and found.tolist() == [1.0] * 4 + months[4:].tolist()
+    with pytest.raises(DataError, match="no weights column 'years'"):
+        label_table(tmp_path, frame, "years")
+    frame.loc[7, "months"] = -2.0
+    with pytest.raises(DataError, match="row 7 has -2"):
+        label_table(tmp_path, frame, "months")

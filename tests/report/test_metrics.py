@@ -9,13 +9,16 @@ import pytest
 
 from colonnade.errors import ConfigError
 from colonnade.evaluate.metrics import METRICS, metrics_of
+from colonnade.fit import fit
 from colonnade.report.content import content
 from colonnade.report.html import render
 from colonnade.report.machine import as_json
 from colonnade.report.markdown import as_markdown
 from colonnade.report.metrics import compared, mean_metrics, metrics_table
 from colonnade.report.record import Terms, grouped
+from colonnade.report.words import summary
 from colonnade.tasks import TASKS, task_about
+from tests.federations import small
 from tests.report.conftest import train
 
 
@@ -70,6 +73,17 @@ def test_columns_of_a_comparison_are_chosen(trained: dict[tuple[str, int], dict[
     cell = next(row for row in asked.rows if row[0].startswith("vimadmm ") or row[0] == "vimadmm")[2]
     assert cell == f"{mean:.3f} ± {METRICS['log_loss'].told(abs(both[0] - both[1]) / 2**0.5)}"
     assert mean_metrics(groups[0])["log_loss"]["mean"] == pytest.approx(mean)
+
+
+def test_the_summary_says_that_rows_and_classes_have_weights() -> None:
+    federation = small(weighted=True)
+    run = fit(federation, "vimadmm_j", rounds=2, model={"hidden": 6}, class_weights={"2": 4.0})
+    told = " ".join(summary(run.record()))
+    assert "Rows count by weights of the label holder's, in training and in every metric." in told
+    assert "In training classes are weighted: { 2 = 4 }." in told
+    table = metrics_table(run.record())
+    assert table is not None and table.caption == "Metrics on the test rows, each with its weight"
+    assert "weight" not in " ".join(summary(fit(small(), "vimadmm_j", rounds=2, model={"hidden": 6}).record()))
 
 
 def test_a_metric_that_the_task_does_not_have_is_refused(trained: dict[tuple[str, int], dict[str, Any]]) -> None:

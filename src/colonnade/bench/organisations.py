@@ -92,6 +92,7 @@ class Trial:
             absence=build(Absence, self.absence, "absence"),
             privacy=build(PrivacySettings, self.privacy, "privacy"),
             mechanism=self.mechanism().event.name,
+            weights=f.weights,
         )
 
     def duty(self, name: str) -> Duty:

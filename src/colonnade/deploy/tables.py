@@ -94,7 +94,7 @@ class LabelTable:
         rows = RowSplit(at[split.train], at[split.validation], at[split.test])
         heavy = None
         if weights is not None:
-            labelled = torch.from_numpy(target[label].notna().to_numpy())
+            labelled = torch.zeros(alignment.complete, dtype=torch.bool).index_fill_(0, at, True)
             heavy = row_weights(frame[weights].iloc[: alignment.complete].to_numpy(), alignment.complete, labelled)
         return cls(full, read.task, rows, heavy)
 

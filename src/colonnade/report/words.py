@@ -109,7 +109,7 @@ def summary(record: Record) -> list[str]:
     """What was trained, by whom, how good it is, why it stopped, and what it cost."""
     good = [how_good(record), *warnings(record), *_positive(record)]
     ended = [_why_it_ended(record), *noisy_labels(record)]
-    return [_who(record), *_partial(record), *good, *ended, _what_it_cost(record)]
+    return [_who(record), *_partial(record), *_weights(record), *good, *ended, _what_it_cost(record)]
 
 
 def _who(record: Record) -> str:
@@ -129,6 +129,16 @@ def _partial(record: Record) -> list[str]:
         f"Of the training rows {found['complete']:,} are held by all parties and have a label; {found['labelled']:,} "
         f"have a label; parties hold: {held}."
     ]
+
+
+def _weights(record: Record) -> list[str]:
+    """Which rows count more than others, if some do."""
+    told, by_class = [], record["training"].get("class_weights")
+    if record["about"].get("row_weights"):
+        told.append("Rows count by weights of the label holder's, in training and in every metric.")
+    if by_class:
+        told.append(f"In training classes are weighted: {by_class if isinstance(by_class, str) else value(by_class)}.")
+    return told
 
 
 def how_good(record: Record) -> str:
