@@ -23,6 +23,7 @@ from pydantic import BaseModel
 
 from colonnade.config import unknown_key, with_overrides
 from colonnade.errors import ConfigError, RunError
+from colonnade.evaluate.judge import Judge
 from colonnade.evaluate.metrics import Metric, choose_metric, find_metric
 from colonnade.extras import need
 from colonnade.federation import Federation
@@ -89,7 +90,7 @@ class Outcome:
     usual: float | None  # the score of the settings as they were; None where they are outside the space
     trials: int
     diverged: int
-    metric: str = "accuracy"  # what the scores are
+    metric: str  # what the scores are
 
     @property
     def gain(self) -> float:
@@ -251,7 +252,7 @@ def search(
     if not space:
         raise ConfigError(f"method {job.method.name!r} has nothing to search; name a setting with --search")
     federation = without_test(federation)
-    metric = choose_metric(federation.task, job.training.metric)
+    metric = _judging(job, federation)
     sign = metric.sign()  # trials are compared by what rises
     with _study(job, space, budget, path) as study:
         while len(done := _completed(study)) < budget.trials:
@@ -266,6 +267,14 @@ def search(
     if watch is not None:
         watch(outcome.trials, outcome.score, None)
     return outcome
+
+
+def _judging(job: Job, federation: Federation) -> Metric:
+    """What the trials are judged by: another metric than was asked for, where the validation rows do not define it."""
+    rows, name = federation.split.validation, job.training.metric
+    if job.privacy.labels.protects:
+        return choose_metric(federation.task, name)
+    return Judge.of(federation.task, federation.labels[rows], name).metric
 
 
 def _told(watch: Watcher | None, done: int, best: float | None) -> Callable[[Progress], None] | None:

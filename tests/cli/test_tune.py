@@ -281,6 +281,16 @@ def test_the_best_method_by_a_loss_is_the_one_with_the_lowest() -> None:
     assert "# linear_admm: validation Poisson deviance 0.9000" in written
 
 
+@pytest.mark.filterwarnings("ignore::colonnade.errors.DoubtfulScore")
+def test_where_validation_rows_have_one_class_the_score_is_the_loss_that_judged(tmp_path: Path) -> None:
+    whole = small(task="binary")
+    yes = whole.split.validation[whole.labels[whole.split.validation, 0] > 0.5]
+    federation = replace(whole, split=replace(whole.split, validation=yes))
+    outcome = searched(tmp_path, Budget(trials=2, rounds=2), federation=federation)
+    assert outcome.metric == "log_loss"
+    assert outcome.score is not None and outcome.usual is not None and 0 < outcome.score <= outcome.usual
+
+
 def test_tables_say_what_the_scores_are(cli: Call, config: Path) -> None:
     asked = ("--set", "training.metric=log_loss", "--trials", "2", "--rounds", "2", "--out", "here")
     done = cli("tune", config, *asked)

@@ -306,6 +306,12 @@ class TestTables:
         )
         assert made.weights.tolist() == data()[2][::-1].tolist()
 
+    def test_weights_with_ids_of_their_own_are_refused(self) -> None:
+        tables = self.tables()
+        heavy = tables["bank"].set_index("id")["count"].sample(frac=1.0, random_state=0)
+        with pytest.raises(DataError, match="put them beside the labels as a column"):
+            Federation.from_tables(tables, labels="churn", id="id", weights=heavy)
+
     def test_weights_in_another_table_are_refused(self) -> None:
         with pytest.raises(DataError, match="'bank', which has the labels, has no column 'd' of weights"):
             Federation.from_tables(self.tables(), labels="churn", id="id", weights="d")

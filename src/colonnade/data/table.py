@@ -78,7 +78,7 @@ def join_tables(  # noqa: PLR0913 - those of Federation.from_tables
     _check_keep(keep, keys)
     holder = next((p for p, frame in frames.items() if isinstance(labels, str) and labels in frame.columns), None)
     frames, target = _take_labels(frames, labels, keys, weights if isinstance(weights, str) else None)
-    target, heavy = _take_weights(target, weights)
+    target, heavy = _take_weights(target, weights, keys)
     if not keys:
         _check_lengths({**_named(frames), "the labels": target})
     owners = {party: frame for party, frame in frames.items() if len(frame.columns)}
@@ -195,12 +195,14 @@ def _label_frame(labels: Any, keys: Mapping[str, str]) -> Any:
     return by_id("the labels", read[found[0]], found[0])
 
 
-def _take_weights(target: Any, weights: Any) -> tuple[Any, Any]:
+def _take_weights(target: Any, weights: Any, keys: Mapping[str, str]) -> tuple[Any, Any]:
     """The labels alone, and their weights as a series with the same index; None: they have none."""
     if weights is None:
         return target, None
     pd = need("pandas", extra="tables", purpose="joining tables")
     if not isinstance(weights, str):
+        if isinstance(weights, pd.DataFrame) or getattr(getattr(weights, "index", None), "name", None) in keys.values():
+            raise DataError("weights with ids of their own: put them beside the labels as a column, and name it")
         values = np.asarray(weights)
         if values.shape != (len(target),):
             raise DataError(f"weights: needed one number for each of the {len(target)} labels; got {values.shape}")
