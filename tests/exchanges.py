@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -120,3 +120,11 @@ def assert_same_tensors(one: dict[str, Tensor], other: dict[str, Tensor], atol: 
     assert one.keys() == other.keys()
     for name, value in one.items():
         torch.testing.assert_close(value, other[name], rtol=0, atol=atol, msg=lambda m, name=name: f"{name}: {m}")
+
+
+def changed(run: Run, *, models: Mapping[str, Mapping[str, Tensor]] | None = None, **model: Any) -> Run:
+    """The run with other numbers at its parties, or other facts about its model."""
+    parts = run.model.parts
+    if models is not None:
+        parts = {party: replace(parts[party], tensors=tensors) for party, tensors in models.items()}
+    return replace(run, model=replace(run.model, **{"parts": parts, **model}))

@@ -12,14 +12,18 @@ if _TYPE_CHECKING:
     from colonnade.errors import ColonnadeError
     from colonnade.federation import Federation, RowSplit, Task
     from colonnade.fit import fit, resume
+    from colonnade.model import Model
     from colonnade.models.encoders import ModelSettings
+    from colonnade.part import Part
     from colonnade.run import Run, Training
 
 __version__ = "0.1.0"
 __all__ = [
     "ColonnadeError",
     "Federation",
+    "Model",
     "ModelSettings",
+    "Part",
     "RowSplit",
     "Run",
     "Task",
@@ -34,7 +38,9 @@ __all__ = [
 _HOMES = {
     "ColonnadeError": "colonnade.errors",
     "Federation": "colonnade.federation",
+    "Model": "colonnade.model",
     "ModelSettings": "colonnade.models.encoders",
+    "Part": "colonnade.part",
     "RowSplit": "colonnade.federation",
     "Run": "colonnade.run",
     "Task": "colonnade.federation",

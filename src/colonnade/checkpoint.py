@@ -6,12 +6,13 @@ import hashlib
 import platform
 import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
 
 from colonnade.federation import Federation
+from colonnade.record import About, Described, Machine, Partial
 from colonnade.store import Store
 from colonnade.wire.traffic import Traffic
 
@@ -19,23 +20,26 @@ if TYPE_CHECKING:
     from colonnade.fit import Trainer
 
 
-def describe(trainer: Trainer) -> dict[str, Any]:
+def describe(trainer: Trainer) -> Described:
     """What the run is: enough to open it again."""
     f, s = trainer.federation, trainer.federation.split
     method = trainer.coordinator.method
-    about = {
+    described = {
         "federation": f.name,
         "parties": [{"name": p.name, "shape": list(p.columns.shape[1:])} for p in f.parties],
         "groups": [list(g.parties) for g in trainer.coordinator.schema.groups],
         **f.task.about(),
         "rows": {"train": len(s.train), "validation": len(s.validation), "test": len(s.test)},
-        **({"partial": _partial(f)} if f.partial else {}),
-        **({"row_weights": True} if f.weights is not None else {}),
         "data": fingerprint(f),
         "engine": trainer.engine.name,
         "ways": list(trainer.engine.ways),
         "machine": machine(trainer.coordinator.schema.device),
     }
+    about = cast(About, described)  # a TypedDict cannot be made of another's keys
+    if f.partial:
+        about["partial"] = _partial(f)
+    if f.weights is not None:
+        about["row_weights"] = True
     return {
         "id": trainer.id,
         "method": {"name": method.name, "settings": method.model_dump()},
@@ -50,7 +54,7 @@ def describe(trainer: Trainer) -> dict[str, Any]:
     }
 
 
-def machine(device: torch.device) -> dict[str, Any]:
+def machine(device: torch.device) -> Machine:
     """What rounding depends on, besides the numbers."""
     return {
         "python": platform.python_version(),
@@ -61,13 +65,13 @@ def machine(device: torch.device) -> dict[str, Any]:
     }
 
 
-def warn_of_another_machine(began: Mapping[str, Any], device: torch.device) -> None:
+def warn_of_another_machine(began: Machine, device: torch.device) -> None:
     """Say by name what differs from the machine that a run began on: a restart is only identical on the same one."""
-    now = machine(device)
+    now: Mapping[str, object] = {**machine(device)}
     changed = [
-        f"{name} {began[name]} there, {now[name]} here"
-        for name in began
-        if name != "python" and began[name] != now.get(name)
+        f"{name} {then} there, {now[name]} here"
+        for name, then in began.items()
+        if name != "python" and then != now.get(name)
     ]
     if changed:
         warnings.warn(
@@ -91,7 +95,7 @@ def warn_of_other_bits(training: Mapping[str, Any], device: torch.device) -> Non
     )
 
 
-def _partial(federation: Federation) -> dict[str, Any]:
+def _partial(federation: Federation) -> Partial:
     """How many training rows are complete, have a label, and are held by each party."""
     train, known = federation.split.train, federation.labelled
     return {

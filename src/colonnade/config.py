@@ -115,7 +115,7 @@ def unknown_key(key: str, known: list[str], section: str, inside: Sequence[str] 
     return f"unknown key {key!r} in [{section}]; {hint}"
 
 
-def read_toml(path: Path) -> dict[str, Any]:
+def read_toml(path: Path) -> Mapping[str, Any]:
     """The tables of a TOML file, or one sentence about why not."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))

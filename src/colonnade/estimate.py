@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import TypedDict, cast
 
 import torch
 from torch import Tensor
@@ -32,6 +32,19 @@ from colonnade.wire.messages import Ask, Order, Purpose
 from colonnade.wire.traffic import Traffic
 
 
+class EstimateRecord(TypedDict):
+    """An estimate as plain values; bytes are of training unless they say evaluation."""
+
+    method: str
+    federation: str
+    parties: int
+    rounds: int
+    batch: int
+    per_round: dict[str, float]
+    total: dict[str, int]
+    per_party: dict[str, dict[str, float]]
+
+
 @dataclass(frozen=True)
 class Estimate:
     """The traffic of a full run."""
@@ -42,11 +55,11 @@ class Estimate:
     batch: int
     traffic: Traffic = field(repr=False)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> EstimateRecord:
         """Plain values; bytes are of training unless they say evaluation."""
         t = self.traffic
         totals = {"up": t.up, "down": t.down, "both": t.up + t.down, "multicast": t.multicast}
-        per_party = {
+        per_party: dict[str, dict[str, float]] = {
             party: {**both, **{f"{way}_per_round": both[way] / self.rounds for way in ("up", "down")}}
             for party, both in t.per_party().items()
         }

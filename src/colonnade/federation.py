@@ -321,17 +321,25 @@ def _check_partial(federation: Federation) -> None:
 
 
 def _check_taught(federation: Federation) -> None:
-    """Refuse training rows that are all of one class: every model would learn to say it always."""
-    classes = federation.task.classes
-    if not classes or federation.task.several():
-        return
+    """Refuse labels of the training rows, where they are known, that teach nothing."""
     known, train = federation.labelled, federation.split.train
-    taught = federation.labels[train if known is None else train[known[train]]].unique()
-    if len(taught) < 2:
-        name = classes[int(taught[0])]
-        raise DataError(
-            f"all training rows have the label {str(name)!r}, so there is nothing to learn; split differently"
-        )
+    _check_differ(federation.task, federation.labels[train if known is None else train[known[train]]])
+
+
+def check_labels(read: Read, split: RowSplit) -> None:
+    """Refuse a split that does not fit these labels, or that leaves nothing to learn from them."""
+    check_split(split, len(read.values))
+    _check_differ(read.task, read.values[split.train])
+
+
+def _check_differ(task: Task, taught: Tensor) -> None:
+    """Refuse training rows that are all of one class: every model would learn to say it always."""
+    if not task.classes or task.several() or len(found := taught.unique()) >= 2:
+        return
+    raise DataError(
+        f"all training rows have the label {str(task.classes[int(found[0])])!r}, so there is nothing to learn; split "
+        "differently"
+    )
 
 
 # -- reading ----------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from colonnade.checkpoint import commit, describe, fingerprint, restore, warn_of_another_machine, warn_of_other_bits
 from colonnade.config import Settings, build
+from colonnade.design import Arithmetic, Design
 from colonnade.engines.base import Encoders, Engine, open_workshop
 from colonnade.engines.coordinator import CoordinatorSide, is_model
 from colonnade.engines.loop import Loop
@@ -27,6 +28,7 @@ from colonnade.federation import Federation
 from colonnade.folder import claimed
 from colonnade.methods import as_method, make_method
 from colonnade.methods.base import BringsNoise, Method, brings, check_rows, outputs
+from colonnade.model import Model
 from colonnade.models.encoders import ModelSettings
 from colonnade.opening import Terms, open_coordinator
 from colonnade.privacy.gaussian import SeededNoise
@@ -36,6 +38,7 @@ from colonnade.privacy.settings import PrivacySettings
 from colonnade.privacy.statement import SoFar
 from colonnade.privacy.training_rows import TrainingRows, noised
 from colonnade.progress import Progress, Telling, Watcher
+from colonnade.record import OnTest, Result, Sections
 from colonnade.run import DTYPES, STORE, Run, Training
 from colonnade.store import Store
 from colonnade.wire.messages import Order
@@ -53,7 +56,7 @@ def fit(  # noqa: PLR0913 - the front door: everything a user may want to say ab
     out: str | Path | None = None,
     watch: Watcher | None = None,
     progress: bool | None = None,
-    config: dict[str, Any] | None = None,
+    config: Sections | None = None,
     **settings: Any,
 ) -> Run:
     """Train `method` on `federation` and return the run, its best round kept.
@@ -153,7 +156,7 @@ class Trainer:
     privacy: PrivacySettings = field(default_factory=PrivacySettings)
     seconds: float = 0.0
     diverged: bool = False
-    config: dict[str, Any] | None = None
+    config: Sections | None = None
     written: dict[str, int] = field(default_factory=lambda: {"history": 0, "traffic": 0, "ledger": 0})
     looks: bool = True  # something may leave for a look at the test rows, if the settings allow it
 
@@ -244,12 +247,12 @@ class Trainer:
             side.use_best()
         state = c.best_state or {k: v for k, v in c.state.items() if is_model(k)}
         self.diverged = self.diverged or reason.startswith("diverged")
-        found: dict[str, Any] = {"metric": self._metric.name, "test_score": None}
+        found: OnTest = {"metric": self._metric.name, "test_score": None}
         scored = c.watch.best_round >= 0
         looks = self.privacy.evaluates() and self.looks and len(self.federation.split.test)
         if looks and (scored or not self.diverged):
-            found |= self._test(state)
-        result = {
+            found.update(self._test(state))
+        result: Result = {
             "rounds": min(c.number, c.plan.rounds),
             "stop": reason,
             "diverged": self.diverged,
@@ -263,24 +266,30 @@ class Trainer:
         }
         for warning in result["warnings"]:
             warnings.warn(warning, DoubtfulScore, stacklevel=4)  # where fit was called
-        models = {party: model for side in self.engine.parties() for party, model in side.models().items()}
-        ordered = {name: models[name] for name in self.federation.names if name in models}  # others keep theirs
-        about = describe(self)["about"]
-        run = Run(
-            self.id, c.method, self.model, self.training, about, c.history, c.traffic, self.ledger,
-            result, state, ordered, self.encoders, self.config, privacy=self.privacy, plans=self.federation.plans,
-            trained=TrainingRows.of(self.federation) if noised(self.ledger) else None,
-        )  # fmt: skip
+        run = Run(self._model(state), self.training, describe(self)["about"], c.history, c.traffic, result, self.config)
         if store is not None:
             run.save(store.path.parent)
             store.close()
         return run
 
+    def _model(self, state: Mapping[str, Tensor]) -> Model:
+        """What was trained; parts of parties in other processes stay there."""
+        c, f = self.coordinator, self.federation
+        design = Design(
+            self.id, c.method, self.model, f.task, f.names, Arithmetic.among(self.training.model_dump()), self.privacy
+        )
+        models = {party: model for side in self.engine.parties() for party, model in side.models().items()}
+        shapes = {party.name: tuple(party.columns.shape[1:]) for party in f.parties}
+        model = Model.assemble(design, state, models, shapes, f.plans, self.encoders, self.ledger)
+        model.rounds, model.from_tables = min(c.number, c.plan.rounds), bool(f.plans)
+        model.trained = TrainingRows.of(f) if noised(self.ledger) else None
+        return model
+
     @property
     def _metric(self) -> Metric:
         return choose_metric(self.coordinator.schema.task, self.training.metric)
 
-    def _test(self, state: dict[str, Tensor]) -> dict[str, Any]:
+    def _test(self, state: dict[str, Tensor]) -> OnTest:
         c, rows = self.coordinator, self.federation.split.test
         order, down = c.test_order(rows)
         answers = self.engine.exchange(order, down)

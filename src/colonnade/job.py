@@ -27,6 +27,7 @@ from colonnade.methods.base import Method
 from colonnade.models.encoders import ModelSettings
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.progress import Watcher
+from colonnade.record import About, Section, Sections
 from colonnade.run import Run, Training
 from colonnade.schedule import Schedule
 from colonnade.tasks import task_about
@@ -39,12 +40,12 @@ TABLE_KEYS = ("tables", "labels", "id", "task", "keep", "classes", "categories",
 class Job:
     """One training, ready to start. Everything is checked before anything is written."""
 
-    data: dict[str, Any]
+    data: Section
     method: Method
     model: ModelSettings
     training: Training
     privacy: PrivacySettings
-    tables: dict[str, Any] = field(repr=False)  # the sections as read, for the record
+    tables: Sections = field(repr=False)  # the sections as read, for the record
 
     def federation(self) -> Federation:
         """Load the data."""
@@ -106,7 +107,7 @@ def _method_section(tables: Mapping[str, Any], method: str | None) -> dict[str, 
     return {**spec, **dict(tables.get("compare", {}).get(method, {})), "name": method}
 
 
-def load_data(data: Mapping[str, Any], about: Mapping[str, Any] | None = None) -> Federation:
+def load_data(data: Mapping[str, Any], about: About | None = None) -> Federation:
     """The federation that a [data] section describes; `about` is that of a run on it, whose labels mean the same again.
 
     The first version guessed tasks by other rules, and numbered classes up to the largest label.
@@ -120,12 +121,12 @@ def load_data(data: Mapping[str, Any], about: Mapping[str, Any] | None = None) -
     return load_set(name, **options)
 
 
-def _as_before(about: Mapping[str, Any]) -> dict[str, Any]:
+def _as_before(about: About) -> dict[str, object]:
     numbered = task_about(about).exclusive and not about.get("class_names")
     return {"task": about["task"], **({"classes": about["outputs"]} if numbered else {})}
 
 
-def _load_tables(options: dict[str, Any]) -> Federation:
+def _load_tables(options: Section) -> Federation:
     for key in options:
         if key not in TABLE_KEYS:
             raise ConfigError(unknown_key(key, list(TABLE_KEYS), "data"))

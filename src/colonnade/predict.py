@@ -13,24 +13,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from colonnade.data.frames import Ids, by_party, is_frame
+from colonnade.data.frames import Ids, as_frame, by_party, id_columns, is_frame, text_ids
 from colonnade.data.new_rows import check_parties, read_new_rows
-from colonnade.engines.base import Said, open_workshop
+from colonnade.engines.base import Said
 from colonnade.engines.coordinator import open_sum, rows_that_fit
-from colonnade.engines.stacked import Stacked
 from colonnade.errors import ConfigError, DataError, RowsDisagree, RunError
-from colonnade.federation import Federation, Party, RowSplit, as_columns
+from colonnade.federation import as_columns
 from colonnade.methods.base import Heard, outputs
 from colonnade.models.schema import Schema
-from colonnade.models.stack import Way
+from colonnade.part import open_parts, uploads
 from colonnade.privacy.mechanism import Mechanism, Opener, Protection
-from colonnade.privacy.training_rows import check_new, note
+from colonnade.privacy.training_rows import check_new, noised
 from colonnade.rows import Rows
-from colonnade.schedule import chunked
+from colonnade.tasks import read_again
+from colonnade.tasks.reading import as_array
 from colonnade.wire.messages import Ask, Order, Purpose
 
 if TYPE_CHECKING:
-    from colonnade.run import Run
+    from colonnade.model import Model
 
 AFTER_TRAINING = 4  # numbers after the last round that the end of a training has
 
@@ -38,11 +38,11 @@ AFTER_TRAINING = 4  # numbers after the last round that the end of a training ha
 # -- rows in ------------------------------------------------------------------------------------
 
 
-def read_rows(run: Run, given: Any, id: Ids = None) -> Rows:
-    """What was given to be predicted, as the networks of the run read it.
+def read_rows(model: Model, given: Any, id: Ids = None) -> Rows:
+    """What was given to be predicted, as the networks of a model read it.
 
     Args:
-        run: a finished run.
+        model: of a finished training.
         given: raw data frames by party, for a run that was trained from tables; arrays (B, ...) by party, for a run
             that was trained from arrays; or rows of a federation (`federation.select(rows)`), for any run.
         id: for data frames, the column to match rows on, or one per party.
@@ -53,41 +53,41 @@ def read_rows(run: Run, given: Any, id: Ids = None) -> Rows:
     """
     if isinstance(given, Rows):
         rows = given
-    elif run.plans:
-        rows = read_new_rows(run.plans, given, id)
-        rows = rows.pooled() if run.method.pools else rows
+    elif model.plans:
+        rows = read_new_rows(model.plans, given, id)
+        rows = rows.pooled() if model.method.pools else rows
     else:
-        rows = _arrays(run, by_party("columns to predict", given))
-    if id is not None and (isinstance(given, Rows) or not run.plans):
+        rows = _arrays(model, by_party("columns to predict", given))
+    if id is not None and (isinstance(given, Rows) or not model.plans):
         raise ConfigError("id names a column of raw data frames; these rows are arrays, matched by position")
-    _check_encoding(run, rows)
-    return _checked(run, rows)
+    _check_encoding(model, rows)
+    return _checked(model, rows)
 
 
-def check_preprocessing(run: Run) -> None:
-    """Refuse a run that was trained from tables and saved without how they became numbers."""
-    if not run.plans and run.config is not None and "tables" in run.config.get("data", {}):
+def check_preprocessing(model: Model) -> None:
+    """Refuse a model that was trained from tables and saved without how they became numbers."""
+    if model.from_tables and not model.plans:
         raise RunError(
             "raw tables cannot be scored with this run: it was trained from tables by a version that did not store its "
             "preprocessing; train again, or predict rows of the same tables with federation.select(rows) (--rows)"
         )
 
 
-def _arrays(run: Run, given: Mapping[str, Any]) -> Rows:
-    check_preprocessing(run)
-    check_parties(run.models, given)
+def _arrays(model: Model, given: Mapping[str, Any]) -> Rows:
+    check_preprocessing(model)
+    check_parties(model.parts, given)
     named = next((party for party, table in given.items() if is_frame(table)), None)
     if named is not None:
         raise DataError(
             f"party {named!r}: got a data frame, and this run knows its columns by position only (it was trained from "
             "arrays, or saved without its preprocessing); pass arrays exactly as in training"
         )
-    return Rows({name: as_columns(name, given[name]) for name in run.models})
+    return Rows({name: as_columns(name, given[name]) for name in model.parts})
 
 
-def _check_encoding(run: Run, rows: Rows) -> None:
+def _check_encoding(model: Model, rows: Rows) -> None:
     """Refuse columns that were made of other tables: on another scale they would be predicted without complaint."""
-    odd = next((party for party, plan in run.plans.items() if not plan.agrees(rows.plans.get(party))), None)
+    odd = next((party for party, plan in model.plans.items() if not plan.agrees(rows.plans.get(party))), None)
     if odd is not None:
         raise DataError(
             f"party {odd!r}: these rows were not encoded as in the training of this run (a federation has the means "
@@ -95,14 +95,14 @@ def _check_encoding(run: Run, rows: Rows) -> None:
         )
 
 
-def _checked(run: Run, rows: Rows) -> Rows:
-    if run.method.pools and set(rows.columns) != set(run.models):
+def _checked(model: Model, rows: Rows) -> Rows:
+    if model.method.pools and set(rows.columns) != set(model.parts):
         raise DataError("this run was trained on the columns in one place; pass federation.pooled().select(rows)")
-    check_parties(run.models, rows.columns)
-    for party in run.about["parties"]:
-        got, wanted = tuple(rows.columns[party["name"]].shape[1:]), tuple(party["shape"])
-        if got != wanted:
-            raise DataError(f"party {party['name']!r} has columns of shape {got}; the model wants {wanted}")
+    check_parties(model.parts, rows.columns)
+    for party, part in model.parts.items():
+        got = tuple(rows.columns[party].shape[1:])
+        if got != part.shape:
+            raise DataError(f"party {party!r} has columns of shape {got}; the model needs {part.shape}")
     lengths = {party: len(columns) for party, columns in rows.columns.items()}
     if len(set(lengths.values())) > 1:
         told = ", ".join(f"{party}: {count}" for party, count in lengths.items())
@@ -112,57 +112,93 @@ def _checked(run: Run, rows: Rows) -> Rows:
     return rows
 
 
+# -- labels of rows, to score a model -----------------------------------------------------------
+
+
+def read_truth(model: Model, rows: Rows, given: Any, labels: Any, id: Ids = None) -> Tensor:
+    """Labels of rows that were read, in their order, as the task has them.
+
+    Args:
+        model: whose task says what labels are.
+        rows: as `read_rows` made them of `given`.
+        given: what was given to be predicted.
+        labels: a column of one of the tables, by name; an array in the order of the rows; or a pandas Series or
+            DataFrame, indexed as the answer to these rows would be.
+        id: as for `read_rows`.
+
+    Raises:
+        DataError: they are not labels of this task, or it is not clear which label belongs to which row.
+    """
+    if isinstance(labels, str):
+        labels = _column(model, rows, by_party("new tables", given), labels, id)
+    elif hasattr(labels, "reindex"):  # pandas
+        labels = _in_order(rows, labels)
+    values = as_array(labels)
+    if len(values) != len(rows):
+        raise RowsDisagree(f"there are {len(values)} labels and {len(rows)} rows; give one label per row")
+    return read_again(values, model.task)
+
+
+def _column(model: Model, rows: Rows, tables: Mapping[str, Any], label: str, id: Ids) -> Any:
+    """A column of one of the tables, in the order of the rows."""
+    keys = {party: plan.id for party, plan in model.plans.items()} | dict(id_columns(id, model.plans))
+    frames = {p: as_frame(f"party {p!r}", table, keys.get(p)) for p, table in tables.items() if is_frame(table)}
+    having = [party for party, frame in frames.items() if label in frame.columns]
+    if len(having) != 1:
+        told = f"{len(having)} tables have" if having else "no table has"
+        raise DataError(f"labels: {told} a column {label!r}; name a column of one table, or pass an array")
+    frame, key = frames[having[0]], keys.get(having[0])
+    if key is None or key not in frame.columns or rows.index.name is None:
+        return frame[label].to_numpy()
+    found = frame[label].set_axis(text_ids(f"party {having[0]!r}", frame, key), axis=0)
+    return found.loc[text_ids("these rows", rows.index.to_frame(index=False, name=key), key)].to_numpy()
+
+
+def _in_order(rows: Rows, labels: Any) -> Any:
+    """Labels with an index of their own, in the order of the rows; refused where the index says nothing of them."""
+    if rows.index is None or labels.index.equals(rows.index):
+        return labels.to_numpy()
+    named_alike = labels.index.name is not None and labels.index.name == rows.index.name
+    if named_alike and labels.index.is_unique and len(rows.index.difference(labels.index)) == 0:
+        return labels.loc[rows.index].to_numpy()
+    raise DataError(
+        "labels have an index that is not that of the rows, so it is not clear which label belongs to which row; index "
+        f"them by {rows.index.name or 'position'!r}, or pass labels.to_numpy() in the order of the first table"
+    )
+
+
 # -- logits out ---------------------------------------------------------------------------------
 
 
-def logits_of(run: Run, rows: Rows) -> Tensor:
+def logits_of(model: Model, rows: Rows) -> Tensor:
     """Logits (B, K): every party answers about all rows, in as many messages as their size needs."""
-    device = torch.device(run.training.device if torch.cuda.is_available() else "cpu")
-    trained = check_new(run.trained, run.ledger, rows, run.releases_training_rows)
-    mechanism, opener = _sum(run)
-    engine = _open(run, device, Protection.everywhere(mechanism))
-    state = {name: value.to(device) for name, value in run.state.items()}
-    earlier = sum(release.purpose is Purpose.PREDICT for release in run.ledger) // len(run.models)
-    first = run.result["rounds"] + AFTER_TRAINING + earlier  # every message has a number of its own
-    most = rows_that_fit(run.method, engine.schema, summed=opener is not None)
-    parts = []
-    for number, piece in enumerate(chunked(torch.arange(len(rows)), most), first):
-        before, groups = len(run.ledger), []
-        for side in engine.sides:
-            side.gate.notes = note(int(trained[piece].sum()))
-            columns = torch.stack([rows.columns[name][piece] for name in side.cohort.names])  # (P, B, ...)
-            scaled = side.cohort.scale_columns(columns.to(device, engine.schema.dtype))
-            groups.append(side.predict(scaled, number, piece).sent)
-        run.append_ledger(before)  # a prediction is a release: the saved ledger goes on
-        with torch.no_grad():
-            parts.append(outputs(run.method, state, _heard(groups, number, piece, engine.schema, opener)).cpu())
+    trained = check_new(model.trained, noised(model.ledger), rows, model.releases_training_rows)
+    mechanism, opener = _sum(model)
+    engine = open_parts(model.design, list(model.parts.values()), model.ledger, Protection.everywhere(mechanism))
+    schema = engine.schema
+    state = {name: value.to(schema.device) for name, value in model.state.items()}
+    earlier = sum(release.purpose is Purpose.PREDICT for release in model.ledger) // len(model.parts)
+    first = model.rounds + AFTER_TRAINING + earlier  # every message has a number of its own
+    most, parts = rows_that_fit(model.method, schema, summed=opener is not None), []
+    before = len(model.ledger)
+    try:
+        for said in uploads(engine, rows, trained, first, most):
+            with torch.no_grad():
+                heard = _heard(said.groups, said.number, said.rows, schema, opener)
+                parts.append(outputs(model.method, state, heard).cpu())
+    finally:  # a prediction is a release: the saved ledger goes on, also if something fails later
+        model.append_ledger(before)
     return torch.cat(parts)
 
 
-def _open(run: Run, device: torch.device, protection: Protection) -> Stacked:
-    """The parties' networks with what they learned, and no rows of their own."""
-    none = torch.empty(0, dtype=torch.int64)
-    nobody = tuple(Party(p["name"], torch.zeros(0, *p["shape"])) for p in run.about["parties"])
-    federation = Federation(nobody, none, run.task, RowSplit(none, none, none))
-    # The model brings the scaling it was trained with: new rows have no statistics of their own.
-    model = run.model_settings.model_copy(update={"scale_columns": "never"})
-    dtype, t = getattr(torch, run.training.dtype), run.training
-    workshop = open_workshop(federation, model, run.encoders, t.seed, dtype, device, t.computing, t.wire.numbers)
-    ways: list[Way] = ["each"] * len(workshop.schema.groups)  # prediction is one pass: nothing to time
-    engine = Stacked.open(workshop, run.method, run.ledger, run.id, False, protection, ways)
-    for side in engine.sides:
-        side.load_models(run.models)
-    return engine
-
-
-def _sum(run: Run) -> tuple[Mechanism | None, Opener | None]:
+def _sum(model: Model) -> tuple[Mechanism | None, Opener | None]:
     """What stands before predictions and what opens them: under a secure sum, as in training, only the total."""
-    if not run.privacy.secure_sum.use:
+    design = model.design
+    if not design.privacy.secure_sum.use:
         return None, None
     from colonnade.privacy.secure_sum.adders import simulated  # needs a library that not everybody installs
 
-    parties = tuple(party["name"] for party in run.about["parties"])
-    return simulated(run.id, parties, run.training.seed, run.privacy).predicting()
+    return simulated(design.id, design.parties, design.arithmetic.seed, design.privacy).predicting()
 
 
 def _heard(

@@ -25,6 +25,7 @@ from torch import Tensor
 from colonnade.errors import RunError, Unwritable
 from colonnade.privacy.ledger import Release
 from colonnade.privacy.sealed import Released
+from colonnade.record import Round, TrafficRound
 
 FORMAT = 1
 LARGE = 2**16  # bytes from which a tensor is written on its own
@@ -64,10 +65,10 @@ create trigger if not exists outbox_no_replace before insert on outbox
 class Snapshot:
     """What was last committed."""
 
-    facts: dict[str, Any]
+    facts: Mapping[str, Any]  # of the process whose store it is
     tensors: dict[str, Tensor]
-    history: list[dict[str, Any]]
-    traffic: list[dict[str, Any]]
+    history: list[Round]
+    traffic: list[TrafficRound]
     ledger: list[Release]
 
 
@@ -171,14 +172,14 @@ class Store:
         """Whether there is a run in it at all."""
         return self._read("select 1 from about") is not None
 
-    def about(self) -> dict[str, Any]:
+    def about(self) -> Mapping[str, Any]:
         """What the run is."""
         row = self._read("select format, body from about")
         if row is None:
             raise RunError(f"{self.path} holds no run: it stopped before it began; start it again with `train`")
         if row[0] != FORMAT:
             raise RunError(f"{self.path} has format {row[0]}; this version reads format {FORMAT}")
-        body: dict[str, Any] = json.loads(row[1])
+        body: Mapping[str, Any] = json.loads(row[1])
         return body
 
     def commit(
@@ -186,8 +187,8 @@ class Store:
         facts: Mapping[str, Any],
         tensors: Mapping[str, Tensor],
         *,
-        history: Iterable[Mapping[str, Any]] = (),
-        traffic: Iterable[Mapping[str, Any]] = (),
+        history: Iterable[Round] = (),
+        traffic: Iterable[TrafficRound] = (),
         ledger: Iterable[Release] = (),
         outbox: Sequence[tuple[int, Released]] | None = None,
     ) -> None:
@@ -243,7 +244,7 @@ class Store:
         except sqlite3.Error as error:
             raise RunError(f"{self.path} is damaged ({error}); restore it from a copy or start anew") from None
 
-    def _bodies(self, table: str) -> list[dict[str, Any]]:
+    def _bodies(self, table: str) -> list[Any]:
         try:
             return [json.loads(body) for (body,) in self._db.execute(f"select body from {table} order by id")]
         except (sqlite3.Error, ValueError) as error:

@@ -84,8 +84,8 @@ class Outcome:
     """The best settings of a method, and what they were chosen from."""
 
     method: str
-    settings: dict[str, Any] = field(repr=False)  # all of them
-    chosen: dict[str, Any]  # those that were searched
+    settings: Mapping[str, object] = field(repr=False)  # all of them
+    chosen: Mapping[str, object]  # those that were searched
     score: float | None  # None: every trial diverged
     usual: float | None  # the score of the settings as they were; None where they are outside the space
     trials: int
@@ -177,9 +177,9 @@ def read_dimension(name: str, text: str, value: Any) -> Dimension:
     return Dimension(*ends, log=log, whole=whole)
 
 
-def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, object]:
     """Nested settings as dotted names."""
-    out: dict[str, Any] = {}
+    out: dict[str, object] = {}
     for name, value in settings.items():
         out |= flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
     return out

@@ -4,10 +4,14 @@ import pytest
 
 from tests.architecture.source import Source, lines, package
 
-BASE = {"errors", "randomness", "config", "extras", "federation", "folder", "layout", "row_split", "rows", "tasks"}
+BASE = {
+    "errors", "randomness", "config", "extras", "federation", "folder", "layout", "record", "row_split", "rows",
+    "tasks",
+}  # fmt: skip
 DOMAIN = {"admm", "board", "models", "privacy", "schedule", "wire"} | BASE
 TRAINING = {"engines", "evaluate", "methods"} | DOMAIN
-RUNNING = {"checkpoint", "data", "fit", "job", "opening", "predict", "progress", "run", "store"} | TRAINING
+MODEL = {"design", "model", "part", "predict", "saved"}
+RUNNING = {"checkpoint", "data", "fit", "job", "opening", "progress", "run", "store"} | MODEL | TRAINING
 EVERYTHING = {
     "__init__",
     "align",
@@ -30,8 +34,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "extras": {"errors"},  # libraries that only some install know only how to be missing
     "folder": {"errors"},  # a lock knows nothing of what is written under it
     "config": {"errors"},  # settings know no method and no data
+    "record": {"errors", "folder"},  # what a stored run says, by name and type; nothing of how it is computed
     "rows": {"errors"},  # rows to predict: columns by party, and nothing of who trained what
-    "tasks": {"errors"},  # what labels mean, before there are rows and parties
+    "tasks": {"errors", "record"},  # what labels mean, before there are rows and parties
     "row_split": {"errors", "randomness"},  # numbers of rows, and nothing of what is in them
     "federation": {"errors", "config", "row_split", "rows", "tasks"},  # parties, labels, rows: what all else takes
     "data": BASE,  # loaders and splits make Federations and know no training
@@ -48,11 +53,15 @@ MAY_IMPORT: dict[str, set[str]] = {
     "align": {"identity", "wire", "data"} | BASE,  # finds common rows; knows no transport and no training
     "store": {"privacy", "wire"} | BASE,  # writes state and ledger, whatever trained them
     "checkpoint": {"store"} | TRAINING,  # what a run is, written and put back
-    "predict": {"data"} | TRAINING,  # new rows through the parties of a run; new tables are encoded as in training
-    "run": {"predict", "data"} | TRAINING,  # a run is what the loop leaves behind; it does not know the loop
+    "saved": {"data", "privacy"} | BASE,  # the files that runs, models and parts have in common
+    "design": TRAINING,  # what all parts of a model agree on
+    "part": {"data", "design", "saved"} | TRAINING,  # what one party holds: from its table to its upload
+    "predict": {"data", "part"} | TRAINING,  # new rows through the parts of a model
+    "model": {"data", "design", "part", "predict", "saved"} | TRAINING,  # what remains; it knows no training loop
+    "run": {"data"} | MODEL | TRAINING,  # a model, and the record of how the loop made it; it does not know the loop
     "progress": {"privacy"} | BASE,  # what watchers and people see of a training; knows no training
     "opening": {"run"} | TRAINING,  # what a run begins with at the label holder, in whichever process
-    "fit": {"run", "checkpoint", "opening", "store", "progress"}
+    "fit": {"run", "checkpoint", "design", "model", "opening", "store", "progress"}
     | TRAINING,  # the loop uses all stations of the data flow
     "job": {"fit", "progress", "run", "data"} | TRAINING,  # a configuration file as objects
     "deploy": {"align", "identity"} | RUNNING,  # the processes of separate organisations, made of the parts above
@@ -71,7 +80,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 MAY_IMPORT_LATE: dict[str, set[str]] = {
     "federation": {"data.table", "data.columns", "data.preprocess"},  # tables are read only when some are given
     "checkpoint": {"fit"},  # the Trainer, for the type checker
-    "predict": {"run"},  # the Run, for the type checker
+    "predict": {"model"},  # the Model, for the type checker
     "run": {"report", "explain"},  # drawing and explaining only when asked: a run needs neither
 }
 

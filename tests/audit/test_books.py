@@ -45,7 +45,7 @@ def test_replies_behind_any_label_mechanism_are_known(
 def test_a_reply_from_plain_labels_is_found_in_a_run_that_protects_them() -> None:
     run = trained("alibi")
     plain = PlainEvent(unit=Unit.LABEL)
-    run.ledger = Ledger(replace(r, event=plain) if r.owner == COORDINATOR and r.rows else r for r in run.ledger)
+    run.model.ledger = Ledger(replace(r, event=plain) if r.owner == COORDINATOR and r.rows else r for r in run.ledger)
     assert any("the coordinator passed the mechanism 'none'" in problem for problem in books(run).problems)
 
 

@@ -14,7 +14,8 @@ import torch
 from colonnade.config import read_toml
 from colonnade.data.sets import load_set
 from colonnade.job import load_data
-from colonnade.run import TRAINED, Run, read_record
+from colonnade.run import Run, read_record
+from colonnade.saved import TRAINED
 from tests.cli.conftest import SMALL, Call
 from tests.cli.test_bad_input import edit, refused, write_tables
 

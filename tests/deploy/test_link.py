@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -18,16 +21,21 @@ from colonnade.deploy.agreement import CLOSED
 from colonnade.deploy.predict import Wish
 from colonnade.engines import nats, remote
 from colonnade.engines.link import Link
+from colonnade.errors import RunError
 from colonnade.methods import METHODS
+from colonnade.model import Model
 from colonnade.models.encoders import ModelSettings
+from colonnade.part import Part
 from colonnade.randomness import stream
 from colonnade.run import Run
+from colonnade.saved import fingerprint
 from colonnade.store import Store
 from colonnade.wire.codec import LIMIT
 from colonnade.wire.messages import COORDINATOR
 from tests.contracts.registry import NAMES, make
+from tests.contracts.test_models import put_together
 from tests.deploy.memory import Carry, MemoryLink, Room, Way
-from tests.exchanges import open_trainer, untimed
+from tests.exchanges import changed, open_trainer, untimed
 from tests.federations import small
 
 PARTIES = ("party_0", "party_1", "party_2")
@@ -77,7 +85,7 @@ def assert_the_same(scene: Room, run: Run, wanted: Run) -> None:
         assert saved is not None
         models[party] = {k: saved.tensors[f"cohort.{k}"][0] for k in wanted.models[party]}
         assert [r.digest for r in saved.ledger] == [r.digest for r in wanted.ledger if r.owner == party]
-    assert replace(wanted, state=run.state, models=models, path=None).fingerprint() == wanted.fingerprint()
+    assert changed(wanted, state=run.state, models=models).fingerprint() == wanted.fingerprint()
     assert untimed(run.history) == untimed(wanted.history)
     assert run.traffic.to_json() == wanted.traffic.to_json()
     ours = ([r.digest for r in ledger if r.owner == COORDINATOR] for ledger in (run.ledger, wanted.ledger))
@@ -228,7 +236,7 @@ def test_a_party_that_comes_back_finds_its_place(tmp_path: Path, expected: Run) 
 class TestPrediction:
     rows = torch.tensor([80, 3, 17, 64])
 
-    def wanted(self, run: Run) -> torch.Tensor:
+    def wanted(self, run: Run | Model) -> torch.Tensor:
         return run.logits({party.name: party.columns[self.rows] for party in small(**DATA).parties})
 
     @pytest.mark.parametrize("numbers", ["full", "int8"])
@@ -239,6 +247,45 @@ class TestPrediction:
             found = scene.predict(Wish(self.rows))
         wanted = plainly_simulated(wire=wire)
         torch.testing.assert_close(found.logits, self.wanted(wanted), rtol=0, atol=1e-9)
+
+    @pytest.mark.parametrize("method", ["vimadmm", "vimadmm_j", "split_learning", "c_vfl"])
+    def test_organisations_a_simulation_and_folders_say_the_same(self, method: str, tmp_path: Path) -> None:
+        """One function computes uploads: of stacked parties, in a party's process, and from a party's folder."""
+        with plain_room(tmp_path, method=method) as scene:
+            trained = scene.train()
+            asked = scene.predict(Wish(self.rows))
+        task = trained.task
+        wanted = plainly_simulated(method)
+        simulated = task.probabilities(self.wanted(wanted))
+        saved = Model.load(wanted.model.save(tmp_path / "model"))
+        from_folder = task.probabilities(self.wanted(saved))
+        parts = {name: Part.load(scene.trial.place(name)) for name in PARTIES}
+        said = {p.name: parts[p.name].predict(p.columns[self.rows]) for p in small(**DATA).parties}
+        with pytest.raises(RunError, match="it stays with that organisation"):
+            self.wanted(trained.model)
+        holder = Model.load(scene.trial.place(COORDINATOR))
+        by_part = task.probabilities(put_together(replace(holder, parts=parts), said))
+        assert np.array_equal(simulated, from_folder)
+        for other in (task.probabilities(asked.logits), by_part):
+            np.testing.assert_allclose(other, simulated, rtol=0, atol=1e-9)
+
+    def test_a_party_folder_holds_its_part_and_nothing_of_the_others(self, tmp_path: Path) -> None:
+        with plain_room(tmp_path) as scene:
+            scene.train()
+        part = Part.load(scene.trial.place("party_1"))
+        about = json.loads((scene.trial.place("party_1") / "party.json").read_text())
+        assert part.party == "party_1" and set(about) >= {"run", "party", "proposal", "stop", "fingerprint", "releases"}
+        assert part.fingerprint() == fingerprint(plainly_simulated().models["party_1"])
+        del about["part"]  # as an earlier version wrote it
+        (scene.trial.place("party_1") / "party.json").write_text(json.dumps(about))
+        with pytest.raises(RunError, match="start the party once more"):
+            Part.load(scene.trial.place("party_1"))
+        with scene:  # the party starts again, and writes its files anew
+            for _ in range(100):
+                if "part" in json.loads((scene.trial.place("party_1") / "party.json").read_text()):
+                    break
+                time.sleep(0.1)
+        assert Part.load(scene.trial.place("party_1")).fingerprint() == part.fingerprint()
 
     @pytest.mark.parametrize("becomes", [LOST, TWICE], ids=["lost", "twice"])
     @pytest.mark.parametrize("kind", ["PREDICT", "ALL"])
@@ -271,9 +318,9 @@ def plain_room(folder: Path, **training: Any) -> Room:
     return replace(scene, trial=replace(scene.trial, noise=0.0))
 
 
-def plainly_simulated(**training: Any) -> Run:
-    model = build(ModelSettings, MODEL, "model")
-    return open_trainer(small(**DATA), make("vimadmm", local_steps=2), model=model, **{**TRAINING, **training}).train()
+def plainly_simulated(method: str = "vimadmm", **training: Any) -> Run:
+    model, made = build(ModelSettings, MODEL, "model"), make(method, local_steps=2, noise=False)
+    return open_trainer(small(**DATA), made, model=model, **{**TRAINING, **training}).train()
 
 
 def test_both_links_have_the_face_of_a_link() -> None:

@@ -14,8 +14,13 @@ from colonnade.align.match import Agreed, MatchReport, PartyMatch
 from colonnade.data.stored import from_bytes
 from colonnade.deploy.export import export
 from colonnade.deploy.tables import LabelTable, PartyTable
+from colonnade.design import Design
 from colonnade.errors import DataError
+from colonnade.methods import VIMADMM
+from colonnade.models.encoders import ModelSettings
+from colonnade.part import Part
 from colonnade.privacy.ledger import Ledger
+from colonnade.tasks.binary import Binary
 
 ROWS = 30
 
@@ -39,7 +44,8 @@ def test_the_party_keeps_how_its_table_became_columns(tmp_path: Path) -> None:
     table = party_table(tmp_path, telco(), categories=("branch",))
     columns = table.columns(torch.arange(20), ROWS)
     assert columns.plan is not None
-    export(tmp_path, {"run": "small"}, {"w": torch.zeros(2)}, Ledger(), columns.plan)
+    design = Design("small", VIMADMM(), ModelSettings(), Binary(1), ("telco", "bank"))
+    export(tmp_path, {}, Part(design, "telco", (4,), {"w": torch.zeros(2)}, {"telco": columns.plan}), Ledger())
     plan = from_bytes((tmp_path / "columns.skops").read_bytes())["telco"]
     assert (plan.id, plan.label) == ("customer", None)
     new = telco()[["branch", "customer", "minutes"]].astype({"branch": str})

@@ -15,6 +15,7 @@ from colonnade.explain.summary import advice, subset, summarise
 from colonnade.federation import Federation
 from colonnade.run import Run
 from tests.contracts.registry import make
+from tests.exchanges import changed
 from tests.federations import small
 
 PARTIES = [f"p{k}" for k in range(8)]
@@ -140,7 +141,8 @@ def test_noise_on_a_party_in_training(trained: tuple[Federation, Run]) -> None:
 
 def test_training_again_under_a_promise_must_be_asked_for(trained: tuple[Federation, Run]) -> None:
     _, run = trained
-    promised = replace(run, privacy=run.privacy.model_validate({"mechanism": "gaussian", "clip": 1.0, "sigma": 9.0}))
+    privacy = run.privacy.model_validate({"mechanism": "gaussian", "clip": 1.0, "sigma": 9.0})
+    promised = changed(run, design=replace(run.model.design, privacy=privacy))
     with pytest.raises(ConfigError, match="epsilon does not cover"):
         Again(promised)
     assert Again(promised, uncovered=True)

@@ -29,6 +29,7 @@ from colonnade.tasks.multilabel import Multilabel
 from colonnade.tasks.regression import Regression
 from colonnade.wire.messages import Purpose
 from tests.contracts.registry import NAMES, make
+from tests.exchanges import changed
 from tests.federations import images, mixed_encoder, small
 
 MODEL = {"hidden": 6, "embedding": 4}
@@ -89,7 +90,7 @@ def test_masking_is_a_head_of_zeros(name: str, federation: Federation) -> None:
             state[f"head.{group}.weight.0"][run.about["groups"][group].index(party)] = 0
         else:
             models[party]["head.weight.0"] = torch.zeros_like(models[party]["head.weight.0"])
-        without = replace(run, state=state, models=models, ledger=type(run.ledger)())
+        without = changed(run, state=state, models=models, ledger=type(run.ledger)())
         assert found.mask[k] == pytest.approx(whole - scored(without, federation, rows), abs=1e-12)
 
 
@@ -199,7 +200,7 @@ def test_a_secure_sum_and_a_single_party_are_refused(federation: Federation) -> 
     with pytest.raises(ConfigError, match="no parties to tell apart"):
         train(federation, "centralized").explain(federation)
     with pytest.raises(RunError, match="separate organisations"):
-        replace(train(federation, "vimadmm"), models={name: {} for name in federation.names}).explain(federation)
+        changed(train(federation, "vimadmm"), models={name: {} for name in federation.names}).explain(federation)
     assert len(summed.ledger) == before
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from colonnade.fit import Trainer
 from colonnade.methods import METHODS, LocalOnly
 from colonnade.methods.base import Heard, check_can_leave_out, outputs
 from colonnade.tasks import TASKS
-from tests.exchanges import open_trainer
+from tests.exchanges import changed, open_trainer
 from tests.federations import mixed_encoder, small
 
 ALL = list(TASKS)
@@ -38,9 +39,8 @@ def same_news(parties: int = 5, rows: int = 2000) -> Federation:
 
 def alone(run: Run, party: str) -> Run:
     """The model of one party as a run of its own."""
-    about = {**run.about, "parties": [p for p in run.about["parties"] if p["name"] == party]}
-    models, state = {party: run.models[party]}, {"share": torch.ones(())}
-    return Run(**{**vars(run), "models": models, "state": state, "about": about})
+    design = replace(run.model.design, parties=(party,))
+    return changed(run, models={party: run.models[party]}, state={"share": torch.ones(())}, design=design)
 
 
 def parts(run: Run, federation: Federation, rows: Tensor) -> dict[str, Tensor]:
@@ -100,7 +100,8 @@ def test_without_weights_it_is_the_mean(task: str, why: dict[str, Any]) -> None:
     federation = small(task=task)
     run, rows = fit(federation, LocalOnly(), **{**FAST, **why}), federation.split.test
     assert "weights" not in run.state
-    said = parts(Run(**{**vars(run), "privacy": type(run.privacy)()}), federation, rows)
+    design = replace(run.model.design, privacy=type(run.privacy)())
+    said = parts(changed(run, design=design), federation, rows)
     mean = sum(said.values()) / len(said)
     shift, scale = run.state.get("target.shift", 0.0), run.state.get("target.scale", 1.0)
     torch.testing.assert_close(run.logits(columns(federation, rows)), mean * scale + shift, atol=1e-6, rtol=1e-6)
@@ -120,7 +121,7 @@ def test_a_saved_run_without_weights_predicts_as_it_did(tmp_path: Path) -> None:
     """Runs of earlier versions hold share = 1 and nothing else: the sum."""
     federation = small()
     run = fit(federation, LocalOnly(), **{**FAST, "evaluate_every": 0})
-    run.state = {"share": torch.tensor(1.0, dtype=torch.float64)}
+    run.model.state = {"share": torch.tensor(1.0, dtype=torch.float64)}
     run.save(tmp_path / "run")
     rows = federation.split.test
     said = parts(run, federation, rows)

@@ -17,7 +17,7 @@ from colonnade.errors import Refused, RunError, UnknownTrainingRows
 from colonnade.federation import Federation
 from colonnade.methods import VIMADMMJ, LinearADMM
 from colonnade.privacy.training_rows import TrainingRows
-from colonnade.run import TRAINED, replace_file
+from colonnade.saved import TRAINED, replace_file
 from colonnade.wire.messages import COORDINATOR, Purpose
 from tests.exchanges import TINY
 from tests.federations import small
@@ -95,7 +95,7 @@ class TestRecognised:
         train = columns(federation, federation.split.train)
         assert all((_counts(value) == 1).sum() > 40 for value in train.values())
         new = columns(few_values(400, 1), torch.arange(400))
-        assert run.trained is not None
+        assert run.model.trained is not None
         run.predict({**new, "c": new["c"] + 0.5})
         with pytest.raises(Refused, match=r"recognised by the columns of all parties together"):
             run.predict(train)
@@ -162,14 +162,14 @@ def test_without_noise_nothing_was_promised(privacy: dict[str, Any]) -> None:
 
 def test_a_saved_run_keeps_digests_and_not_the_order_of_its_rows(tmp_path: Path) -> None:
     federation, run = trained(NOISE, out=tmp_path / "run")
-    assert run.trained is not None and len(run.trained.together) == len(federation.split.train)
+    assert run.model.trained is not None and len(run.model.trained.together) == len(federation.split.train)
     read = load((tmp_path / "run" / TRAINED).read_bytes())
     assert set(read) == {"run", "salt", "together", *(f"party/{name}" for name in federation.names)}
     for name, digests in read.items():
         assert name in ("run", "salt") or (np.diff(digests.astype(object)) > 0).all()
     assert all(set(read["together"]).isdisjoint(read[f"party/{name}"]) for name in federation.names)
     other = TrainingRows.of(federation)
-    assert set(other.together).isdisjoint(run.trained.together)  # every run has a key of its own
+    assert set(other.together).isdisjoint(run.model.trained.together)  # every run has a key of its own
 
 
 def test_an_earlier_folder_without_digests_warns_and_says_what_to_check(tmp_path: Path) -> None:
@@ -200,4 +200,4 @@ def test_a_run_without_noise_stores_nothing_about_its_rows(tmp_path: Path) -> No
     trained(NOISE, out=tmp_path / "run")
     _, bare = trained({})
     bare.save(tmp_path / "run")
-    assert bare.trained is None and not (tmp_path / "run" / TRAINED).exists()
+    assert bare.model.trained is None and not (tmp_path / "run" / TRAINED).exists()

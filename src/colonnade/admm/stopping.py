@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 from pydantic import Field
 
@@ -19,16 +19,29 @@ class Stopping(Settings):
     rise: float = Field(0.0, ge=0, description="what counts as a rise for patience")
 
 
+UNTOUCHED = float("-inf")  # the best of nothing
+
+
+class WatchFacts(TypedDict):
+    """A watch as plain values; None: nothing was seen yet."""
+
+    best: float | None
+    best_round: int
+    seen: int
+    last_rise: int
+    reference: float | None
+
+
 @dataclass
 class Watch:
     """The score so far: best value, its round, and how long ago it last rose."""
 
     rules: Stopping
-    best: float = float("-inf")
+    best: float = UNTOUCHED
     best_round: int = -1
     seen: int = 0
     last_rise: int = 0
-    reference: float = float("-inf")  # the best at the last rise that counted
+    reference: float = UNTOUCHED  # the best at the last rise that counted
 
     def see(self, score: float, number: int) -> tuple[bool, str | None]:
         """(is it the best so far, the reason to stop or None)."""
@@ -51,12 +64,23 @@ class Watch:
             return f"converged: no rise in {rules.patience} evaluations (best {self.best:.4f}, round {self.best_round})"
         return None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> WatchFacts:
         """Plain values (an untouched watch has no best yet)."""
-        values = {k: v for k, v in vars(self).items() if k != "rules"}
-        return {k: None if v == float("-inf") else v for k, v in values.items()}
+        return {
+            "best": _unless_untouched(self.best),
+            "best_round": self.best_round,
+            "seen": self.seen,
+            "last_rise": self.last_rise,
+            "reference": _unless_untouched(self.reference),
+        }
 
-    def load(self, values: dict[str, Any]) -> None:
+    def load(self, values: WatchFacts) -> None:
         """The inverse of `to_json`."""
-        for name, value in values.items():
-            setattr(self, name, float("-inf") if value is None else value)
+        best, reference = values["best"], values["reference"]
+        self.best = UNTOUCHED if best is None else best
+        self.reference = UNTOUCHED if reference is None else reference
+        self.best_round, self.seen, self.last_rise = values["best_round"], values["seen"], values["last_rise"]
+
+
+def _unless_untouched(value: float) -> float | None:
+    return None if value == UNTOUCHED else value

@@ -76,7 +76,7 @@ class MatchReport:
         name = f"{match.party} (own)" if match.own else match.party
         return (name, f"{match.ids:,}", f"{match.matched:,}", *rates)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Plain values, with the rates worked out."""
         matches = [
             {**asdict(m), "rate_of_label_ids": m.matched / self.label_ids, "rate_of_its_ids": m.matched / m.ids}

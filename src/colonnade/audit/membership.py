@@ -35,7 +35,8 @@ def membership_of_a_row(run: Run, federation: Federation) -> Finding | None:
     if not len(test):
         return None
     rows = torch.cat([train, test])
-    outside = replace(run, ledger=Ledger(), path=None)  # the audit looks on: it must not write into the run's ledger
+    # The audit looks on: it must not write into the run's ledger.
+    outside = replace(run.model, ledger=Ledger(), path=None)
     logits = outside.logits(federation.select(rows))
     losses = row_losses(federation.task, logits, federation.labels[rows])
     return Finding(

@@ -61,7 +61,7 @@ class Outcome:
         keys = [*self.targets, *(key for key in self.results if key not in self.targets)]
         return [Line(key, self.results.get(key), self.targets.get(key)) for key in keys]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Plain values: what `--json` prints and `--out` writes."""
         return {
             "bench": self.bench,
@@ -106,7 +106,7 @@ def read(path: Path) -> Outcome:
         raise ConfigError(f"{path} is no result of a benchmark ({error!r}); measure it again") from None
 
 
-def machine(device: str) -> dict[str, Any]:
+def machine(device: str) -> dict[str, object]:
     """What was measured on; no names of hosts or folders."""
     gpu = torch.cuda.get_device_name(torch.device(device)) if device.startswith("cuda") else None
     return {

@@ -16,6 +16,7 @@ from colonnade.errors import ConfigError
 
 if TYPE_CHECKING:
     from colonnade.federation import Federation
+    from colonnade.record import RunRecord
     from colonnade.report.record import Group, Terms
 
 __all__ = ["Entry", "compare", "plan", "show", "train_all"]
@@ -123,7 +124,7 @@ def plan(tables: Mapping[str, Any]) -> list[Entry]:
 
 def show(
     screen: Screen,
-    records: list[dict[str, Any]],
+    records: list[RunRecord],
     places: Sequence[Path],
     folder: Path,
     terms: Terms | None = None,
@@ -139,7 +140,7 @@ def show(
     page = write_report(records, folder, terms)
     groups = grouped(records)
     screen.table(compared(groups, terms or Terms()))
-    extra: dict[str, Any] = {}
+    extra: dict[str, object] = {}
     if terms is not None:
         screen.table(costs_table(groups, terms))
         extra = {"figure": str(write_figure(groups, folder, terms)), "clock": terms.clock.model_dump()}
@@ -159,7 +160,7 @@ def show(
         raise typer.Exit(1)
 
 
-def _summary(group: Group, terms: Terms) -> dict[str, Any]:
+def _summary(group: Group, terms: Terms) -> dict[str, object]:
     """A method for machines; mean and standard deviation over seeds."""
     from colonnade.report.metrics import mean_metrics
     from colonnade.report.tables import reached, simulated_seconds, spread

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,6 +21,7 @@ from colonnade.errors import RunError
 
 if TYPE_CHECKING:
     from colonnade.federation import Federation
+    from colonnade.record import RunRecord, Section
     from colonnade.report.tables import Table
 
 MARKER, CONFIG = ".colonnade-demo", "demo.toml"
@@ -104,7 +105,7 @@ def _trials(federation: Federation) -> list[Trial]:
     return [*alone, together, Trial(ONE_PLACE, pooled.name, pooled)]
 
 
-def _configuration(rounds: int) -> dict[str, Any]:
+def _configuration(rounds: int) -> dict[str, Section]:
     return {
         "data": {"set": "digits", "parties": PARTIES},
         "method": {"name": "vimadmm"},
@@ -122,7 +123,7 @@ def _begin(out: Path, rounds: int) -> None:
     (out / CONFIG).write_text(text, encoding="utf-8")
 
 
-def _train(screen: Screen, trials: Sequence[Trial], out: Path, rounds: int) -> list[dict[str, Any]]:
+def _train(screen: Screen, trials: Sequence[Trial], out: Path, rounds: int) -> list[RunRecord]:
     """Train all, each into its own folder; their records."""
     from colonnade.fit import fit
     from colonnade.job import read_job
@@ -144,7 +145,7 @@ def _train(screen: Screen, trials: Sequence[Trial], out: Path, rounds: int) -> l
     return records
 
 
-def _table(trials: Sequence[Trial], records: Sequence[dict[str, Any]]) -> Table:
+def _table(trials: Sequence[Trial], records: Sequence[RunRecord]) -> Table:
     from colonnade.report.tables import Table
     from colonnade.report.words import score, size
 
@@ -158,17 +159,24 @@ def _table(trials: Sequence[Trial], records: Sequence[dict[str, Any]]) -> Table:
     return Table("The same method, network and settings; only the columns differ", columns, tuple(rows))
 
 
-def _standing(trials: Sequence[Trial], records: Sequence[dict[str, Any]]) -> Standing:
+def _standing(trials: Sequence[Trial], records: Sequence[RunRecord]) -> Standing:
     results = {trial.folder: record["result"] for trial, record in zip(trials, records, strict=True)}
     federation = next(trial.federation for trial in trials if trial.folder == TOGETHER)
     alone = {name: results[f"alone-{name}"] for name in federation.names}
     return Standing(
         rows=len(federation.split.test),
-        alone={name: result["test_score"] for name, result in alone.items()},
-        best=max(alone, key=lambda name: alone[name]["validation_score"]),
-        together=results[TOGETHER]["test_score"],
-        one_place=results[ONE_PLACE]["test_score"],
+        alone={name: _measured(result["test_score"]) for name, result in alone.items()},
+        best=max(alone, key=lambda name: _measured(alone[name]["validation_score"])),
+        together=_measured(results[TOGETHER]["test_score"]),
+        one_place=_measured(results[ONE_PLACE]["test_score"]),
     )
+
+
+def _measured(score: float | None) -> float:
+    """A score of a training that evaluated: one that diverged before has none, and the demo ends there."""
+    if score is None:
+        raise RunError("a training of the demo has no score: it diverged; start it again with fewer rounds")
+    return score
 
 
 def _explain(folder: Path, federation: Federation) -> str:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from colonnade.cli.options import AsJson, DataDir
 from colonnade.cli.screen import Screen
@@ -44,14 +44,52 @@ def doctor(data_dir: DataDir = None, as_json: AsJson = False) -> None:
 
     Example: colonnade doctor --data-dir data
     """
-    facts = {**_versions(), "extras": _extras(), "data": [asdict(found) for found in find_data(data_dir)], **_disk()}
+    found = find_data(data_dir)
+    facts: Facts = {
+        **_versions(),
+        "extras": _extras(),
+        "data": [asdict(one) for one in found],
+        "free_disk_bytes": shutil.disk_usage(Path.cwd()).free,
+    }
     screen = Screen(as_json)
     screen.emit(facts)
     if screen.talks:
-        _show(screen, facts)
+        _show(screen, facts, found)
 
 
-def _versions() -> dict[str, Any]:
+class Versions(TypedDict):
+    """What is installed, and on what."""
+
+    colonnade: str
+    python: str
+    torch: str
+    system: str
+    threads: int
+    gpus: list[str]
+
+
+class Extra(TypedDict):
+    """Versions of the libraries of an extra, and those that are missing."""
+
+    installed: dict[str, str]
+    missing: list[str]
+
+
+class LackingExtra(Extra, total=False):
+    """The same with what gets them."""
+
+    get: str
+
+
+class Facts(Versions):
+    """All that the doctor finds."""
+
+    extras: dict[str, LackingExtra]
+    data: list[dict[str, object]]
+    free_disk_bytes: int
+
+
+def _versions() -> Versions:
     import platform
 
     import torch
@@ -71,8 +109,8 @@ def _versions() -> dict[str, Any]:
     }
 
 
-def _extras() -> dict[str, dict[str, Any]]:
-    out: dict[str, dict[str, Any]] = {}
+def _extras() -> dict[str, LackingExtra]:
+    out: dict[str, LackingExtra] = {}
     for extra, modules in EXTRAS.items():
         names = {module: DISTRIBUTION.get(module, module) for module in modules}
         missing = [name for module, name in names.items() if find_spec(module) is None]
@@ -81,10 +119,6 @@ def _extras() -> dict[str, dict[str, Any]]:
         if missing:
             out[extra]["get"] = f"pip install 'colonnade[{extra}]'"
     return out
-
-
-def _disk() -> dict[str, Any]:
-    return {"free_disk_bytes": shutil.disk_usage(Path.cwd()).free}
 
 
 def find_data(data_dir: Path | None) -> list[Found]:
@@ -162,11 +196,11 @@ def _modelnet40(data_dir: Path | None) -> Found:
     return Found("modelnet40", None, ("<class>/train/<object>_<view>.png",))
 
 
-def _show(screen: Screen, facts: dict[str, Any]) -> None:
+def _show(screen: Screen, facts: Facts, sets: list[Found]) -> None:
     from colonnade.report.tables import Table
     from colonnade.report.words import size
 
-    rows = [(name, str(facts[name])) for name in ("colonnade", "python", "torch", "system", "threads")]
+    rows = [(name, str(facts.get(name))) for name in ("colonnade", "python", "torch", "system", "threads")]
     rows.append(("GPU", ", ".join(facts["gpus"]) or "none that torch can use"))
     rows.append(("free disk here", size(facts["free_disk_bytes"])))
     for extra, state in facts["extras"].items():
@@ -174,7 +208,7 @@ def _show(screen: Screen, facts: dict[str, Any]) -> None:
         lacks = f"lacks {', '.join(state['missing'])}; get it: {state['get']}" if state["missing"] else ""
         rows.append((f"extra {extra!r}", "; ".join(text for text in (versions, lacks) if text)))
     screen.table(Table("This installation", ("what", "found"), tuple(rows), frozenset({0, 1})))
-    data = tuple((found["name"], found["place"] or f"missing: {_some(found['missing'])}") for found in facts["data"])
+    data = tuple((found.name, found.place or f"missing: {_some(found.missing)}") for found in sets)
     screen.table(Table("Data sets", ("name", "where"), data, frozenset({0, 1})))
 
 

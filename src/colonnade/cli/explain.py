@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
@@ -15,7 +15,7 @@ from colonnade.cli.screen import Screen
 from colonnade.errors import ConfigError, RunError
 
 if TYPE_CHECKING:
-    from colonnade.explain.explanation import Explanation
+    from colonnade.explain.explanation import Explanation, Fallen
     from colonnade.explain.retrain import Again
     from colonnade.federation import Federation
     from colonnade.report.figures import Drawing
@@ -96,7 +96,7 @@ def explain(  # noqa: PLR0913, PLR0917 - one parameter per option of the command
         screen.say(f"{run / 'explain.json'}" + (f", pictures in {run / FOLDER}" if files else ""))
 
 
-def _settings(given: Sequence[str] | None) -> dict[str, Any]:
+def _settings(given: Sequence[str] | None) -> dict[str, object]:
     from colonnade.config import with_overrides
 
     tables = with_overrides({"explain": {"tsne": 500}}, [f"explain.{one}" for one in given or ()])
@@ -175,12 +175,12 @@ def _train_again(
         found.denoise = denoise(again, federation, party, norm=found.norm, methods=methods, std=std)
 
 
-def _fallen(found: Explanation, earlier: Explanation) -> list[dict[str, Any]]:
+def _fallen(found: Explanation, earlier: Explanation) -> list[Fallen]:
     from colonnade.explain.denoise import fallen
 
     if found.norm is None or earlier.norm is None or found.parties != earlier.parties:
         raise ConfigError("--before: both runs need norms of the same parties; explain a run of the same federation")
-    return [asdict(fall) for fall in fallen(found.parties, earlier.norm, found.norm)]
+    return [cast("Fallen", asdict(fall)) for fall in fallen(found.parties, earlier.norm, found.norm)]
 
 
 def _draw(found: Explanation, folder: Path) -> list[str]:
@@ -292,7 +292,7 @@ def _told(found: Explanation) -> Iterator[str]:
     yield from found.notes
 
 
-def _names(falls: Sequence[dict[str, Any]]) -> str:
+def _names(falls: Sequence[Fallen]) -> str:
     told = [f"{f['party']} (place {f['place_before']}, now {f['place_after']})" for f in falls]
     return ", ".join(told) or "nobody"
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from colonnade.federation import Federation
     from colonnade.job import Job
     from colonnade.progress import Watcher
+    from colonnade.record import RunRecord, Sections
     from colonnade.run import Run
 
 ELSEWHERE = ("device", "checkpoint_every")  # training settings that say where, not what
@@ -101,7 +102,7 @@ def _check_same(entry: Entry, found: Mapping[str, Any], place: Path) -> None:
 
 def train_all(
     screen: Screen, entries: Sequence[Entry], federation: Federation, folder: Path, jobs: int = 1, again: str = ""
-) -> list[dict[str, Any]]:
+) -> list[RunRecord]:
     """Train what is not finished yet, each into its own folder; the records of all. `again` is how to go on."""
     from colonnade.run import read_record
 
@@ -111,7 +112,7 @@ def train_all(
     open_ones = [entry for entry in entries if states[entry.folder] != "finished"]
     if len(open_ones) < len(entries):
         screen.aside(f"{len(entries) - len(open_ones)} of {len(entries)} runs are finished already")
-    records: dict[str, dict[str, Any]] = {}
+    records: dict[str, RunRecord] = {}
     with screen.progress() as bars:
         if jobs > 1 and len(open_ones) > 1:
             _in_processes(bars, open_ones, federation, folder, jobs, afterwards)
@@ -217,7 +218,7 @@ def _check_end(process: SpawnProcess, name: str, folder: Path, news: Any, watche
         )
 
 
-def _work(tables: dict[str, Any], name: str, place: str, threads: int, news: Any) -> None:
+def _work(tables: Sections, name: str, place: str, threads: int, news: Any) -> None:
     """What a process does: one training, from its configuration."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the parent ends this one
     for said in (ShortTraining, DoubtfulScore, RowsLeftOut):

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from colonnade.record import Section
 
 Config = Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="What to train.", show_default=False)]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.", show_default=False)]
@@ -22,7 +25,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summ
 
 def read_config(
     path: Path, overrides: list[str] | None = None, data_dir: Path | None = None, device: str | None = None
-) -> dict[str, Any]:
+) -> dict[str, Section]:
     """The tables of a configuration file with what the command line changes about them."""
     from colonnade.config import read_toml, with_overrides
 

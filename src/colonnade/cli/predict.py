@@ -113,8 +113,8 @@ def _own_rows(folder: Path, run: Run, rows: Rows, data_dir: Path | None) -> Want
         federation = federation.pooled()
     if (folder / STORE).exists() and read_about(folder)["data"] != fingerprint(federation):
         raise RunError(f"{folder} was trained on other data than these; give it the same files with --data-dir")
-    if run.trained is None:
-        run.trained = TrainingRows.of(federation)
+    if run.model.trained is None:
+        run.model.trained = TrainingRows.of(federation)
     index: Tensor = getattr(federation.split, rows)
     index = index[federation.complete[index]]  # prediction needs every party, and the score the label
     if not len(index):

@@ -16,14 +16,14 @@ def read_new_tables(run: Run, tables: Sequence[str], ids: Sequence[str]) -> tupl
     """What to hand to the run, and the names of the rows."""
     from colonnade.predict import check_preprocessing, read_rows
 
-    check_preprocessing(run)
+    check_preprocessing(run.model)
     parties = list(run.plans) or [party["name"] for party in run.about["parties"]]
     files = dict(_pair(text) for text in tables)
     if set(files) != set(parties) or len(files) < len(tables):
         raise DataError(f"--tables wants one file for each of the parties {', '.join(parties)}; got {', '.join(files)}")
     id = _ids(ids, parties)
     if run.plans:
-        rows = read_rows(run, _raw(run, files, id), id)
+        rows = read_rows(run.model, _raw(run, files, id), id)
         return rows, [str(name) for name in rows.index]
     return _arrays(run, files, id)
 

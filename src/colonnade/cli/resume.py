@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 from colonnade.cli.options import AsJson, DataDir, Quiet, RunFolder, with_data_dir
 from colonnade.cli.screen import Screen
 from colonnade.cli.training import facts, finish, resumable, tell
 from colonnade.errors import RunError
+
+if TYPE_CHECKING:
+    from colonnade.record import Described, Section, Sections
 
 
 def resume(run: RunFolder, data_dir: DataDir = None, as_json: AsJson = False, quiet: Quiet = False) -> None:
@@ -31,7 +34,7 @@ def resume(run: RunFolder, data_dir: DataDir = None, as_json: AsJson = False, qu
     finish(screen, done, run)
 
 
-def read_about(run: Path) -> dict[str, Any]:
+def read_about(run: Path) -> Described:
     """What the store of a run that nobody trains any more says it is."""
     from colonnade.folder import in_use
     from colonnade.run import STORE
@@ -45,19 +48,19 @@ def read_about(run: Path) -> dict[str, Any]:
         raise RunError(f"{busy}; wait until it is done")
     store = Store(run / STORE)
     try:
-        return store.about()
+        return cast("Described", store.about())
     finally:
         store.close()
 
 
-def data_of(run: Path, config: dict[str, Any] | None, data_dir: Path | None) -> dict[str, Any]:
+def data_of(run: Path, config: Sections | None, data_dir: Path | None) -> Section:
     """The [data] section a run was started with."""
     if config is None:
         raise RunError(
             f"{run} was started from Python, so its data are not known here; go on there: "
             f"colonnade.resume({str(run)!r}, federation), or Run.load({str(run)!r}).predict(rows)"
         )
-    section: dict[str, Any] = with_data_dir(config.get("data", {"set": "digits"}), data_dir)
+    section: Section = with_data_dir(config.get("data", {"set": "digits"}), data_dir)
     return section
 
 

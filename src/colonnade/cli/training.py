@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -17,6 +17,7 @@ from colonnade.errors import RunError
 if TYPE_CHECKING:
     from colonnade.federation import Federation
     from colonnade.job import Job
+    from colonnade.record import RunRecord
     from colonnade.run import Run
 
 
@@ -65,7 +66,7 @@ def resumable(folder: Path, afterwards: str = "") -> Iterator[None]:
         raise typer.Exit(status) from None
 
 
-def facts(record: dict[str, Any], folder: Path) -> dict[str, Any]:
+def facts(record: RunRecord, folder: Path) -> dict[str, object]:
     """A run for machines: what every command that trains or continues prints with --json."""
     from colonnade.report.words import score_name
 
@@ -77,8 +78,8 @@ def facts(record: dict[str, Any], folder: Path) -> dict[str, Any]:
         "federation": record["about"]["federation"],
         "seed": record["training"]["seed"],
         "score": score_name(record),
-        **{key: result[key] for key in keys},
-        **{key: result[key] for key in BESIDE if key in result},
+        **{key: result.get(key) for key in keys},
+        **{key: result.get(key) for key in BESIDE if key in result},
         "bytes": {key: traffic[key] for key in ("up", "down", "multicast", "evaluation")},
         "label_exposure": record["label_exposure"],
         "fingerprint": record["fingerprint"],
@@ -97,7 +98,7 @@ def finish(screen: Screen, run: Run, folder: Path) -> None:
         raise typer.Exit(1)
 
 
-def tell(screen: Screen, record: dict[str, Any], folder: Path) -> None:
+def tell(screen: Screen, record: RunRecord, folder: Path) -> None:
     """A run in words, and what to do with it."""
     from colonnade.report import words
     from colonnade.report.privacy import privacy_page

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 
@@ -42,7 +42,8 @@ from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.registry import kind_of
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.progress import Watcher
-from colonnade.run import RECORD, STORE, Run, Training
+from colonnade.record import RECORD, STORE, Sections
+from colonnade.run import Run, Training
 from colonnade.schedule import Schedule
 from colonnade.store import Store
 from colonnade.wire.codec import decode
@@ -70,7 +71,7 @@ class Undertaking:
     mechanism: str = PlainEvent.kind.name  # where privacy asks for none: a protection of the parties' own, by name
     alignment: str = ""  # digest of the rows everybody aligned
     purposes: tuple[Purpose, ...] = PURPOSES
-    config: dict[str, Any] | None = None
+    config: Sections | None = None
     weights: torch.Tensor | None = field(default=None, repr=False)  # (N,) how much each row counts; None: all alike
 
     @property
@@ -78,7 +79,12 @@ class Undertaking:
         """Whether anything leaves for a look at validation or test rows; with noise nothing does."""
         return self.privacy.evaluates() and not brings(self.method)
 
-    def body(self, run: str) -> dict[str, Any]:
+    @property
+    def named_mechanism(self) -> str:
+        """What stands between columns and wire, by name."""
+        return self.privacy.mechanism if self.privacy.protects else brings(self.method) or self.mechanism
+
+    def body(self, run: str) -> dict[str, object]:
         """The text of the proposal."""
         ours = {"device", "engine", "checkpoint_every"}
         if self.training.wire == WireSettings():
@@ -98,7 +104,7 @@ class Undertaking:
             "label_exposure": self.privacy.exposure(self.method.exposes).value,
             "purposes": [p.value for p in self.purposes if p is not Purpose.EVALUATE or self.looks],
             "privacy": self.privacy.model_dump(),
-            "mechanism": self.privacy.mechanism if self.privacy.protects else brings(self.method) or self.mechanism,
+            "mechanism": self.named_mechanism,
             "absence": self.absence.model_dump(),
             "alignment": self.alignment,
         }
@@ -225,7 +231,7 @@ class CoordinatorProcess:
         federation, ledger, run = u.federation(agreement), Ledger(), self.link.run
         terms = Terms(u.privacy, u.absence.then == "continue", self.label_key, u.looks)
         coordinator = open_coordinator(federation, schema, u.method, u.training, ledger, run, terms)
-        coordinator.noised = not kind_of(u.body(run)["mechanism"]).bare
+        coordinator.noised = not kind_of(u.named_mechanism).bare
         engine = Remote(self.link, schema, u.method, run, absence or u.absence, self.say)
         if adders := agreement.adders({}):
             coordinator.opener = adders.opener(coordinator.schedule.most_releases(coordinator.plan.rounds))

@@ -22,15 +22,17 @@ from colonnade.deploy.agreement import (
 )
 from colonnade.deploy.policy import Policy, check_prediction, check_run, check_training_rows
 from colonnade.deploy.sealing import RunSeals, seals_of_party
+from colonnade.design import Design
 from colonnade.engines.base import Encoders, Workshop, introduce, numbers_of, open_module
 from colonnade.engines.party import PartySide
 from colonnade.errors import ConfigError, ModelError, Refused, RunError, WireError
-from colonnade.federation import Federation, Party, RowSplit
+from colonnade.federation import Party
 from colonnade.identity.credentials import Credentials
 from colonnade.identity.envelope import KeyPair
 from colonnade.methods.base import BringsNoise, brings, check_numbers
 from colonnade.models.schema import Schema
 from colonnade.models.stack import portable_key
+from colonnade.part import Part
 from colonnade.privacy.gate import Gate
 from colonnade.privacy.gaussian import SystemNoise
 from colonnade.privacy.ledger import Ledger
@@ -227,9 +229,19 @@ class Membership:
         protection, numbers = self._protection(self.agreement, schema), numbers_of(schema)
         gate = Gate(self.run, ledger, method.says(schema, group), protection, numbers=numbers)
         scale = not columns.scaled if model.scale_columns == "auto" else model.scale_columns == "always"
-        workshop = Workshop(self._federation(schema), schema, {self.me: self._module(proposal)}, scale)
+        owner = Party(self.me, columns.values)
+        workshop = Workshop({self.me: owner}, schema, {self.me: self._module(proposal)}, scale)
         remembers = proposal.schedule().someone_may_be_silent or self.goes_on
         return PartySide(method, workshop.cohort((self.me,)), gate, remembers)
+
+    def part(self, tensors: Mapping[str, Tensor]) -> Part:
+        """This party's part of the model, given what it learned."""
+        if self.agreement is None:
+            raise RunError(f"party {self.me!r} has not agreed to a run")
+        body, columns = self.agreement.proposal.body, self.columns
+        plans = {} if columns.plan is None else {self.me: columns.plan}
+        shape, noisy = tuple(columns.values.shape[1:]), not kind_of(body["mechanism"]).bare
+        return Part(Design.proposed(body), self.me, shape, tensors, plans, self.duty.encoders, noisy)
 
     def _protection(self, agreement: Agreement, schema: Schema) -> Protection:
         """What stands before every upload: as proposed, with noise that nobody can repeat; or this party's own."""
@@ -239,13 +251,6 @@ class Membership:
         if adders is None and own is None and not privacy.protects:
             return Protection.everywhere(self.duty.mechanism)
         return privacy.protection(self._releases(agreement.proposal), SystemNoise(), adders, own, looks=own is None)
-
-    def _federation(self, schema: Schema) -> Federation:
-        """This party's part of the federation: its own columns, nobody's labels."""
-        none = torch.empty(0, dtype=torch.int64)
-        split = RowSplit(schema.train, none, none)
-        party = Party(self.me, self.columns.values)
-        return Federation((party,), none, schema.task, split, scaled=self.columns.scaled)
 
     # -- limits -------------------------------------------------------------------------------
 

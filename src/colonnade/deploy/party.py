@@ -298,10 +298,8 @@ class PartyProcess:
         self.store.commit(facts, tensors, ledger=self.ledger.since(before), outbox=sent)
 
     def _export(self) -> None:
-        agreed = self.store.about()["agreement"]["proposal"]
-        about = {"run": self.run, "party": self.me, "proposal": agreed, "stop": self.finished}
-        plan = self.member.columns.plan
-        export(self.store.path.parent, about, self._side.models()[self.me], self.ledger, plan)
+        about = {"proposal": self.store.about()["agreement"]["proposal"], "stop": self.finished}
+        export(self.store.path.parent, about, self.member.part(self._side.models()[self.me]), self.ledger)
 
     # -- speaking -----------------------------------------------------------------------------
 

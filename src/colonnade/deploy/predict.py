@@ -96,7 +96,7 @@ def _released(run: Run, link: Link, schema: Schema, order: Order) -> Down:
     gate = CoordinatorGate(link.run, run.ledger, schema.parties, groups, numbers=numbers)
     before = len(run.ledger)
     down = gate.release(order, {}, ())
-    run.append_ledger(before)
+    run.model.append_ledger(before)
     return down
 
 

@@ -31,6 +31,7 @@ from colonnade.methods import make_method
 from colonnade.methods.base import Method
 from colonnade.models.encoders import ModelSettings
 from colonnade.privacy.settings import PrivacySettings
+from colonnade.record import Section, Sections
 from colonnade.run import Training
 from colonnade.wire.messages import COORDINATOR
 
@@ -111,7 +112,7 @@ class CoordinatorConfig:
     training: Training
     absence: Absence
     privacy: PrivacySettings
-    tables: dict[str, Any] = field(repr=False)  # as read, for the record
+    tables: Sections = field(repr=False)  # as read, for the record
 
     def credentials(self) -> Credentials:
         """The coordinator's identity."""
@@ -153,7 +154,7 @@ def read_coordinator(path: Path, overrides: list[str] | None = None) -> Coordina
     )
 
 
-def _tables(path: Path, overrides: list[str] | None, sections: tuple[str, ...]) -> dict[str, Any]:
+def _tables(path: Path, overrides: list[str] | None, sections: tuple[str, ...]) -> dict[str, Section]:
     tables = with_overrides(read_toml(path), overrides or [])
     for section, body in tables.items():
         if section not in sections:

@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -32,7 +31,7 @@ from colonnade.schedule import Schedule
 DEPLOYMENT = "deployment.json"  # beside the run: where its configuration file is, for later predictions
 
 
-def run_party(config: Path, overrides: list[str] | None, once: bool, say: Say) -> dict[str, Any]:
+def run_party(config: Path, overrides: list[str] | None, once: bool, say: Say) -> dict[str, str]:
     """Take part until the run is closed (`once`) or until interrupted; how it ended."""
     read = read_party(config, overrides)
     credentials, duty = read.credentials(), party_duty(read)

@@ -18,7 +18,7 @@ from colonnade.data.preprocess import encode_labels
 from colonnade.data.stored import check_can_store
 from colonnade.deploy.membership import Columns
 from colonnade.errors import DataError, RowsDisagree
-from colonnade.federation import Federation, RowSplit, Task
+from colonnade.federation import RowSplit, Task, check_labels
 from colonnade.tasks.weights import row_weights
 
 
@@ -87,7 +87,7 @@ class LabelTable:
         read = encode_labels(target.iloc[known], task, classes)
         validation, test = shares
         split = RowSplit.random(len(known), validation=validation, test=test)
-        Federation.of_read({"rows": torch.zeros(len(known), 1)}, read, split=split)  # refuses bad splits
+        check_labels(read, split)
         full = torch.zeros(alignment.complete, *read.values.shape[1:], dtype=read.values.dtype)
         full[torch.from_numpy(known)] = read.values
         at = torch.from_numpy(known)

@@ -91,16 +91,15 @@ class Engine(Protocol):
 class Workshop:
     """The parties' networks, grouped by architecture, before an engine places them."""
 
-    federation: Federation
+    owners: Mapping[str, Party]  # who holds which columns; in an organisation's own process itself alone
     schema: Schema
     modules: Mapping[str, nn.Module]
     scale: bool  # whether parties scale their columns
 
     def cohort(self, parties: Sequence[str], way: Way | None = None) -> Cohort:
         """A cohort of parties of one group, on the schema's device."""
-        s = self.schema
+        s, owners = self.schema, self.owners
         stack = Stack([self.modules[p] for p in parties], way, s.computing).to(s.device, s.dtype)
-        owners = {p.name: p for p in self.federation.parties}
         columns = [owners[p].columns for p in parties]
         stacked = columns[0].unsqueeze(0) if len(columns) == 1 else torch.stack(columns)
         cohort = Cohort(tuple(parties), stacked.to(s.device, s.dtype), stack, s)
@@ -117,12 +116,12 @@ class Workshop:
 
     def _training_rows(self, owner: Party) -> Tensor:
         """The training rows that a party holds: its statistics are of these."""
-        train = self.federation.split.train
+        train = self.schema.train
         return train if owner.held is None else train[owner.held[train]]
 
     def _empty(self, cohort: Cohort, held: Sequence[Tensor | None]) -> None:
         """Whatever stands in rows that a party does not hold, its network sees zeros there."""
-        everything = torch.ones(self.federation.rows, dtype=torch.bool)
+        everything = torch.ones(self.schema.rows, dtype=torch.bool)
         cohort.held = torch.stack([everything if mine is None else mine for mine in held]).to(self.schema.device)
         cohort.columns = cohort.columns.clone()
         cohort.columns[~cohort.held] = 0
@@ -157,7 +156,7 @@ def open_workshop(
         numbers=numbers,
     )
     scale = not federation.scaled if model.scale_columns == "auto" else model.scale_columns == "always"
-    return Workshop(federation, schema, modules, scale)
+    return Workshop({party.name: party for party in federation.parties}, schema, modules, scale)
 
 
 def numbers_of(schema: Schema) -> Numbers:

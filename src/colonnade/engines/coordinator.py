@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypedDict, cast
 
 import torch
 from torch import Tensor
 
-from colonnade.admm.stopping import Stopping, Watch
+from colonnade.admm.stopping import Stopping, Watch, WatchFacts
 from colonnade.board import Board
 from colonnade.engines.base import Answers, Said
 from colonnade.errors import Diverged, RunError
@@ -29,6 +29,7 @@ from colonnade.models.schema import Schema
 from colonnade.privacy.gate import CoordinatorGate, Down
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.mechanism import Opener
+from colonnade.record import Round
 from colonnade.schedule import Schedule, chunked
 from colonnade.wire.messages import COORDINATOR, Ask, Order, Purpose, rows_digest
 from colonnade.wire.traffic import Traffic
@@ -49,6 +50,20 @@ class Plan:
     end: str = "all rounds done"  # the reason to stop after the last round
 
 
+class CoordinatorFacts(TypedDict):
+    """What of a coordinator survives a restart as plain values."""
+
+    number: int
+    keep: bool
+    stop: str | None
+    learners: list[str]
+    away: list[str]
+    steps: list[list[str | int]]
+    watch: WatchFacts
+    metric: str
+    best_scores: dict[str, float | None]
+
+
 @dataclass
 class CoordinatorSide:
     """Labels, the method's state, the schedule, the watch and the gate of the label holder."""
@@ -62,7 +77,7 @@ class CoordinatorSide:
     plan: Plan
     gate: CoordinatorGate = field(repr=False)
     traffic: Traffic = field(repr=False)
-    history: list[dict[str, Any]] = field(default_factory=list, repr=False)
+    history: list[Round] = field(default_factory=list, repr=False)
     number: int = 0  # the last exchange that was heard
     keep: bool = False
     stop: str | None = None
@@ -146,7 +161,7 @@ class CoordinatorSide:
         """Take the answers to an order: evaluate first, then coordinate."""
         self.count_up(order, answers)
         self.keep, self.away = False, answers.absent
-        record: dict[str, Any] = {"round": order.number - 1}
+        record: Round = {"round": order.number - 1}
         if answers.absent:
             record["absent"] = list(answers.absent)
         if order.steps:  # what was learnt with since the last exchange, where it was not the method's number
@@ -154,7 +169,7 @@ class CoordinatorSide:
         self._catch_up(answers)
         looks = [i for i, ask in enumerate(order.asks) if ask.purpose is Purpose.EVALUATE]
         if looks and not answers.absent:  # a score without somebody's part would be another model's
-            record |= self._evaluate(order, [self.heard(order, i, answers.said[i]) for i in looks])
+            record["score"] = self._evaluate(order, [self.heard(order, i, answers.said[i]) for i in looks])
         self.reply, self.learners, self.steps = Reply(), (), ()
         for place, (ask, said) in enumerate(zip(order.asks, answers.said, strict=True)):
             if ask.purpose is Purpose.TRAIN and self.stop is None:
@@ -162,7 +177,7 @@ class CoordinatorSide:
                     self._coordinate(order.number, self.heard(order, place, said))
                 except Diverged as error:
                     self.give_up(order.number, error)
-                record |= _as_numbers(self.reply.notes)
+                record.update(cast(Round, _as_numbers(self.reply.notes)))  # by names of the method's own
         self.number = order.number
         if len(record) > 1:
             self.history.append(record)
@@ -201,7 +216,7 @@ class CoordinatorSide:
                 else:
                     record.evaluation_up += len(released.payload)
 
-    def _evaluate(self, order: Order, heard: list[Heard]) -> dict[str, Any]:
+    def _evaluate(self, order: Order, heard: list[Heard]) -> float:
         if isinstance(self.method, FitsOutputs) and self.opener is None:  # of a secure sum there is only the total
             self.method.fit_outputs(self.state, heard, self.labels, self.validation)
             self.state = canonical_all(self.state)
@@ -212,7 +227,7 @@ class CoordinatorSide:
             self.best_scores = self.judge.all(logits)
             self.keep = True
             self.best_state = {k: v.clone() for k, v in self.state.items() if is_model(k)}
-        return {"score": value}
+        return value
 
     @cached_property
     def judge(self) -> Judge:
@@ -292,7 +307,7 @@ class CoordinatorSide:
             out |= {f"board.{g}.{k}": v for k, v in board.values.items()}
         return out
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> CoordinatorFacts:
         """Everything that must survive a restart, as plain values."""
         return {
             "number": self.number,

@@ -143,8 +143,11 @@ class PartySide:
 
     def _upload(self, cohort: Cohort, rows: Tensor, training: bool) -> Upload:
         def speak(cohort: Cohort) -> Upload:
+            about, x = cohort.about(rows), cohort.x(rows)
+            if not training:
+                return upload_about(self.method, about, x)
             with torch.no_grad():
-                return self.method.speak(cohort.about(rows), cohort.x(rows), training)
+                return self.method.speak(about, x, training)
 
         upload = self._discreetly(cohort, speak, "the upload is zero before noise") if training else speak(cohort)
         if upload is not None:
@@ -156,8 +159,7 @@ class PartySide:
 
     def predict(self, columns: Tensor, number: int, rows: Tensor) -> Spoken:
         """Release what the current model says about new columns (P, B, ...), which are these rows to everybody."""
-        with torch.no_grad():
-            upload = self.method.speak(self.cohort, columns, training=False)
+        upload = upload_about(self.method, self.cohort, columns)
         count, about = columns.shape[1], rows_digest(rows)
         return self.gate.release(upload, self.cohort.names, number, Purpose.PREDICT, count, about=about)
 
@@ -208,6 +210,15 @@ class PartySide:
         """The inverse of `models`."""
         mine = [models[name] for name in self.cohort.names]
         self.cohort.restore({k: torch.stack([m[k] for m in mine]) for k in mine[0]})
+
+
+def upload_about(method: Method, cohort: Cohort, columns: Tensor) -> Upload:
+    """What a model that is not training says about columns (P, B, ...), on the scale that it reads.
+
+    The one function behind every prediction: of a simulation, of a party in its own process, of a part from a folder.
+    """
+    with torch.no_grad():
+        return method.speak(cohort, columns, training=False)
 
 
 def _fails_on_zeros(cohort: Cohort, act: Callable[[Cohort], object]) -> bool:

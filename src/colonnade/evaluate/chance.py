@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from colonnade.evaluate.metrics import METRICS, Metric, metrics_of
 from colonnade.randomness import stream
+from colonnade.record import Decisions, Measured, OnTest
 from colonnade.tasks import Task
 
 TAIL = 0.025  # on either side of a 95 % interval
@@ -36,7 +36,7 @@ def measured(
     shares: Tensor,
     by: Metric | None = None,
     weights: Tensor | None = None,
-) -> dict[str, Any]:
+) -> OnTest:
     """What a result says of the test rows.
 
     Args:
@@ -58,7 +58,7 @@ def measured(
     every = dict.fromkeys((by, *metrics_of(task)))
     scores = {metric.name: score_of(metric, task, outputs, truth, guess, weights) for metric in every}
     own = scores[by.name]
-    found: dict[str, Any] = {
+    found: OnTest = {
         "metric": by.name,
         "test_score": own["test"],
         "test_interval": own["interval"],
@@ -66,17 +66,20 @@ def measured(
         "metrics": scores,
     }
     if "accuracy" in scores:
-        found |= {"test_accuracy": scores["accuracy"]["test"], "baseline_accuracy": scores["accuracy"]["baseline"]}
+        found["test_accuracy"] = scores["accuracy"]["test"]
+        found["baseline_accuracy"] = scores["accuracy"]["baseline"]
     if len(task.classes) == (2 if task.outputs == 1 else task.outputs) and not task.several():
         found["baseline_class"] = int(task.codes(guess[:1]).flatten()[0])
-        found |= class_report(task.codes(outputs), truth, len(task.classes))
-    told = [*_warnings(by, own, len(truth)), *filter(None, [task.known(truth, shares)])]
-    return {**found, "warnings": told}
+        decided = class_report(task.codes(outputs), truth, len(task.classes))
+        found["confusion"], found["class_accuracy"] = decided["confusion"], decided["class_accuracy"]
+        found["class_accuracy_std"] = decided["class_accuracy_std"]
+    found["warnings"] = [*_warnings(by, own, len(truth)), *filter(None, [task.known(truth, shares)])]
+    return found
 
 
 def score_of(
     metric: Metric, task: Task, outputs: Tensor, truth: Tensor, guess: Tensor, weights: Tensor | None = None
-) -> dict[str, Any]:
+) -> Measured:
     """A metric's value, interval and constant guess; None where the rows do not define it."""
     value, constant = metric(task, outputs, truth, weights), metric(task, guess, truth, weights)
     around = interval(metric, task, outputs, truth, value, weights)
@@ -87,7 +90,7 @@ def score_of(
     }
 
 
-def _warnings(metric: Metric, own: dict[str, Any], rows: int) -> list[str]:
+def _warnings(metric: Metric, own: Measured, rows: int) -> list[str]:
     value, around, constant = own["test"], own["interval"], own["baseline"]
     if value is None:
         return [
@@ -152,7 +155,7 @@ def bootstrap(
     return low, high
 
 
-def class_report(decided: Tensor, truth: Tensor, classes: int) -> dict[str, Any]:
+def class_report(decided: Tensor, truth: Tensor, classes: int) -> Decisions:
     """Confusion matrix (true x predicted), accuracy per class, and its standard deviation; one class per row each."""
     pairs = truth.to(torch.int64).flatten() * classes + decided.flatten()
     confusion = torch.bincount(pairs, minlength=classes**2).view(classes, classes)

@@ -9,11 +9,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
-from typing import Any
+from typing import cast
 
 from colonnade.data.corrupt import add_noise
 from colonnade.errors import ConfigError
 from colonnade.explain.explain import weigh
+from colonnade.explain.explanation import Denoised, Fallen
 from colonnade.explain.ranks import places
 from colonnade.explain.retrain import Again
 from colonnade.explain.settings import TRAINING_NOISE, ExplainSettings, published_noise
@@ -80,7 +81,7 @@ def denoise(
     std: float | None = None,
     lengths: Sequence[int] = (),
     seed: int = 0,
-) -> dict[str, Any]:
+) -> Denoised:
     """Train every method with one noisy party; the first one's weights are compared with `norm`, the clean ones.
 
     Args:
@@ -97,7 +98,7 @@ def denoise(
     noisy = add_noise(federation, party, level, seed)
     rounds = again.run.training.rounds
     lengths = sorted(set(lengths or (math.ceil(rounds / 5), math.ceil(rounds / 2), rounds)))
-    found: dict[str, Any] = {
+    found: Denoised = {
         "party": party, "std": level, "rows": again.rows, "lengths": list(lengths), "scores": {},
         "norm_before": None if norm is None else list(norm), "norm_after": None, "fallen": [],
     }  # fmt: skip
@@ -108,5 +109,5 @@ def denoise(
         if name == first and norm is not None:
             found["norm_after"] = weigh(runs[-1], noisy, ExplainSettings(uncovered=again.uncovered))
     if norm is not None and found["norm_after"] is not None:
-        found["fallen"] = [asdict(fall) for fall in fallen(federation.names, norm, found["norm_after"])]
+        found["fallen"] = [cast(Fallen, asdict(fall)) for fall in fallen(federation.names, norm, found["norm_after"])]
     return found

@@ -62,7 +62,7 @@ def explain(run: Run, federation: Federation | None = None, settings: ExplainSet
         else:
             found.unavailable |= dict.fromkeys(("noise", "mask", "shapley"), COVER)
     finally:  # whatever left has left, also if something fails later
-        run.append_ledger(before)
+        run.model.append_ledger(before)
     found.agreement = agreements(found.measures())
     found.releases = len(run.ledger) - before
     found.notes += _notes(run, found)
@@ -88,7 +88,7 @@ def weigh(run: Run, federation: Federation, settings: ExplainSettings) -> list[f
     try:
         _weigh(found, run, listener, covered)
     finally:
-        run.append_ledger(before)
+        run.model.append_ledger(before)
     return found.norm
 
 

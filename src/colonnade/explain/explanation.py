@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from colonnade.errors import ConfigError, RunError
 from colonnade.explain.ranks import kendall, places, spearman
@@ -35,6 +35,59 @@ class Agreement:
     other: str
     spearman: float | None
     kendall: float | None
+
+
+class Points(TypedDict):
+    """What one party says of rows, as points in the plane; `labels` are places in `names`."""
+
+    party: str
+    which: str  # "most" or "least" important
+    points: list[list[float]]
+    labels: list[int]
+    names: list[str]
+
+
+class Fallen(TypedDict):
+    """A party that lost weight (`denoise.Fall`)."""
+
+    party: str
+    place_before: int
+    place_after: int
+    ratio: float
+
+
+class Denoised(TypedDict):
+    """Trainings with one noisy party: scores by method and length, and whose weights fell."""
+
+    party: str
+    std: float
+    rows: str
+    lengths: list[int]
+    scores: dict[str, list[float | None]]
+    norm_before: list[float] | None
+    norm_after: list[float] | None
+    fallen: list[Fallen]
+
+
+class Subset(TypedDict):
+    """A training with a part of the parties."""
+
+    share: float
+    which: str  # "most" or "least" important
+    parties: list[str]
+    score: float | None
+    validation: float | None
+
+
+class Summary(TypedDict):
+    """Trainings with parts of the parties, beside that with all."""
+
+    rows: str
+    all: float | None
+    validation: float | None
+    ranked: list[str]
+    sets: list[Subset]
+    advice: str
 
 
 @dataclass
@@ -69,11 +122,11 @@ class Explanation:
     unavailable: dict[str, str] = field(default_factory=dict)  # measure -> why
     releases: int = 0  # messages that left parties for this
     notes: list[str] = field(default_factory=list)
-    pictures: dict[str, Any] | None = None  # party -> rows of raw columns
-    tsne: list[dict[str, Any]] | None = None  # of what the most and the least important party say
-    denoise: dict[str, Any] | None = None
-    summary: dict[str, Any] | None = None
-    fallen: list[dict[str, Any]] | None = None  # parties that lost weight against an earlier run
+    pictures: dict[str, list[object]] | None = None  # party -> rows of raw columns
+    tsne: list[Points] | None = None  # of what the most and the least important party say
+    denoise: Denoised | None = None
+    summary: Summary | None = None
+    fallen: list[Fallen] | None = None  # parties that lost weight against an earlier run
 
     def measures(self) -> dict[str, list[float]]:
         """Those that are there, by name."""
@@ -106,7 +159,7 @@ class Explanation:
         """How far two measures agree."""
         return next(a for a in self.agreement if {a.one, a.other} == {one, other})
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Plain values."""
         return {"format": FORMAT, **asdict(self), "ranked": self.ranked(), "ranked_by": self.ranked_by()}
 

@@ -7,23 +7,22 @@ at the parties, their norms. All parties answer each question at once, so a ques
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from colonnade.engines.base import open_workshop
-from colonnade.engines.party import PartySide
-from colonnade.engines.stacked import Stacked
+from colonnade.engines.party import PartySide, upload_about
 from colonnade.errors import ConfigError, DataError, RunError
-from colonnade.federation import Federation, Party, RowSplit
+from colonnade.federation import Federation
 from colonnade.methods.base import Heard
 from colonnade.models.schema import Schema
+from colonnade.part import open_parts
 from colonnade.privacy.gate import Gate, Spoken
 from colonnade.privacy.mechanism import Protection
 from colonnade.privacy.sealed import Array, Upload
 from colonnade.randomness import stream
-from colonnade.run import DTYPES, Run
+from colonnade.run import Run
 from colonnade.wire.messages import Purpose
 
 FIRST = 4  # exchanges between the last round and the first question: keep, test, stop
@@ -60,28 +59,11 @@ class Listener:
     def open(cls, run: Run, federation: Federation, rows: Tensor, covered: bool) -> Listener:
         """Put the run's networks back. Without `covered`, a gate that lets nothing leave stands before each party."""
         _check(run, federation)
-        chosen = replace(
-            federation,
-            parties=tuple(Party(p.name, p.columns[rows]) for p in federation.parties),
-            labels=federation.labels[rows],
-            split=RowSplit(torch.arange(len(rows)), rows[:0], rows[:0]),
-            whole=None,
-            ids=(),
-        )
-        device = torch.device(run.training.device if torch.cuda.is_available() else "cpu")
-        # The model brings the scaling it was trained with: these rows have no statistics of their own.
-        model = run.model_settings.model_copy(update={"scale_columns": "never"})
-        t = run.training
-        workshop = open_workshop(
-            chosen, model, run.encoders, t.seed, DTYPES[t.dtype], device, t.computing, t.wire.numbers
-        )
         protection = Protection() if covered else Protection(evaluation=None, prediction=None)
-        one_by_one = ["each"] * len(workshop.schema.groups)
-        engine = Stacked.open(workshop, run.method, run.ledger, run.id, False, protection, one_by_one)  # type: ignore[arg-type]
-        for side in engine.sides:
-            side.load_models(run.models)
+        columns = federation.select(rows).columns
+        engine = open_parts(run.model.design, list(run.model.parts.values()), run.ledger, protection, columns)
         earlier = {release.number for release in run.ledger if release.purpose is Purpose.EXPLAIN}
-        return cls(run, workshop.schema, engine.sides, run.result["rounds"] + FIRST + len(earlier), len(rows))
+        return cls(run, engine.schema, engine.sides, run.result["rounds"] + FIRST + len(earlier), len(rows))
 
     def clean(self) -> Heard:
         """What the parties say about their columns as they are."""
@@ -94,8 +76,7 @@ class Listener:
     def _ask(self, columns: Callable[[PartySide], Tensor]) -> Heard:
         groups = []
         for side in self.sides:
-            with torch.no_grad():
-                upload = self.run.method.speak(side.cohort, side.cohort.scale_columns(columns(side)), training=False)
+            upload = upload_about(self.run.method, side.cohort, side.cohort.scale_columns(columns(side)))
             spoken = side.gate.release(
                 upload, side.cohort.names, self.number, Purpose.EXPLAIN, self.count, part=self.asked
             )

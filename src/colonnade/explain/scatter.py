@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from colonnade.errors import ConfigError
 from colonnade.explain.coalitions import Coalitions
+from colonnade.explain.explanation import Points
 from colonnade.explain.settings import ExplainSettings
 from colonnade.extras import need
 from colonnade.randomness import key, permutation
@@ -16,7 +15,7 @@ from colonnade.randomness import key, permutation
 PERPLEXITY = 30.0
 
 
-def tsne(game: Coalitions, party: str, which: str, settings: ExplainSettings) -> dict[str, Any]:
+def tsne(game: Coalitions, party: str, which: str, settings: ExplainSettings) -> Points:
     """Points of a party's embeddings (or logits, where embeddings stay at home), with the kinds of their rows."""
     values = _spoken(game, game.parties.index(party))
     rows = permutation(torch.arange(len(values)), settings.seed, "tsne")[: settings.tsne]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from colonnade.errors import ConfigError
+from colonnade.explain.explanation import Subset, Summary
 from colonnade.explain.retrain import Again
 from colonnade.federation import Federation
 
@@ -21,12 +22,12 @@ def subset(ranked: Sequence[str], share: float, which: Literal["most", "least"])
     return list(ranked[:count] if which == "most" else ranked[-count:])
 
 
-def summarise(again: Again, federation: Federation, ranked: Sequence[str], shares: Sequence[float]) -> dict[str, Any]:
+def summarise(again: Again, federation: Federation, ranked: Sequence[str], shares: Sequence[float]) -> Summary:
     """Scores with parts of the parties, and one sentence of advice.
 
     The part that is advised is chosen on validation rows; the score beside it is that on the rows asked for.
     """
-    sets = []
+    sets: list[Subset] = []
     for share in shares:
         for which in ("most", "least"):
             names = subset(ranked, share, which)
@@ -40,26 +41,30 @@ def summarise(again: Again, federation: Federation, ranked: Sequence[str], share
                     "validation": done.result["validation_score"],
                 }
             )
-    found = {
+    found: Summary = {
         "rows": again.rows,
         "all": again.score(again.run),
         "validation": again.run.result["validation_score"],
         "ranked": list(ranked),
         "sets": sets,
+        "advice": "",
     }
-    return {**found, "advice": advice(found, again.run.score_name)}
+    found["advice"] = advice(found, again.run.score_name)
+    return found
 
 
-def advice(found: dict[str, Any], score_name: str) -> str:
+def advice(found: Summary, score_name: str) -> str:
     """The smallest part that loses little, or that there is none."""
     whole, total = found["validation"], len(found["ranked"])
     known = [
-        s for s in found["sets"] if s["which"] == "most" and s["validation"] is not None and s["score"] is not None
+        (s["validation"], s)
+        for s in found["sets"]
+        if s["which"] == "most" and s["validation"] is not None and s["score"] is not None
     ]
-    enough = [s for s in known if whole is not None and s["validation"] >= whole - ENOUGH]
+    enough = [s for value, s in known if whole is not None and value >= whole - ENOUGH]
     against = f"all {total}: {_told(found['all'], score_name)}, {found['rows']} rows"
     if not enough:
-        best = max(known, key=lambda s: float(s["validation"]), default=None)
+        best = max(known, key=lambda one: one[0], default=(0.0, None))[1]
         told = (
             ""
             if best is None

@@ -73,6 +73,10 @@ class TrainingRows:
         found[""] = np.isin(_joined(self.salt, given), self.together)
         return {name: torch.from_numpy(which) for name, which in found.items()}
 
+    def of_party(self, party: str) -> TrainingRows:
+        """What one party may keep of it: rows that its own columns tell apart."""
+        return TrainingRows(self.salt, self.together[:0], {party: self.apart[party]})
+
     def to_bytes(self, run: str) -> bytes:
         """A safetensors file. Digests are sorted: no order of rows ties one party's to another's."""
         facts = {"run": run.encode(), "salt": self.salt}
@@ -94,14 +98,14 @@ def noised(ledger: Iterable[Release]) -> bool:
     return any(r.purpose is Purpose.TRAIN and r.owner != COORDINATOR and not r.event.bare for r in ledger)
 
 
-def check_new(trained: TrainingRows | None, ledger: Iterable[Release], rows: Rows, release: bool) -> Tensor:
+def check_new(trained: TrainingRows | None, noisy: bool, rows: Rows, release: bool) -> Tensor:
     """(B,) which of these rows trained with noise; `Refused`, if some did and may not be released.
 
-    Where the run does not know its training rows, the federation that the rows were selected from does; raw rows are
-    then let through with a warning.
+    `noisy` says whether there was noise at all (`noised`). Where the run does not know its training rows, the
+    federation that the rows were selected from does; raw rows are then let through with a warning.
     """
     nothing = torch.zeros(len(rows), dtype=torch.bool)
-    if not noised(ledger):
+    if not noisy:
         return nothing
     by = {} if trained is None else trained.among(rows.columns)
     if rows.training is not None and (trained is None or rows.plans):  # encoded alike: it is the run's federation
@@ -117,7 +121,7 @@ def check_new(trained: TrainingRows | None, ledger: Iterable[Release], rows: Row
     if bool(found.any()) and not release:
         raise Refused(
             f"{int(found.sum())} of these rows trained this run: predicting them {WHY}; leave them out, or say that it "
-            "is meant: run.releases_training_rows = True, on the command line --training-rows release "
+            "is meant: releases_training_rows = True on the run or model, on the command line --training-rows release "
             f"({_recognised(by, rows, found)})"
         )
     return found

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 from colonnade.errors import RunError
 from colonnade.report import explained, metrics, repeat, tables, words
 from colonnade.report.curves import Picture, confusion, pictures
-from colonnade.report.privacy import notes, privacy_page
+from colonnade.report.privacy import Page, notes, privacy_page
 from colonnade.report.record import Group, Record, Terms, check_record, grouped
+from colonnade.report.tables import Table
 
 
 @dataclass(frozen=True)
@@ -21,13 +22,66 @@ class Headline:
     told: Sequence[str]  # sentences instead of the usual summary
 
 
+class Told(TypedDict):
+    """One run of several of a kind."""
+
+    seed: int
+    summary: list[str]
+
+
+class RunFacts(TypedDict):
+    """Everything about one run."""
+
+    summary: list[str]
+    privacy: Page
+    noise: str
+    settings: Table
+    changed: list[str]
+    parties: Table
+    explained: explained.Explained | None
+    traffic: Table
+    metrics: Table | None
+    classes: Table | None
+    confusion: list[list[tables.Cell]]
+    matrix: list[Picture]
+    class_names: list[str]
+    pairs: list[str]
+    machine: Table
+    threads: int | None
+    command: str | None
+    configuration: str | None
+
+
+class GroupFacts(RunFacts):
+    """Runs that differ in nothing but their seed."""
+
+    label: str
+    runs: list[Told]
+
+
+class Facts(TypedDict):
+    """What the templates read; `run` where there is one, the rest of the tables where there are several."""
+
+    title: str
+    kind: str
+    tiles: list[tuple[str, str]]
+    run: RunFacts | None
+    summary: list[str]
+    comparison: Table | None
+    costs: Table | None
+    contributions: Table | None
+    groups: list[GroupFacts]
+    notes: list[tuple[str, str]]
+    diverged: str | None
+
+
 @dataclass(frozen=True)
 class Content:
     """A report about one run, or about several side by side."""
 
     groups: tuple[Group, ...]
     terms: Terms
-    facts: dict[str, Any]  # what the templates read
+    facts: Facts
     curves: tuple[Picture, ...]
 
     @property
@@ -43,7 +97,8 @@ class Content:
     @property
     def files(self) -> list[Picture]:
         """Every picture that becomes a file: those of the page, and the matrix that the page has as a table."""
-        runs = [self.facts["run"]] if self.alone else self.facts["groups"]
+        run = self.facts["run"]
+        runs: Sequence[RunFacts] = self.facts["groups"] if run is None else [run]
         more = (picture for run in runs for picture in (*run["matrix"], *_drawn(run["explained"])))
         return [*self.curves, *more]
 
@@ -67,11 +122,11 @@ def content(records: Sequence[Record], terms: Terms | None = None, headline: Hea
     alone = sum(len(group.records) for group in groups) == 1  # also where it was named twice
     facts = _one(records[0]) if alone else _several(groups, terms)
     if headline is not None:
-        facts |= {"title": headline.title, "summary": list(headline.told)}
+        facts["title"], facts["summary"] = headline.title, list(headline.told)
     return Content(groups, terms, facts, tuple(pictures(groups, terms)))
 
 
-def _one(record: Record) -> dict[str, Any]:
+def _one(record: Record) -> Facts:
     about, result, traffic = record["about"], record["result"], record["traffic"]
     best = "-" if result["best_round"] is None else f"{result['best_round']:,}"
     tiles = [
@@ -95,7 +150,7 @@ def _one(record: Record) -> dict[str, Any]:
     }
 
 
-def _several(groups: Sequence[Group], terms: Terms) -> dict[str, Any]:
+def _several(groups: Sequence[Group], terms: Terms) -> Facts:
     methods = len({group.first["method"]["name"] for group in groups})
     number = sum(len(group.records) for group in groups)
     bad = [group.label for group in groups if any(r["result"]["diverged"] for r in group.records)]
@@ -114,15 +169,15 @@ def _several(groups: Sequence[Group], terms: Terms) -> dict[str, Any]:
     }
 
 
-def _member(group: Group, prefix: str) -> dict[str, Any]:
+def _member(group: Group, prefix: str) -> GroupFacts:
     return {"label": group.label, "runs": [_told(r) for r in group.records], **_details(group.first, prefix)}
 
 
-def _told(record: Record) -> dict[str, Any]:
+def _told(record: Record) -> Told:
     return {"seed": record["training"]["seed"], "summary": words.summary(record)}
 
 
-def _details(record: Record, prefix: str = "") -> dict[str, Any]:
+def _details(record: Record, prefix: str = "") -> RunFacts:
     """Everything about one run; among several it has a prefix for the names of its pictures, and fewer of them."""
     return {
         "summary": words.summary(record),

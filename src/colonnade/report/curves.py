@@ -71,7 +71,7 @@ def figure(groups: Sequence[Group], terms: Terms) -> str:
 def confusion(record: Record) -> list[Picture]:
     """The confusion matrix as a file; the page has it as a table. Nothing where it is absent or too large to read."""
     counts = record["result"].get("confusion")
-    if not tables.confusion_cells(record):
+    if counts is None or not tables.confusion_cells(record):
         return []
     told = "; ".join(tables.confused_pairs(record)) or "no mistakes"
     caption = "Confusion matrix of the test rows: true class down, decided class across."

@@ -25,7 +25,7 @@ def as_json(content: Content, pictures: str) -> str:
     return json.dumps(_plain(data(content, pictures)), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def data(content: Content, pictures: str) -> dict[str, Any]:
+def data(content: Content, pictures: str) -> dict[str, object]:
     """The object."""
     facts = content.facts
     return {
@@ -48,10 +48,11 @@ def data(content: Content, pictures: str) -> dict[str, Any]:
     }
 
 
-def _comparison(content: Content) -> dict[str, Any]:
+def _comparison(content: Content) -> dict[str, object]:
     facts, terms = content.facts, content.terms
+    shown = (facts["comparison"], facts["costs"], facts["contributions"])
     return {
-        "tables": [_table(facts[key]) for key in ("comparison", "costs", "contributions") if facts[key] is not None],
+        "tables": [_table(table) for table in shown if table is not None],
         "methods": [_method(group, terms) for group in content.groups],
         "privacy": [{"methods": labels, "verdict": text} for labels, text in facts["notes"]],
         "clock": terms.clock.model_dump(),
@@ -59,7 +60,7 @@ def _comparison(content: Content) -> dict[str, Any]:
     }
 
 
-def _method(group: Group, terms: Terms) -> dict[str, Any]:
+def _method(group: Group, terms: Terms) -> dict[str, object]:
     scores = {key: [r["result"][key] for r in group.records] for key in ("test_score", "validation_score")}
     spreads = {key: dict(zip(("mean", "std"), tables.spread(values), strict=True)) for key, values in scores.items()}
     moved = [r["traffic"]["up"] + r["traffic"]["down"] for r in group.records]
@@ -74,7 +75,7 @@ def _method(group: Group, terms: Terms) -> dict[str, Any]:
     }
 
 
-def _run(record: Record, group: Group, terms: Terms) -> dict[str, Any]:
+def _run(record: Record, group: Group, terms: Terms) -> dict[str, object]:
     about, result, traffic = record["about"], record["result"], record["traffic"]
     curve = score_curve(record, terms.clock)
     rounds, residuals = residual_curve(record)
@@ -106,7 +107,7 @@ def _run(record: Record, group: Group, terms: Terms) -> dict[str, Any]:
     }
 
 
-def _classes(record: Record) -> dict[str, Any] | None:
+def _classes(record: Record) -> dict[str, object] | None:
     confusion = record["result"].get("confusion")
     if not confusion:
         return None
@@ -114,7 +115,7 @@ def _classes(record: Record) -> dict[str, Any] | None:
     return {"names": tables.class_names(record), "accuracy": right, "confusion": confusion}
 
 
-def _parties(record: Record) -> list[dict[str, Any]]:
+def _parties(record: Record) -> list[dict[str, object]]:
     counts = released(record)
     per_party = record["traffic"]["per_party"]
     return [
@@ -123,7 +124,7 @@ def _parties(record: Record) -> list[dict[str, Any]]:
     ]
 
 
-def _privacy(record: Record) -> dict[str, Any]:
+def _privacy(record: Record) -> dict[str, object]:
     """The statement for machines, where the record says enough; the words of the page in any case."""
     page = privacy_page(record)
     try:
@@ -135,7 +136,7 @@ def _privacy(record: Record) -> dict[str, Any]:
     return {**told, "label_exposure": record["label_exposure"], "statement": statement and statement.to_json()}
 
 
-def _table(table: tables.Table) -> dict[str, Any]:
+def _table(table: tables.Table) -> dict[str, object]:
     return {"caption": table.caption, "columns": table.columns, "rows": table.rows}
 
 

@@ -6,24 +6,23 @@ Names come from users: whatever Markdown or HTML would read as markup is escaped
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
-from colonnade.report.content import Content
+from colonnade.report.content import Content, RunFacts
 from colonnade.report.curves import Picture
 from colonnade.report.explained import Explained
 from colonnade.report.privacy import Page
 from colonnade.report.tables import Table
 
 MARKUP = re.compile(r"([\\`*_\[\]<>|#~$&])")
-Facts = Mapping[str, Any]
 
 
 def as_markdown(content: Content, pictures: str) -> str:
     """The file as text; `pictures` is the folder of pictures beside it."""
     blocks = [*_opening(content), *_curves(content, pictures)]
-    if content.alone:
-        blocks += _run(content.facts["run"], 2, pictures)
+    if (run := content.facts["run"]) is not None:
+        blocks += _run(run, 2, pictures)
     else:
         if content.facts["contributions"] is not None:
             blocks += ["## What each party contributed", *_table(content.facts["contributions"])]
@@ -58,13 +57,13 @@ def _opening(content: Content) -> Iterator[str]:
     if facts["tiles"]:
         yield "\n".join(f"- {plain(name)}: **{plain(value)}**" for name, value in facts["tiles"])
     yield plain(" ".join(facts["summary"]))
-    if content.alone:
-        yield plain(facts["run"]["privacy"].verdict)
-        yield plain(facts["run"]["noise"])
+    if (run := facts["run"]) is not None:
+        yield plain(run["privacy"].verdict)
+        yield plain(run["noise"])
         return
     yield "## Comparison"
-    yield from _table(facts["comparison"])
-    yield from _table(facts["costs"])
+    for table in (facts["comparison"], facts["costs"]):
+        yield from () if table is None else _table(table)
     yield from (f"**{plain(labels)}.** {plain(text)}" for labels, text in facts["notes"])
 
 
@@ -74,7 +73,7 @@ def _curves(content: Content, pictures: str) -> Iterator[str]:
     yield from (_picture(picture, pictures) for picture in content.curves)
 
 
-def _run(run: Facts, level: int, pictures: str) -> Iterator[str]:
+def _run(run: RunFacts, level: int, pictures: str) -> Iterator[str]:
     """The sections about one run, under headings of a level."""
     head = "#" * level
     if run["metrics"]:
@@ -118,8 +117,8 @@ def _privacy(page: Page) -> Iterator[str]:
     yield plain(page.exposure)
 
 
-def _repeat(run: Facts) -> Iterator[str]:
-    if run["command"] is None:
+def _repeat(run: RunFacts) -> Iterator[str]:
+    if run["command"] is None or run["configuration"] is None:
         yield "This run was started from Python. Call `colonnade.fit` with the same federation, settings and seed."
         return
     yield "Save these lines as `run.toml`, then type the command."

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from colonnade.errors import ConfigError
 from colonnade.evaluate.metrics import Metric, choose_metric, find_metric, metrics_of
+from colonnade.record import Measured
 from colonnade.report import words
 from colonnade.report.record import Group, Record, Terms, metric_of
 from colonnade.report.tables import Table, comparison_table, spread
@@ -26,7 +26,7 @@ def metrics_table(record: Record) -> Table | None:
     return Table(f"Metrics on the test rows{weighed}", columns, rows)
 
 
-def _row(metric: Metric, scores: dict[str, Any], record: Record) -> tuple[str, ...]:
+def _row(metric: Metric, scores: Measured, record: Record) -> tuple[str, ...]:
     validation = record["result"].get("validation_metrics") or {}
     around = scores.get("interval")
     between = " to ".join(metric.told(end) for end in around) if around else "-"
@@ -53,10 +53,11 @@ def mean_metrics(group: Group) -> dict[str, dict[str, float | None]]:
 def over_seeds(group: Group, name: str) -> tuple[float | None, float | None]:
     """Mean and standard deviation of a metric on the test rows; runs of version 0.1 have one only."""
     own = metric_of(group.first).name
-    values = [
-        (r["result"].get("metrics") or {}).get(name, {}).get("test", r["result"]["test_score"] if name == own else None)
-        for r in group.records
-    ]
+    values = []
+    for record in group.records:
+        measured = (record["result"].get("metrics") or {}).get(name)
+        alone = record["result"]["test_score"] if name == own else None
+        values.append(alone if measured is None else measured["test"])
     return spread(values)
 
 

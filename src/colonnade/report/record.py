@@ -21,10 +21,11 @@ from colonnade.evaluate.metrics import Metric, find_metric
 from colonnade.evaluate.metrics import metric_of as metric_of_result
 from colonnade.privacy.ledger import Ledger, Release
 from colonnade.privacy.tally import tally
-from colonnade.run import LEDGER, RECORD, read_record
+from colonnade.record import RECORD, RunRecord, read_record
+from colonnade.saved import LEDGER
 from colonnade.tasks import task_about
 
-Record = dict[str, Any]
+Record = RunRecord
 MB = 1e6
 EXPLANATION, EXPLANATION_FORMAT = "explain.json", 2  # what `colonnade explain` writes beside a run (docs/explain.md)
 EXPLAINED = {  # its keys; a file of another version has others
@@ -136,7 +137,7 @@ def check_record(record: Record, where: str) -> Record:
     for key, inner in NEEDED.items():
         part = record.get(key)
         missing += [f"{key}.{name}" for name in inner if not isinstance(part, Mapping) or name not in part]
-    missing += [key for key in LISTS if key in record and not isinstance(record[key], list)]
+    missing += [key for key in LISTS if key in record and not isinstance(record.get(key), list)]
     if missing:
         raise RunError(f"the record of {where} lacks {missing[0]}; restore it from a copy, or train again")
     return record
@@ -320,9 +321,9 @@ def _data_name(record: Record, namesakes: Sequence[Record]) -> str:
 
 def _facts(record: Record) -> tuple[str, ...]:
     """What can tell data of one name apart."""
-    about = record["about"]
+    about, rows = record["about"], record["about"]["rows"]
     outputs = f"{about['outputs']} outputs" if about.get("outputs") else ""
-    return (str(about["task"]), f"{sum(about['rows'].values()):,} rows", outputs)
+    return (str(about["task"]), f"{rows['train'] + rows['validation'] + rows['test']:,} rows", outputs)
 
 
 def _mark(record: Record) -> str:

@@ -198,10 +198,11 @@ def _guess(record: Record) -> list[str]:
 def _accuracy_beside(record: Record) -> str:
     """The accuracy of a yes/no task, which AUC says nothing about, and that of the more frequent answer."""
     result = record["result"]
-    if result.get("test_accuracy") is None or is_share(record) or result.get("baseline_class") is None:
+    value, constant = result.get("test_accuracy"), result.get("baseline_accuracy")
+    if value is None or constant is None or is_share(record) or result.get("baseline_class") is None:
         return ""
-    guess = f'always guessing "{class_name(record)}": {100 * result["baseline_accuracy"]:.1f} %'
-    return f"accuracy {100 * result['test_accuracy']:.1f} % ({guess})"
+    guess = f'always guessing "{class_name(record)}": {100 * constant:.1f} %'
+    return f"accuracy {100 * value:.1f} % ({guess})"
 
 
 def class_name(record: Record) -> str:

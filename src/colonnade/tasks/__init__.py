@@ -31,7 +31,18 @@ from colonnade.tasks.reading import (
 )
 from colonnade.tasks.regression import Regression
 
-__all__ = ["TASKS", "Classes", "Read", "Scaling", "Task", "find_task", "guess", "read_labels", "task_about"]
+__all__ = [
+    "TASKS",
+    "Classes",
+    "Read",
+    "Scaling",
+    "Task",
+    "find_task",
+    "guess",
+    "read_again",
+    "read_labels",
+    "task_about",
+]
 
 TASKS: dict[str, type[Task]] = {
     Multiclass.name: Multiclass,
@@ -94,6 +105,15 @@ def read_labels(
     full = torch.zeros(len(raw), *read.values.shape[1:], dtype=read.values.dtype)
     full[torch.from_numpy(at)] = read.values
     return Read(full, read.task)
+
+
+def read_again(values: Any, task: Task) -> Tensor:
+    """Labels of other rows of a known task, as `Read.values` has them; `DataError` where they are not of it."""
+    classes = (task.names or len(task.classes)) if task.classes and not task.several() else None
+    read = read_labels(values, task, classes)
+    if read.task.outputs != task.outputs:
+        raise DataError(f"needed {task.outputs} label columns, as in training; got {read.task.outputs}")
+    return read.values
 
 
 def _with_positive(seen: Array, kind: type[Task] | None, classes: Classes, positive: Any) -> tuple[type[Task], Classes]:

@@ -21,6 +21,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from colonnade.errors import ConfigError
+from colonnade.record import TaskAbout
+
 Array = np.ndarray[Any, Any]
 Classes = int | Sequence[Any] | None  # how many, numbered from 0; or which, in their order (no, yes)
 T = TypeVar("T", bound="Task")
@@ -163,6 +166,10 @@ class Task(ABC):
         """Decisions from outputs: class numbers (B,), zeros and ones (B, K), or numbers (B, K)."""
         return self.mean(outputs)
 
+    def moved(self, outputs: Tensor, threshold: float) -> Tensor:
+        """Outputs that are decided for a yes where its probability is above a threshold; for yes/no tasks only."""
+        raise ConfigError(f"threshold = {threshold!r} is for a yes/no task; this is a {self.words} task")
+
     @abstractmethod
     def decide(self, outputs: Tensor) -> Array:
         """Predictions: classes (B,) as the labels were, zeros and ones (B, K) of several labels, or numbers."""
@@ -202,12 +209,11 @@ class Task(ABC):
 
     # -- records ------------------------------------------------------------------------------
 
-    def about(self) -> dict[str, Any]:
+    def about(self) -> TaskAbout:
         """The task as a run stores it."""
-        return {
-            "task": self.name,
-            "outputs": self.outputs,
-            "class_names": list(self.names),
-            **({"class_kind": self.kind} if self.names else {}),
-            **({"positive": {"class": [*self.names, "0", "1"][1], "why": self.positive}} if self.positive else {}),
-        }
+        about: TaskAbout = {"task": self.name, "outputs": self.outputs, "class_names": list(self.names)}
+        if self.names:
+            about["class_kind"] = self.kind
+        if self.positive:
+            about["positive"] = {"class": [*self.names, "0", "1"][1], "why": self.positive}
+        return about

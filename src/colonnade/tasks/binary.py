@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, final
 
@@ -94,6 +95,12 @@ class Binary(Task):
     def codes(self, outputs: Tensor) -> Tensor:
         """(B, 1): 1 where a yes is likelier."""
         return (outputs > 0).to(torch.int64)
+
+    def moved(self, outputs: Tensor, threshold: float) -> Tensor:
+        """The log odds, less those of the threshold."""
+        if isinstance(threshold, bool) or not isinstance(threshold, (int, float)) or not 0 < threshold < 1:
+            raise ConfigError(f"threshold = {threshold!r}: needed a probability between 0 and 1, e.g. 0.3")
+        return outputs.double() - math.log(threshold / (1 - threshold))
 
     def decide(self, outputs: Tensor) -> Array:
         """The likelier class, as the labels were."""

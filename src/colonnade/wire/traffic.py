@@ -7,10 +7,12 @@ traffic, because the literature leaves it out.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
+
+from colonnade.record import TrafficRound
 
 
 @dataclass
@@ -81,13 +83,33 @@ class Traffic:
         down = sum((r.down for r in self.rounds), zeros)
         return {p: {"up": int(u), "down": int(d)} for p, u, d in zip(self.parties, up, down, strict=True)}
 
-    def to_json(self, start: int = 0, until: int | None = None) -> list[dict[str, Any]]:
+    def to_json(self, start: int = 0, until: int | None = None) -> list[TrafficRound]:
         """One object per exchange, from the `start`-th on, up to exchange number `until`."""
         wanted = [r for r in self.rounds[start:] if until is None or r.number <= until]
-        return [{**vars(r), "up": r.up.tolist(), "down": r.down.tolist()} for r in wanted]
+        return [
+            {
+                "number": r.number,
+                "up": r.up.tolist(),
+                "down": r.down.tolist(),
+                "multicast_down": r.multicast_down,
+                "evaluation_up": r.evaluation_up,
+                "evaluation_down": r.evaluation_down,
+            }
+            for r in wanted
+        ]
 
     @classmethod
-    def from_json(cls, parties: tuple[str, ...], rounds: list[dict[str, Any]]) -> Traffic:
+    def from_json(cls, parties: tuple[str, ...], rounds: Iterable[TrafficRound]) -> Traffic:
         """The inverse of `to_json`."""
-        read = [RoundTraffic(**{**r, "up": np.array(r["up"]), "down": np.array(r["down"])}) for r in rounds]
+        read = [
+            RoundTraffic(
+                r["number"],
+                np.array(r["up"]),
+                np.array(r["down"]),
+                r["multicast_down"],
+                r["evaluation_up"],
+                r["evaluation_down"],
+            )
+            for r in rounds
+        ]
         return cls(parties, read)

@@ -1,0 +1,339 @@
+"""Model: what remains when training is over: the task, the parties' parts and the coordinator's part.
+
+A folder of a model holds
+
+    model.json                     the design, the parties, digests of the other files
+    model.safetensors              every number: coordinator/..., party/NAME/...
+    columns.skops                  how tables become columns, where it was trained from tables
+    training_rows.safetensors      what rows that trained with noise are known by
+    ledger.jsonl                   what left the parties so far, in training and since
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from colonnade.data.columns import ColumnPlan
+from colonnade.data.frames import Ids
+from colonnade.design import Design
+from colonnade.engines.base import Encoders
+from colonnade.errors import ConfigError, RunError, Unwritable
+from colonnade.evaluate.metrics import choose_metric, metrics_of
+from colonnade.methods.base import Method
+from colonnade.part import BROKEN, PARTY, Part
+from colonnade.predict import logits_of, named, read_rows, read_truth
+from colonnade.privacy.ledger import Ledger
+from colonnade.privacy.training_rows import TrainingRows, noised
+from colonnade.record import RECORD, RunRecord, read_record
+from colonnade.saved import (
+    LEDGER,
+    MODEL,
+    append_ledger,
+    fingerprint,
+    read_json,
+    read_ledger,
+    read_plans,
+    read_tensors,
+    read_trained,
+    replace_file,
+    write_ledger,
+    write_plans,
+    write_tensors,
+    write_trained,
+)
+from colonnade.tasks import Task
+
+ABOUT = "model.json"
+FORMAT = 1
+COORDINATOR_PART, PARTY_PART = "coordinator/", "party/"  # how names of stored tensors begin
+
+
+@dataclass
+class Model:
+    """A trained model: predicts, is scored, saved, loaded, and taken apart by party."""
+
+    design: Design
+    parts: Mapping[str, Part] = field(repr=False)  # in federation order
+    state: dict[str, Tensor] = field(repr=False)  # the coordinator's part
+    ledger: Ledger = field(default_factory=Ledger, repr=False)  # what left the parties; grows with every prediction
+    rounds: int = 0  # that trained it; later messages are numbered after them
+    trained: TrainingRows | None = field(default=None, repr=False)  # only after a training with noise; None: not known
+    releases_training_rows: bool = False  # predict them although they trained with noise, which undoes its promise
+    from_tables: bool = False  # trained from tables: without column plans, raw ones cannot be read
+    encoders: Encoders = field(default=None, repr=False)  # the networks, where the user brought them
+    path: Path | None = None  # the folder whose ledger goes on
+
+    @classmethod
+    def assemble(
+        cls,
+        design: Design,
+        state: Mapping[str, Tensor],
+        models: Mapping[str, Mapping[str, Tensor]],
+        shapes: Mapping[str, Sequence[int]],
+        plans: Mapping[str, ColumnPlan],
+        encoders: Encoders = None,
+        ledger: Ledger | None = None,
+    ) -> Model:
+        """A model from its numbers.
+
+        Args:
+            design: what all parts have in common.
+            state: the coordinator's part.
+            models: by party; who is not in it keeps its part at home.
+            shapes: of a row of columns, by party.
+            plans: how tables became columns, by owner.
+            encoders: networks that the user brought.
+            ledger: what left the parties.
+        """
+        parts = {
+            party: Part(
+                design,
+                party,
+                tuple(shapes[party]),
+                models.get(party, {}),
+                plans if design.method.pools else {p: plan for p, plan in plans.items() if p == party},
+                _own(encoders, party),
+            )
+            for party in design.parties
+        }
+        return cls(design, parts, dict(state), Ledger() if ledger is None else ledger, encoders=encoders)
+
+    def __repr__(self) -> str:
+        """What it predicts from whose columns, and where it is saved."""
+        saved = f", saved in {self.path}" if self.path is not None else ""
+        told = f"{self.task.words} from {', '.join(self.parts)}"
+        return f"<Model of run {self.design.id}: {self.method.name}, {told}{saved}>"
+
+    @property
+    def task(self) -> Task:
+        """What the labels are."""
+        return self.design.task
+
+    @property
+    def classes(self) -> tuple[Any, ...]:
+        """The classes in the order of the columns of `predict_proba`: names, or 0..K-1; none for numbers."""
+        return self.task.classes
+
+    @property
+    def method(self) -> Method:
+        """What trained it."""
+        return self.design.method
+
+    @property
+    def plans(self) -> dict[str, ColumnPlan]:
+        """How tables become columns, by owner; empty where it was trained from arrays."""
+        return {owner: plan for part in self.parts.values() for owner, plan in part.plans.items()}
+
+    def flat(self) -> dict[str, Tensor]:
+        """Every tensor by its stored name."""
+        flat = {f"{COORDINATOR_PART}{name}": value for name, value in self.state.items()}
+        for party, part in self.parts.items():
+            flat |= {f"{PARTY_PART}{party}/{name}": value for name, value in part.tensors.items()}
+        return flat
+
+    def fingerprint(self) -> str:
+        """SHA-256 over every number of the model: equal for models that are bit-identical."""
+        return fingerprint(self.flat())
+
+    # -- predicting -----------------------------------------------------------------------------
+
+    def logits(self, rows: Any, *, id: Ids = None) -> Tensor:
+        """Logits (B, K) of new rows, in the order of the first party given. Each party's answer is a release.
+
+        Args:
+            rows: by party. For a model that was trained from tables: raw data frames, whose columns are found by name.
+                For other models: arrays (B, ...) as in training. For any model: `federation.select(rows)`.
+            id: the column that data frames are matched on, or one per party. None: the column of the training if all
+                frames have it, otherwise position.
+        """
+        return logits_of(self, read_rows(self, rows, id))
+
+    def predict(self, rows: Any, *, id: Ids = None, threshold: float | None = None) -> Any:
+        """Predictions for new rows, given as to `logits`.
+
+        Args:
+            rows: as for `logits`.
+            id: as for `logits`.
+            threshold: of a yes/no task, the probability above which a yes is said; None: 0.5.
+
+        Returns:
+            Class names (B,), or class numbers where the classes have no names; zeros and ones (B, K) for a multilabel
+            task; numbers (B,) or (B, K) for a regression. A NumPy array; for data frames a pandas Series (or
+            DataFrame), indexed by id or, without ids, by position.
+        """
+        read = read_rows(self, rows, id)
+        if threshold is not None:
+            self.task.moved(torch.zeros(0, self.task.outputs), threshold)  # refused before anything leaves
+        logits = logits_of(self, read)
+        return named(read, self.task.decide(logits if threshold is None else self.task.moved(logits, threshold)))
+
+    def predict_proba(self, rows: Any, *, id: Ids = None) -> Any:
+        """Probabilities (B, K) of new rows, given as to `logits`; columns in the order of `classes`.
+
+        Returns:
+            A NumPy array; for data frames a pandas DataFrame, indexed as in `predict`, its columns the classes.
+        """
+        read = read_rows(self, rows, id)
+        self.task.probabilities(torch.zeros(0, self.task.outputs))  # refused before anything leaves
+        return named(read, self.task.probabilities(logits_of(self, read)), self.classes)
+
+    def score(
+        self, rows: Any, labels: Any, metrics: Sequence[str] | None = None, *, id: Ids = None
+    ) -> dict[str, float]:
+        """How good the model is on new rows, by the names of metrics; NaN where these rows do not define one.
+
+        Args:
+            rows: as for `logits`.
+            labels: as in training: the name of a column of one of the tables; or an array, in the order of the first
+                table; or a pandas Series or DataFrame, indexed like what `predict` answers.
+            metrics: names, e.g. `["auc"]`; None: all that the task has.
+            id: as for `logits`.
+        """
+        if isinstance(metrics, str):
+            raise ConfigError(f"metrics: needed a list of names, e.g. [{metrics!r}]; got the text {metrics!r}")
+        chosen = metrics_of(self.task) if metrics is None else [choose_metric(self.task, name) for name in metrics]
+        read = read_rows(self, rows, id)
+        truth = read_truth(self, read, rows, labels, id)
+        logits = logits_of(self, read)
+        return {metric.name: metric(self.task, logits, truth) for metric in chosen}
+
+    def part(self, party: str) -> Part:
+        """What one organisation holds: its own column plan and numbers, and nothing of the others'."""
+        if party not in self.parts:
+            raise ConfigError(f"no party called {party!r}; parties: {', '.join(self.parts)}")
+        noisy, known = noised(self.ledger), self.trained
+        return replace(
+            self.parts[party],
+            design=self.design.for_party(),
+            noisy=noisy,
+            trained=known.of_party(party) if known is not None and party in known.apart else None,
+            ledger=Ledger(),
+        )
+
+    def append_ledger(self, before: int) -> None:
+        """Add what was released after the first `before` to the saved ledger, if the model is saved."""
+        if self.path is not None:
+            append_ledger(self.path / LEDGER, self.ledger.since(before))
+
+    # -- saving ---------------------------------------------------------------------------------
+
+    def write(self, folder: Path) -> str | None:
+        """Write the files that a folder of a run and one of a model have in common; the digest of the column plans."""
+        write_tensors(folder, self.flat())
+        write_ledger(folder, self.ledger)
+        columns = write_plans(folder, self.plans)
+        write_trained(folder, self.trained, self.design.id)
+        return columns
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the model alone, without the record of how it came about; model.json last.
+
+        Raises:
+            RunError: the folder holds a run or a party's part.
+            Unwritable: the disk is full, or the folder may not be written.
+        """
+        folder = Path(folder)
+        for other in (RECORD, PARTY):
+            if (folder / other).exists():
+                raise RunError(f"{folder} holds a {other}, whose files these would replace; choose another folder")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            about = {
+                "format": FORMAT,
+                "design": self.design.to_json(),
+                "shapes": {party: list(part.shape) for party, part in self.parts.items()},
+                "rounds": self.rounds,
+                "from_tables": self.from_tables,
+                "own_encoders": self.encoders is not None,
+                "fingerprint": self.fingerprint(),
+                "columns": self.write(folder),
+            }
+            replace_file(folder / ABOUT, (json.dumps(about, indent=1) + "\n").encode())
+        except OSError as error:
+            raise Unwritable(f"the model cannot be saved in {folder} ({error.strerror}); see to the disk") from None
+        self.path = folder
+        return folder
+
+    @classmethod
+    def load(cls, folder: str | Path, encoders: Encoders = None) -> Model:
+        """Read a model, from a folder of its own or from a run folder.
+
+        Args:
+            folder: with `model.json`, or with `run.json` of this version or of version 0.1.
+            encoders: the networks, where the user brought them.
+
+        Raises:
+            RunError: there is no model in the folder, or its files are damaged or of different models.
+        """
+        folder = Path(folder)
+        if not (folder / ABOUT).exists():
+            if (folder / PARTY).exists() and not (folder / RECORD).exists():
+                raise RunError(f"{folder} holds the part of one party, which is read with Part.load")
+            return cls.of_run(read_record(folder), folder, encoders)
+        about = read_json(folder / ABOUT)
+        try:
+            if about["format"] != FORMAT:
+                raise RunError(f"{folder / ABOUT} has format {about['format']!r}; this version reads {FORMAT}")
+            design, shapes, own = Design.from_json(about["design"]), about["shapes"], bool(about["own_encoders"])
+            plans, rounds = read_plans(folder, about["columns"], ABOUT), int(about["rounds"])
+            from_tables, told = bool(about["from_tables"]), str(about["fingerprint"])
+        except BROKEN as error:
+            raise RunError(f"{folder / ABOUT} is damaged ({error!r}); restore it from a copy") from None
+        model = _read(design, folder, shapes, plans, (own, encoders))
+        model.rounds, model.from_tables = rounds, from_tables
+        return _checked(model, told, ABOUT)
+
+    @classmethod
+    def of_run(cls, record: RunRecord, folder: Path, encoders: Encoders = None) -> Model:
+        """The model of a run folder, given its record."""
+        try:
+            shapes = {party["name"]: party["shape"] for party in record["about"]["parties"]}
+            design = Design.from_json({**record, "parties": list(shapes)})
+            plans = read_plans(folder, record.get("columns"), RECORD)
+            model = _read(design, folder, shapes, plans, (record["own_encoders"], encoders))
+            model.rounds = record["result"]["rounds"]
+            model.from_tables = bool(plans) or "tables" in (record["config"] or {}).get("data", {})
+            told = record["fingerprint"]
+        except BROKEN as error:
+            raise RunError(f"{folder / RECORD} is damaged ({error!r}); restore it from a copy") from None
+        return _checked(model, told, RECORD)
+
+
+def _read(
+    design: Design,
+    folder: Path,
+    shapes: Mapping[str, Sequence[int]],
+    plans: Mapping[str, ColumnPlan],
+    networks: tuple[bool, Encoders],
+) -> Model:
+    """The numbers and the ledger of a folder; `networks`: whether the user brought any, and those given now."""
+    own, encoders = networks
+    if own and encoders is None:
+        raise RunError(f"{folder} was trained with networks of your own; pass them again as encoders=")
+    flat, ledger = read_tensors(folder), read_ledger(folder)
+    state, models = _beginning(flat, COORDINATOR_PART), {p: _beginning(flat, f"{PARTY_PART}{p}/") for p in shapes}
+    model = Model.assemble(design, state, models, shapes, plans, encoders, ledger)
+    model.trained, model.path = read_trained(folder, noised(ledger), design.id), folder
+    return model
+
+
+def _checked(model: Model, told: str, record: str) -> Model:
+    if model.fingerprint() != told:
+        raise RunError(f"{(model.path or Path()) / MODEL} does not belong to its {record}; restore both from one copy")
+    return model
+
+
+def _beginning(flat: Mapping[str, Tensor], start: str) -> dict[str, Tensor]:
+    return {name.removeprefix(start): value for name, value in flat.items() if name.startswith(start)}
+
+
+def _own(encoders: Encoders, party: str) -> Encoders:
+    """What one party needs of the networks that a user brought."""
+    return {party: encoders[party]} if isinstance(encoders, Mapping) and party in encoders else encoders

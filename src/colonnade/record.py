@@ -1,0 +1,237 @@
+"""The record of a run: what `run.json` holds, by name and type. Written by `Run.record`, read by whoever tells of runs.
+
+Keys that some version did not write are `NotRequired`: whoever reads them says what their absence means. Keys never
+change their meaning, so that a folder of any version can be read.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypedDict, cast
+
+from colonnade.errors import RunError
+from colonnade.folder import in_use
+
+if sys.version_info >= (3, 11):
+    from typing import NotRequired, Required
+else:  # Python 3.10
+    from typing_extensions import NotRequired, Required
+
+FORMAT = 1
+RECORD, STORE = "run.json", "run.db"
+
+Section = Mapping[str, Any]  # one section of a configuration file as read, before it is checked
+Sections = Mapping[str, Section]  # by name: `data`, `method`, ...
+
+
+class PartyAbout(TypedDict):
+    """A party, and the shape of a row of its columns as its network reads them."""
+
+    name: str
+    shape: list[int]
+
+
+class RowCounts(TypedDict):
+    """How many rows train, choose the model, and test it."""
+
+    train: int
+    validation: int
+    test: int
+
+
+class Partial(TypedDict):
+    """How many training rows are complete, have a label, and are held by each party."""
+
+    complete: int
+    labelled: int
+    held: dict[str, int]
+
+
+class Machine(TypedDict):
+    """What rounding depends on, besides the numbers."""
+
+    python: str
+    torch: str
+    device: str
+    threads: int
+    instructions: NotRequired[str]
+
+
+# Of a yes/no task: which class counts as yes, and by which rule.
+Positive = TypedDict("Positive", {"class": str, "why": str})
+
+
+class TaskAbout(TypedDict):
+    """A task (`Task.about`)."""
+
+    task: str
+    outputs: int
+    class_names: NotRequired[list[str]]
+    class_kind: NotRequired[str]
+    positive: NotRequired[Positive]
+
+
+class About(TaskAbout):
+    """Federation, engine and machine of a run."""
+
+    federation: str
+    parties: list[PartyAbout]
+    groups: list[list[str]]
+    rows: RowCounts
+    partial: NotRequired[Partial]
+    row_weights: NotRequired[bool]
+    data: NotRequired[str]
+    engine: str
+    ways: Sequence[str]
+    machine: Machine
+
+
+class Measured(TypedDict):
+    """One metric on the test rows, its bootstrap interval, and what a constant guess would have."""
+
+    test: float | None
+    interval: list[float] | None
+    baseline: float | None
+
+
+class Decisions(TypedDict):
+    """Which classes were decided for which (true x predicted), accuracy per class, and its standard deviation."""
+
+    confusion: list[list[int]]
+    class_accuracy: list[float]
+    class_accuracy_std: float
+
+
+class OnTest(TypedDict, total=False):
+    """What the test rows say of the kept model; a version that did not measure something has no such key."""
+
+    metric: str
+    test_score: Required[float | None]
+    test_interval: list[float] | None
+    baseline_score: float | None
+    metrics: dict[str, Measured]
+    test_accuracy: float | None
+    baseline_accuracy: float | None
+    baseline_class: int
+    confusion: list[list[int]]
+    class_accuracy: list[float]
+    class_accuracy_std: float
+    warnings: list[str]
+    absent: list[str]  # who did not answer, so that there is no score
+
+
+class Result(OnTest):
+    """How a training ended and how good its kept model is."""
+
+    rounds: int
+    stop: str
+    diverged: bool
+    best_round: int | None
+    validation_score: float | None
+    validation_metric: NotRequired[str]
+    validation_metrics: NotRequired[dict[str, float | None]]
+    seconds: float
+
+
+class Round(TypedDict, total=False):
+    """One round of the history: what the method noted (primal, dual, ...), and the score where it was evaluated."""
+
+    round: Required[int]
+    seconds: float
+    score: float
+    primal: float
+    dual: float
+    batch_accuracy: float
+    absent: list[str]
+    steps: dict[str, int]
+
+
+class TrafficRound(TypedDict):
+    """Bytes of one exchange: of training up and down by party, and of evaluation."""
+
+    number: int
+    up: list[int]
+    down: list[int]
+    multicast_down: int
+    evaluation_up: int
+    evaluation_down: int
+
+
+class TrafficRecord(TypedDict):
+    """Bytes of a run."""
+
+    up: int
+    down: int
+    multicast: int
+    evaluation: int
+    per_party: dict[str, dict[str, int]]
+    rounds: list[TrafficRound]
+
+
+class MethodRecord(TypedDict):
+    """A method by name, with its settings."""
+
+    name: str
+    settings: dict[str, object]
+
+
+class RunRecord(TypedDict):
+    """What `run.json` holds; a report adds what lies beside it."""
+
+    format: int
+    id: str
+    about: About
+    method: MethodRecord
+    model: Mapping[str, Any]
+    own_encoders: bool
+    training: Mapping[str, Any]
+    result: Result
+    fingerprint: str
+    label_exposure: str
+    privacy: NotRequired[Mapping[str, Any]]
+    history: list[Round]
+    traffic: TrafficRecord
+    releases: Sequence[Sequence[Any]]  # owner, purpose, how many
+    mechanisms: NotRequired[list[str]]
+    tally: NotRequired[list[Any]]  # of `privacy.tally.TallyRecord`
+    config: Sections | None
+    columns: NotRequired[str]  # digest of columns.skops
+    explanation: NotRequired[Mapping[str, Any]]  # explain.json, where there is one
+    unexplained: NotRequired[str]  # why it cannot be used
+
+
+class Described(TypedDict):
+    """What the store of a run says it is: enough to open it again. Between organisations it holds more."""
+
+    id: str
+    method: MethodRecord
+    training: Mapping[str, Any]
+    model: Mapping[str, Any]
+    privacy: NotRequired[Mapping[str, Any]]
+    own_encoders: bool
+    data: str
+    ways: Sequence[str]
+    config: Sections | None
+    about: About
+
+
+def read_record(folder: Path) -> RunRecord:
+    """The record of a saved run, or one sentence about what is wrong with the folder."""
+    if not folder.is_dir():
+        raise RunError(f"{str(folder)!r} is not a run folder; `colonnade train` makes one")
+    try:
+        record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        if busy := in_use(folder):
+            raise RunError(f"{busy}; wait until it is done") from None
+        unfinished = (folder / STORE).exists()
+        hint = f"it was interrupted: run `colonnade resume {folder}`" if unfinished else "it is not a run folder"
+        raise RunError(f"{folder} has no {RECORD}; {hint}") from None
+    except ValueError as error:
+        raise RunError(f"{folder / RECORD} is damaged ({error}); restore it from a copy") from None
+    if not isinstance(record, dict) or record.get("format") != FORMAT:
+        raise RunError(f"{folder / RECORD} is not a run of format {FORMAT}")
+    return cast(RunRecord, record)

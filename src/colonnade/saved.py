@@ -1,0 +1,156 @@
+"""Files of runs, models and parts: each is written whole or not at all, and checked when it is read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from colonnade.data.columns import ColumnPlan
+from colonnade.data.stored import from_bytes, to_bytes
+from colonnade.errors import DataError, RunError
+from colonnade.privacy.ledger import Ledger, Release
+from colonnade.privacy.training_rows import TrainingRows
+
+MODEL, LEDGER = "model.safetensors", "ledger.jsonl"
+COLUMNS = "columns.skops"  # how tables became columns, by party, where the training was from tables
+TRAINED = "training_rows.safetensors"  # digests of the rows that trained with noise
+
+Tensors = Mapping[str, Tensor]
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write beside, flush to disk, rename: a reader sees the old file or the new one."""
+    beside = path.with_name(path.name + ".part")
+    with beside.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+
+
+def fingerprint(tensors: Tensors) -> str:
+    """SHA-256 over every number: equal for tensors that are bit-identical."""
+    digest = hashlib.sha256()
+    for name, value in sorted(tensors.items()):
+        digest.update(name.encode())
+        digest.update(value.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def read_json(path: Path) -> Any:
+    """The plain values of a file; `RunError` if it is damaged, `FileNotFoundError` if it is not there."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # UnicodeDecodeError is one
+        raise RunError(f"{path} is damaged ({error}); restore it from a copy") from None
+
+
+# -- writing ------------------------------------------------------------------------------------
+
+
+def write_tensors(folder: Path, tensors: Tensors) -> None:
+    """The numbers of a model."""
+    replace_file(folder / MODEL, save({k: v.detach().cpu().contiguous() for k, v in tensors.items()}))
+
+
+def write_plans(folder: Path, plans: Mapping[str, ColumnPlan]) -> str | None:
+    """How tables became columns, and the digest of the file; None, and no file, where there were no tables."""
+    if not plans:
+        (folder / COLUMNS).unlink(missing_ok=True)  # of another model
+        return None
+    content = to_bytes(plans)
+    replace_file(folder / COLUMNS, content)
+    return hashlib.sha256(content).hexdigest()
+
+
+def write_ledger(folder: Path, ledger: Ledger) -> None:
+    """One line per release."""
+    replace_file(folder / LEDGER, _lines(ledger))
+
+
+def append_ledger(path: Path, releases: Iterable[Release]) -> None:
+    """Add releases to the ledger in a file."""
+    with path.open("ab") as file:
+        file.write(_lines(releases))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def write_trained(folder: Path, trained: TrainingRows | None, run: str) -> None:
+    """What a model knows its training rows by, after a training with noise."""
+    if trained is not None:
+        replace_file(folder / TRAINED, trained.to_bytes(run))
+    else:
+        (folder / TRAINED).unlink(missing_ok=True)  # of another run
+
+
+def _lines(releases: Iterable[Release]) -> bytes:
+    return "".join(json.dumps(release.to_json()) + "\n" for release in releases).encode()
+
+
+# -- reading ------------------------------------------------------------------------------------
+
+
+def read_tensors(folder: Path) -> dict[str, Tensor]:
+    """The numbers of a model."""
+    try:
+        return load((folder / MODEL).read_bytes())
+    except FileNotFoundError:
+        raise _lacks(folder, MODEL) from None
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise _damaged(folder, error) from None
+
+
+def read_ledger(folder: Path) -> Ledger:
+    """Every release so far."""
+    try:
+        lines = (folder / LEDGER).read_text(encoding="utf-8").splitlines()
+        return Ledger(Release.from_json(json.loads(line)) for line in lines)
+    except FileNotFoundError:
+        raise _lacks(folder, LEDGER) from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise _damaged(folder, error) from None
+
+
+def read_plans(folder: Path, digest: str | None, record: str) -> dict[str, ColumnPlan]:
+    """How the tables became columns; nothing, where `record` (the file that says so) has no digest of them."""
+    if not digest:
+        return {}
+    path = folder / COLUMNS
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise _lacks(folder, COLUMNS) from None
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise RunError(f"{path} does not belong to its {record}; restore both from one copy")
+    try:
+        return from_bytes(content)
+    except DataError as error:
+        raise RunError(f"{path} cannot be used: {error}") from None
+
+
+def read_trained(folder: Path, noisy: bool, run: str) -> TrainingRows | None:
+    """Digests of the training rows; None where there was no noise, or no file: earlier versions saved none."""
+    path = folder / TRAINED
+    if not noisy or not path.exists():
+        return None
+    try:
+        return TrainingRows.from_bytes(path.read_bytes(), run)
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise _damaged(folder, error) from None
+
+
+def _lacks(folder: Path, name: str) -> RunError:
+    return RunError(f"{folder} lacks {name}; restore it or train again")
+
+
+def _damaged(folder: Path, error: Exception) -> RunError:
+    return RunError(f"the files of {folder} are damaged ({error}); restore them from a copy")
