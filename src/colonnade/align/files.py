@@ -68,7 +68,7 @@ class _About(BaseModel):
     agreed: Agreed
     rows: int = Field(ge=0)
     files: dict[str, str]
-    report: dict[str, Any]
+    report: dict[str, object]
     time: str
 
 

@@ -68,7 +68,7 @@ def run_deployment(bench: Bench, options: Options, say: Say) -> dict[str, float 
     return results | growth(settings, say)
 
 
-def _method() -> dict[str, Any]:
+def _method() -> dict[str, object]:
     return {"name": "vimadmm", "preset": "paper", "local_steps": 1}
 
 

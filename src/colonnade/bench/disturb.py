@@ -12,13 +12,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from colonnade.bench.nats_server import NatsServer
 from colonnade.bench.organisations import Organisations, Trial
 from colonnade.errors import LinkError
+from colonnade.record import read_record
 from colonnade.wire.messages import COORDINATOR
 
 SERVER = "nats-server"
@@ -128,7 +128,7 @@ def _last_words(organisations: Organisations) -> str:
 
 def _ending(organisations: Organisations) -> Ending:
     place = organisations.trial.place
-    record: dict[str, Any] = json.loads((place(COORDINATOR) / "run.json").read_text())
+    record = read_record(place(COORDINATOR))
     models = {COORDINATOR: record["fingerprint"]}
     for name in organisations.names[1:]:
         models[name] = json.loads((place(name) / "party.json").read_text())["fingerprint"]

@@ -52,8 +52,8 @@ class ExplainBenchSettings(Settings):
     std: float = Field(1.0, gt=0, description="of that noise, in units of the columns")
     epochs: tuple[int, ...] = Field((2, 5, 10), min_length=1, description="epochs after which accuracy is taken")
     epoch: int = Field(53, ge=1, description="rounds in an epoch")
-    rivals: dict[str, dict[str, Any]] = Field(default_factory=dict, description="other methods, as [method] has them")
-    retrain: dict[str, Any] = Field(
+    rivals: dict[str, dict[str, object]] = Field(default_factory=dict, description="other methods, as in [method]")
+    retrain: dict[str, object] = Field(
         default_factory=dict,
         description="what differs in [method] for accuracies after training again; weights are compared as in [method]",
     )

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from pydantic import Field
 
@@ -34,10 +33,10 @@ from colonnade.wire.messages import Purpose
 class Case(Settings):
     """One method under one promise."""
 
-    method: dict[str, Any] = Field(description="as [method] has it")
+    method: dict[str, object] = Field(description="as [method] has it")
     budgets: tuple[str, ...] = Field(min_length=1, description="names of the promises it is reported under")
-    privacy: dict[str, Any] = Field(default_factory=dict, description="as [privacy] has it")
-    training: dict[str, Any] = Field(default_factory=dict, description="what differs from [training]")
+    privacy: dict[str, object] = Field(default_factory=dict, description="as [privacy] has it")
+    training: dict[str, object] = Field(default_factory=dict, description="what differs from [training]")
 
 
 def run_private(bench: Bench, options: Options, say: Say) -> dict[str, float | None]:

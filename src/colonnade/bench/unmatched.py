@@ -22,7 +22,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -55,9 +55,9 @@ class Case(Settings):
     """One method, the rows it can use, and the settings it may choose from."""
 
     key: str = Field("", description="what its results are called; empty: the method's name")
-    method: dict[str, Any] = Field(description="as [method] has it")
+    method: dict[str, object] = Field(description="as [method] has it")
     rows: Literal["all", "matched", "guest"] = Field("all", description="which rows it is given")
-    tries: tuple[dict[str, Any], ...] = Field(({},), min_length=1, description="settings to choose from")
+    tries: tuple[dict[str, object], ...] = Field(({},), min_length=1, description="settings to choose from")
 
     @property
     def name(self) -> str:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from typing import Any
 
 from pydantic import Field
 
@@ -31,8 +30,8 @@ class Case(Settings):
     """One method with its settings."""
 
     key: str = Field("", description="what its results are called; empty: the method's name")
-    method: dict[str, Any] = Field(description="as [method] has it")
-    training: dict[str, Any] = Field(default_factory=dict, description="what differs from [training]")
+    method: dict[str, object] = Field(description="as [method] has it")
+    training: dict[str, object] = Field(default_factory=dict, description="what differs from [training]")
 
     @property
     def name(self) -> str:

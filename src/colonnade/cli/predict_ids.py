@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -103,7 +103,7 @@ def read_wanted(path: Path, column: str) -> list[str]:
 def _rows(names: list[str], alignment: Alignment) -> torch.Tensor:
     import torch
 
-    numbers: dict[str, Any] = dict(zip(alignment.ids, alignment.rows.tolist(), strict=True))
+    numbers: dict[str, int] = dict(zip(alignment.ids, alignment.rows.tolist(), strict=True))
     unknown = [name for name in names if name not in numbers]
     if unknown:
         raise DataError(

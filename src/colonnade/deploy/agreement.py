@@ -265,7 +265,7 @@ class Agreement:
         facts = {"body": body, "signature": dict(self.signature), "proposal": dict(proposed.facts)}
         return Notice(proposed.run, SETTLED, AGREED, COORDINATOR, facts, proposed.blobs)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Plain values, for a store."""
         return {
             "proposal": dict(self.proposal.body),
@@ -284,7 +284,7 @@ class Agreement:
         return cls(proposal, joined, secrets, values["settlement_signature"])
 
 
-def settlement(proposal: Proposal, joined: Mapping[str, Joined], secrets: Mapping[str, str]) -> dict[str, Any]:
+def settlement(proposal: Proposal, joined: Mapping[str, Joined], secrets: Mapping[str, str]) -> dict[str, object]:
     """What the coordinator signs when all have joined."""
     parties = [{"name": p, "consent": dict(who.consent), "secret": secrets[p]} for p, who in joined.items()]
     return {"proposal": proposal.digest, "parties": parties}

@@ -49,7 +49,7 @@ from colonnade.wire.notice import Notice, notice_of
 STORE = "party.db"
 BEFORE = -2  # the number of a party that has agreed to nothing yet
 
-Parts = dict[str, tuple[Letter, dict[str, Any], dict[str, Tensor]]]  # kind -> letter, header, arrays
+Parts = dict[str, tuple[Letter, Mapping[str, Any], dict[str, Tensor]]]  # kind -> letter, header, arrays
 
 
 class PartyProcess:
@@ -61,7 +61,7 @@ class PartyProcess:
         self.member = Membership(self.run, credentials, duty, own_keys(folder))
         self.number, self.finished = BEFORE, ""
         self.side: PartySide | None = None
-        self._notice: dict[str, Any] = {}  # said instead of a release in the last exchange
+        self._notice: dict[str, str] = {}  # said instead of a release in the last exchange
         self._spoke = 0.0  # when the last answer had left
         self._pool: dict[int, Parts] = {}  # messages of orders that are not complete yet
         if self.store.begun:
@@ -198,7 +198,9 @@ class PartyProcess:
 
     # -- an order -----------------------------------------------------------------------------
 
-    def _take(self, letter: Letter, kind: str, number: int, header: dict[str, Any], arrays: dict[str, Tensor]) -> None:
+    def _take(
+        self, letter: Letter, kind: str, number: int, header: Mapping[str, Any], arrays: dict[str, Tensor]
+    ) -> None:
         """One part of an order: carry it out when all parts are there; repeat what was answered before."""
         if number <= self.number:
             if kind == "ALL" and letter.at > self._spoke:  # or it was asked while the answer was being sent

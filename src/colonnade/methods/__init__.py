@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from typing import Any, cast
 
 from colonnade.config import Settings, build
@@ -70,7 +71,7 @@ __all__ = [
 ]
 
 
-def make_method(name: str, settings: dict[str, Any] | None = None, preset: str | None = None) -> Any:
+def make_method(name: str, settings: Mapping[str, Any] | None = None, preset: str | None = None) -> Any:
     """A method by name; `preset` = "paper" or "paper:cifar10" starts from the published settings."""
     if not isinstance(name, str):
         raise ConfigError(f"a method is named by a text, e.g. 'vimadmm'; got {name!r}")
@@ -81,7 +82,7 @@ def make_method(name: str, settings: dict[str, Any] | None = None, preset: str |
     cls = METHODS[name]
     values: Any = settings or {}
     if preset:
-        values = _preset(cls, name, preset) | values
+        values = {**_preset(cls, name, preset), **values}
     return build(cls, values, f"method {name}")
 
 
@@ -101,7 +102,7 @@ def as_method(method: Method | type[Settings] | str) -> Method:
     return made
 
 
-def _preset(cls: type[Settings], name: str, preset: str) -> dict[str, Any]:
+def _preset(cls: type[Settings], name: str, preset: str) -> dict[str, object]:
     kind, _, dataset = preset.partition(":")
     if kind != "paper":
         raise ConfigError(f"unknown preset {preset!r}; known: 'paper', 'paper:cifar10', ...")

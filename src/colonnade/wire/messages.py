@@ -57,7 +57,7 @@ class Order:
     consent: bool = False  # only say whether this would be answered: nothing is computed, nothing released
 
 
-def order_header(order: Order, everyone: tuple[str, ...]) -> dict[str, Any]:
+def order_header(order: Order, everyone: tuple[str, ...]) -> dict[str, object]:
     """The header of an ALL message; "*" stands for everyone, so it does not grow with the federation."""
 
     def short(names: tuple[str, ...]) -> str | list[str]:
