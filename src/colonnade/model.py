@@ -235,6 +235,8 @@ class Model:
     def save(self, folder: str | Path) -> Path:
         """Write the model alone, without the record of how it came about; model.json last.
 
+        The ledger of a model that is saved already, in a run folder or elsewhere, goes on there; this is a copy.
+
         Raises:
             RunError: the folder holds a run or a party's part.
             Unwritable: the disk is full, or the folder may not be written.
@@ -258,7 +260,7 @@ class Model:
             replace_file(folder / ABOUT, (json.dumps(about, indent=1) + "\n").encode())
         except OSError as error:
             raise Unwritable(f"the model cannot be saved in {folder} ({error.strerror}); see to the disk") from None
-        self.path = folder
+        self.path = folder if self.path is None else self.path
         return folder
 
     @classmethod

@@ -249,7 +249,7 @@ class Part:
             raise Unwritable(
                 f"the part of {self.party!r} cannot be saved in {folder} ({error.strerror}); see to the disk"
             ) from None
-        self.path = folder
+        self.path = folder if self.path is None else self.path
         return folder
 
     @classmethod

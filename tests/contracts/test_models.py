@@ -113,6 +113,17 @@ def test_a_run_folder_is_a_model(run: Run, new: dict[str, pd.DataFrame], tmp_pat
     pd.testing.assert_frame_equal(Model.load(tmp_path / "run").predict_proba(new), run.predict_proba(new))
 
 
+def test_a_copy_of_a_model_does_not_take_the_ledger_of_its_run_with_it(tmp_path: Path) -> None:
+    federation = small()
+    run = fit(federation, "vimadmm", out=tmp_path / "run", **FAST)
+    run.model.save(tmp_path / "copy")
+    before = {name: len((tmp_path / name / LEDGER).read_text().splitlines()) for name in ("run", "copy")}
+    run.predict(federation.select(federation.split.test))
+    lines = {name: len((tmp_path / name / LEDGER).read_text().splitlines()) for name in before}
+    assert run.path == tmp_path / "run"
+    assert lines == {"run": before["run"] + len(federation.parties), "copy": before["copy"]}
+
+
 # -- decisions and scores -----------------------------------------------------------------------
 
 
