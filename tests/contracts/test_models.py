@@ -193,6 +193,18 @@ def test_every_task_is_scored_as_its_test_rows_were(task: str) -> None:
         assert scores["mae"] == pytest.approx(mean_absolute_error(labels, told.reshape(labels.shape)), abs=1e-6)
 
 
+def test_rows_of_one_class_are_scored_where_that_is_defined() -> None:
+    federation = small(task="binary")
+    run = fit(federation, "vimadmm", **FAST)
+    scores = run.model.score(federation.select(range(5)), [1] * 5, ["accuracy", "auc"])
+    assert np.isnan(scores["auc"]) and 0 <= scores["accuracy"] <= 1
+    counts = small(task="count")
+    never = fit(counts, "vimadmm", **FAST).model.score(counts.select(range(5)), [0] * 5, ["mae"])
+    assert never["mae"] > 0
+    with pytest.raises(DataError, match="needed 1 label columns"):
+        fit(counts, "vimadmm", **FAST).model.score(counts.select(range(5)), np.ones((5, 2)))
+
+
 # -- parts --------------------------------------------------------------------------------------
 
 

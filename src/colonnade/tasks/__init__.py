@@ -109,11 +109,13 @@ def read_labels(
 
 def read_again(values: Any, task: Task) -> Tensor:
     """Labels of other rows of a known task, as `Read.values` has them; `DataError` where they are not of it."""
-    classes = (task.names or len(task.classes)) if task.classes and not task.several() else None
-    read = read_labels(values, task, classes)
-    if read.task.outputs != task.outputs:
-        raise DataError(f"needed {task.outputs} label columns, as in training; got {read.task.outputs}")
-    return read.values
+    raw = as_array(values)
+    seen = of_one_kind(raw[:, 0] if raw.ndim == 2 and raw.shape[1] == 1 and not task.several() else raw)
+    check_finite(seen)
+    again = task.again(seen)
+    if task.several() and again.shape[1] != task.outputs:
+        raise DataError(f"needed {task.outputs} label columns, as in training; got {again.shape[1]}")
+    return again
 
 
 def _with_positive(seen: Array, kind: type[Task] | None, classes: Classes, positive: Any) -> tuple[type[Task], Classes]:

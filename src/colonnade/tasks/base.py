@@ -85,6 +85,11 @@ class Task(ABC):
             classes: which classes there are, where some may have no row here; None: those that occur.
         """
 
+    def again(self, seen: Array) -> Tensor:
+        """Labels of other rows of this task, as `Read.values` has them; they may be of one class only."""
+        classes = (self.names or len(self.classes)) if self.classes and not self.several() else None
+        return self.read(seen, classes).values
+
     @classmethod
     def several(cls) -> bool:
         """Whether a row may have several labels, each in a column of its own."""

@@ -35,6 +35,17 @@ class Count(Task):
     def read(cls, seen: Array, classes: Classes) -> Read:
         """One column per count."""
         no_classes(classes, cls.words)
+        y = cls._counts(seen)
+        if bool((y.sum(dim=0) == 0).any()):
+            raise DataError("all counts are 0; there is nothing to learn")
+        return Read(y, cls(y.shape[1]))
+
+    def again(self, seen: Array) -> Tensor:
+        """Counts of other rows, which may all be 0."""
+        return self._counts(seen)
+
+    @classmethod
+    def _counts(cls, seen: Array) -> Tensor:
         y = cells_of(seen, cls.words)
         if bool(((y < 0) | (y != y.round())).any()):
             raise DataError(
@@ -42,9 +53,7 @@ class Count(Task):
                 f"{'' if bool((y == y.round()).all()) else ', some with fractions'}; for other numbers say "
                 'task="regression"'
             )
-        if bool((y.sum(dim=0) == 0).any()):
-            raise DataError("all counts are 0; there is nothing to learn")
-        return Read(y, cls(y.shape[1]))
+        return y
 
     @classmethod
     def several(cls) -> bool:
