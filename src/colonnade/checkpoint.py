@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor
 
-from colonnade.federation import Federation
-from colonnade.record import About, Described, Machine, Partial
+from colonnade.federation import Federation, Party
+from colonnade.record import About, Described, Machine, Partial, PartyAbout
 from colonnade.store import Store
 from colonnade.wire.traffic import Traffic
 
@@ -26,7 +26,7 @@ def describe(trainer: Trainer) -> Described:
     method = trainer.coordinator.method
     described = {
         "federation": f.name,
-        "parties": [{"name": p.name, "shape": list(p.columns.shape[1:])} for p in f.parties],
+        "parties": [_about_party(p) for p in f.parties],
         "groups": [list(g.parties) for g in trainer.coordinator.schema.groups],
         **f.task.about(),
         "rows": {"train": len(s.train), "validation": len(s.validation), "test": len(s.test)},
@@ -52,6 +52,14 @@ def describe(trainer: Trainer) -> Described:
         "config": trainer.config,
         "about": about,
     }
+
+
+def _about_party(party: Party) -> PartyAbout:
+    """Name and shape; and whether its columns came as whole numbers, which a network that begins with tokens reads."""
+    about: PartyAbout = {"name": party.name, "shape": list(party.columns.shape[1:])}
+    if not party.columns.is_floating_point():
+        about["integers"] = True
+    return about
 
 
 def machine(device: torch.device) -> Machine:
@@ -146,12 +154,20 @@ def _mark_written(trainer: Trainer) -> None:
     trainer.written = {"history": len(c.history), "traffic": done, "ledger": len(trainer.ledger)}
 
 
+def _columns(party: Party) -> Tensor:
+    """Whole numbers as the float32 that they once were kept as, so that a run on them can still be resumed."""
+    values = party.columns
+    if values.is_floating_point() or (values.numel() and int(values.abs().max()) >= 2**24):
+        return values
+    return values.to(torch.float32)
+
+
 def fingerprint(federation: Federation) -> str:
     """SHA-256 over all columns, labels, weights, split and who holds what: resuming on other data is refused."""
     digest = hashlib.sha256()
     split = federation.split
     for name, tensor in [
-        *((p.name, p.columns) for p in federation.parties),
+        *((p.name, _columns(p)) for p in federation.parties),
         ("labels", federation.labels),
         ("train", split.train),
         ("validation", split.validation),

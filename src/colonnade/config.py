@@ -61,7 +61,7 @@ def build(kind: type[S], values: Mapping[str, Any], section: str) -> S:
 def _sentence(error: ValidationError, kind: type[BaseModel], section: str) -> str:
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"]) or section
-    if first["type"] == "extra_forbidden":
+    if first["type"] == "extra_forbidden" or _nobodys(kind, first):
         return unknown_key(where, _known_keys(kind, first["loc"]), section, _inside(kind, where))
     meaning = _meaning(kind, first["loc"])
     if first["type"] == "missing":
@@ -71,6 +71,12 @@ def _sentence(error: ValidationError, kind: type[BaseModel], section: str) -> st
     if first["type"] == "string_pattern_mismatch" and meaning:
         wanted = f"wanted {meaning}"  # which people read more easily than a regular expression
     return f"[{section}] {where} = {got!r} is not valid: {wanted}"
+
+
+def _nobodys(kind: type[BaseModel], error: Mapping[str, Any]) -> bool:
+    """Whether a value stands at a name that is no setting, where a table (a party's) could stand."""
+    where = error["loc"]
+    return len(where) == 1 and where[0] not in kind.model_fields and not isinstance(error.get("input"), Mapping)
 
 
 def _known_keys(kind: type[BaseModel], where: tuple[int | str, ...]) -> list[str]:

@@ -8,10 +8,9 @@ from typing import Any, Literal
 
 import torch
 from pydantic import Field
-from torch import nn
 
 from colonnade.config import Settings, build
-from colonnade.engines.base import form_groups, introduce
+from colonnade.engines.base import Local, columns_dtype, form_groups, introduce
 from colonnade.methods import make_method
 from colonnade.methods.base import Method
 from colonnade.models.computing import Computing, Precision
@@ -55,6 +54,7 @@ class Design:
     parties: tuple[str, ...]
     arithmetic: Arithmetic = field(default_factory=Arithmetic)
     privacy: PrivacySettings = field(default_factory=PrivacySettings)
+    tokens: tuple[str, ...] = ()  # parties whose columns came as whole numbers
 
     def to_json(self) -> dict[str, object]:
         """Plain values."""
@@ -66,6 +66,7 @@ class Design:
             "privacy": self.privacy.model_dump(),
             "about": self.task.about(),
             "parties": list(self.parties),
+            **({"tokens": list(self.tokens)} if self.tokens else {}),
         }
 
     @classmethod
@@ -79,6 +80,7 @@ class Design:
             parties=tuple(map(str, values["parties"])),
             arithmetic=Arithmetic.among(values["training"]),
             privacy=build(PrivacySettings, values.get("privacy", {}), "privacy"),
+            tokens=tuple(map(str, values.get("tokens", ()))),
         )
 
     @classmethod
@@ -87,11 +89,15 @@ class Design:
         about = {"task": body["task"], "outputs": int(body["outputs"])}
         return cls.from_json({**body, "id": body["run"], "about": about})
 
-    def schema(self, shapes: Mapping[str, tuple[int, ...]], modules: Mapping[str, nn.Module], rows: int) -> Schema:
+    def schema(self, shapes: Mapping[str, tuple[int, ...]], modules: Mapping[str, Local], rows: int) -> Schema:
         """The frame in which some parties, with columns of these shapes, speak about rows of which none trains."""
         a = self.arithmetic
         dtype = DTYPES[a.dtype]
-        introduced = {party: introduce(party, modules[party], shape, dtype) for party, shape in shapes.items()}
+        introduced = {}
+        for party, shape in shapes.items():
+            reads = columns_dtype(modules[party], party in self.tokens, dtype)
+            apart = self.settings.apart(self.settings.of(party))
+            introduced[party] = introduce(party, modules[party], shape, reads, apart)
         return Schema(
             parties=self.parties,
             groups=form_groups(introduced),
@@ -106,6 +112,7 @@ class Design:
             numbers=a.wire.numbers,
         )
 
-    def for_party(self) -> Design:
-        """What a party knows of it: names of classes stay with the label holder."""
-        return replace(self, task=find_task(self.task)(self.task.outputs))
+    def for_party(self, party: str) -> Design:
+        """What a party knows of it: names of classes stay with the label holder, what others read with them."""
+        own = tuple(name for name in self.tokens if name == party)
+        return replace(self, task=find_task(self.task)(self.task.outputs), tokens=own)

@@ -34,7 +34,10 @@ __all__ = ["Federation", "Party", "RowSplit", "Task"]  # Task: what a user of fe
 
 @dataclass(frozen=True)
 class Party:
-    """One owner of columns: `columns` is (N, ...) floating point, row i is agreed row i."""
+    """One owner of columns: `columns` is (N, ...) floating point or int64, row i is agreed row i.
+
+    Whole numbers are cast and scaled like others, unless the party's network begins with an `nn.Embedding`.
+    """
 
     name: str
     columns: Tensor = field(repr=False)
@@ -346,7 +349,7 @@ def _check_differ(task: Task, taught: Tensor) -> None:
 
 
 def as_columns(name: str, values: Any, held: Tensor | None = None) -> Tensor:
-    """A party's values as floating point (N, ...); NaN, infinite and missing values are refused by its name."""
+    """A party's values (N, ...), floating point or int64; NaN, infinite and missing values are refused by its name."""
     try:
         columns = values if isinstance(values, Tensor) else torch.from_numpy(np.ascontiguousarray(values))
     except (TypeError, ValueError):
@@ -356,8 +359,10 @@ def as_columns(name: str, values: Any, held: Tensor | None = None) -> Tensor:
         ) from None
     if columns.dim() == 1:
         columns = columns.unsqueeze(1)
-    if not columns.is_floating_point():
+    if columns.dtype == torch.bool:
         columns = columns.to(torch.float32)
+    elif not columns.is_floating_point():
+        columns = columns.to(torch.int64)  # tokens for an embedding, or numbers: their reader decides
     if columns.numel() == 0:
         raise DataError(f"party {name!r} has no values (shape {tuple(columns.shape)})")
     if held is not None and len(held) == len(columns):

@@ -17,7 +17,7 @@ from torch import Tensor
 from colonnade.checkpoint import commit, describe, fingerprint, restore, warn_of_another_machine, warn_of_other_bits
 from colonnade.config import Settings, build
 from colonnade.design import Arithmetic, Design
-from colonnade.engines.base import Encoders, Engine, open_workshop
+from colonnade.engines.base import Encoders, Engine, check_encoders, open_workshop
 from colonnade.engines.coordinator import CoordinatorSide, is_model
 from colonnade.engines.loop import Loop
 from colonnade.engines.stacked import Stacked
@@ -63,7 +63,8 @@ def fit(  # noqa: PLR0913 - the front door: everything a user may want to say ab
 
     `method` is one of `colonnade.methods` with settings, or its name or class for the default settings.
     Keyword settings (`rounds=50, seed=7, ...`) are those of `Training`; `model` shapes the built-in
-    networks, `encoders` brings your own (a module per party, or a function of party and column shape).
+    networks, of all parties or of one (`model={"hidden": 64, "telco": {"hidden": 16}}`); `encoders` brings your own
+    (a module or a `Regressor` by party, or a function of party and column shape): of all parties, or of some.
     `privacy` says what is promised to whom; `mechanism` puts one of your own before every release instead.
     With `out` the run is checkpointed there and can be resumed after a kill.
 
@@ -82,6 +83,8 @@ def fit(  # noqa: PLR0913 - the front door: everything a user may want to say ab
     training = training if training is not None else build(Training, settings, "training")
     model = model if isinstance(model, ModelSettings) else build(ModelSettings, model or {}, "model")
     privacy = privacy if isinstance(privacy, PrivacySettings) else build(PrivacySettings, privacy or {}, "privacy")
+    model.check_parties(federation.names)
+    check_encoders(encoders, ("everyone",) if method.pools else federation.names)
     folder = _free_folder(Path(out)) if out is not None else None
     trainer = Trainer.open(federation, method, training, model, encoders, mechanism, privacy=privacy)
     trainer.config = config
@@ -276,8 +279,9 @@ class Trainer:
         """What was trained; parts of parties in other processes stay there."""
         c, f = self.coordinator, self.federation
         design = Design(
-            self.id, c.method, self.model, f.task, f.names, Arithmetic.among(self.training.model_dump()), self.privacy
-        )
+            self.id, c.method, self.model, f.task, f.names, Arithmetic.among(self.training.model_dump()), self.privacy,
+            tuple(party.name for party in f.parties if not party.columns.is_floating_point()),
+        )  # fmt: skip
         models = {party: model for side in self.engine.parties() for party, model in side.models().items()}
         shapes = {party.name: tuple(party.columns.shape[1:]) for party in f.parties}
         model = Model.assemble(design, state, models, shapes, f.plans, self.encoders, self.ledger)

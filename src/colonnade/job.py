@@ -4,6 +4,7 @@
 tables = { bank = "bank.csv", telco = "telco.csv" }, labels = "churn", id = "customer" (or one name per party)
 [method]               name = "vimadmm", preset = "paper", and the method's own settings
 [model]                encoder = "mlp", hidden = 120, embedding = 60, head = { layers = 2 }
+[model.telco]          encoder = "ridge": what is different at one party
 [training]             rounds = 100, seed = 0, schedule = { batch = 1024 }, stopping = { drop = 0.02 }
 [privacy]              mechanism = "gaussian", clip = 0.005, epsilon = 1, labels = { mechanism = "alibi", ... }
 """
@@ -48,8 +49,10 @@ class Job:
     tables: Sections = field(repr=False)  # the sections as read, for the record
 
     def federation(self) -> Federation:
-        """Load the data."""
-        return load_data(self.data)
+        """Load the data; settings of parties that it does not have are refused."""
+        federation = load_data(self.data)
+        self.model.check_parties(federation.names)
+        return federation
 
     def shortfall(self, federation: Federation) -> str:
         """A sentence about rounds that do not visit every training row once; nothing where they do."""

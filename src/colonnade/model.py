@@ -211,7 +211,7 @@ class Model:
         noisy, known = noised(self.ledger), self.trained
         return replace(
             self.parts[party],
-            design=self.design.for_party(),
+            design=self.design.for_party(party),
             noisy=noisy,
             trained=known.of_party(party) if known is not None and party in known.apart else None,
             ledger=Ledger(),
@@ -297,7 +297,8 @@ class Model:
         """The model of a run folder, given its record."""
         try:
             shapes = {party["name"]: party["shape"] for party in record["about"]["parties"]}
-            design = Design.from_json({**record, "parties": list(shapes)})
+            tokens = [party["name"] for party in record["about"]["parties"] if party.get("integers")]
+            design = Design.from_json({**record, "parties": list(shapes), "tokens": tokens})
             plans = read_plans(folder, record.get("columns"), RECORD)
             model = _read(design, folder, shapes, plans, (record["own_encoders"], encoders))
             model.rounds = record["result"]["rounds"]
@@ -337,5 +338,7 @@ def _beginning(flat: Mapping[str, Tensor], start: str) -> dict[str, Tensor]:
 
 
 def _own(encoders: Encoders, party: str) -> Encoders:
-    """What one party needs of the networks that a user brought."""
-    return {party: encoders[party]} if isinstance(encoders, Mapping) and party in encoders else encoders
+    """What one party needs of the local models that a user brought; None: those of the settings."""
+    if not isinstance(encoders, Mapping):
+        return encoders
+    return {party: encoders[party]} if party in encoders else None

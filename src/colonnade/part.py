@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from colonnade.data.columns import ColumnPlan
 from colonnade.data.frames import as_frame, check_no_path, is_frame
 from colonnade.design import DTYPES, Design
-from colonnade.engines.base import Encoders, Workshop, open_module
+from colonnade.engines.base import Encoders, Local, Workshop, open_module
 from colonnade.engines.coordinator import rows_that_fit
 from colonnade.engines.stacked import Stacked
 from colonnade.errors import ConfigError, DataError, RunError, Unwritable
@@ -77,7 +77,9 @@ def open_parts(
         part.check()
     modules = {part.party: part.module() for part in parts}
     schema = design.schema({part.party: part.shape for part in parts}, modules, len(next(iter(given.values()))))
-    workshop = Workshop({name: Party(name, given[name]) for name in modules}, schema, modules, scale=False)
+    reads = {name: torch.int64 if name in design.tokens else schema.dtype for name in modules}
+    owners = {name: Party(name, given[name].to(reads[name])) for name in modules}
+    workshop = Workshop(owners, schema, modules, scaling=frozenset())
     ways: list[Way] = ["each"] * len(schema.groups)  # a prediction is one pass: nothing to time
     engine = Stacked.open(workshop, design.method, ledger, design.id, False, protection, ways)
     for side in engine.sides:
@@ -95,14 +97,12 @@ def uploads(engine: Stacked, rows: Rows, trained: Tensor, first: int, most: int)
         first: the number of the first message.
         most: rows in one message.
     """
-    schema = engine.schema
     for number, piece in enumerate(chunked(torch.arange(len(rows)), most), first):
         groups = []
         for side in engine.sides:
             side.gate.notes = note(int(trained[piece].sum()))
             columns = torch.stack([rows.columns[name][piece] for name in side.cohort.names])  # (P, B, ...)
-            scaled = side.cohort.scale_columns(columns.to(schema.device, schema.dtype))
-            groups.append(side.predict(scaled, number, piece).sent)
+            groups.append(side.predict(side.cohort.read(columns), number, piece).sent)
         yield Uploads(number, piece, groups)
 
 
@@ -136,11 +136,11 @@ class Part:
         saved = f", saved in {self.path}" if self.path is not None else ""
         return f"<Part of {self.party!r} in run {self.design.id}: {self.design.method.name}{saved}>"
 
-    def module(self) -> nn.Module:
-        """The network, with its first weights."""
+    def module(self) -> Local:
+        """The local model as it began."""
         d = self.design
-        dtype = DTYPES[d.arithmetic.dtype]
-        return open_module(self.encoders, d.settings, self.party, self.shape, d.arithmetic.seed, dtype)
+        dtype, settings = DTYPES[d.arithmetic.dtype], d.settings.of(self.party)
+        return open_module(self.encoders, settings, self.party, self.shape, d.task.outputs, d.arithmetic.seed, dtype)
 
     def check(self) -> None:
         """Refuse a part whose numbers are with its party: a network with its first weights would answer anything."""
@@ -253,12 +253,12 @@ class Part:
         return folder
 
     @classmethod
-    def load(cls, folder: str | Path, encoder: nn.Module | None = None) -> Part:
+    def load(cls, folder: str | Path, encoder: Local | None = None) -> Part:
         """Read a part: one that was saved alone, or the folder of a party's process after training.
 
         Args:
             folder: with `party.json`.
-            encoder: the network, where the party brought one of its own.
+            encoder: the local model, where the party brought one of its own.
 
         Raises:
             RunError: there is no part in the folder, or its files are damaged or of different parts.

@@ -32,6 +32,7 @@ class PartyAbout(TypedDict):
 
     name: str
     shape: list[int]
+    integers: NotRequired[bool]  # they came as whole numbers
 
 
 class RowCounts(TypedDict):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Rows:
-    """Columns (B, ...) by party, encoded and floating point; row i of every party is the same row.
+    """Columns (B, ...) by party, encoded, floating point or int64; row i of every party is the same row.
 
     `index` names the rows in an answer: a pandas.Index for rows that came as data frames, None for arrays.
     `plans` (of ColumnPlan) says how tables became these columns, by owner; empty where they came as arrays.

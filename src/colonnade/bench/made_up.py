@@ -10,6 +10,7 @@ from colonnade.bench.settings import Shape
 from colonnade.federation import Federation, RowSplit
 from colonnade.fit import Trainer
 from colonnade.methods import VIMADMM
+from colonnade.models.approach import SquaredGap
 from colonnade.models.computing import Computing
 from colonnade.models.descend import descend
 from colonnade.models.encoders import ModelSettings
@@ -89,6 +90,6 @@ def local_work(shape: Shape, trainer: Trainer) -> Callable[[int], None]:
     }
 
     def steps(count: int) -> None:
-        descend(cohort, method.objective, inputs, steps=count, optimiser=method.optimiser)
+        descend(cohort, SquaredGap(method.weight(cohort.schema)), inputs, steps=count, optimiser=method.optimiser)
 
     return steps

@@ -39,8 +39,8 @@ def add_noise(
     def noisy(columns: Tensor) -> Tensor:
         chosen = torch.arange(len(columns)) if rows is None else rows
         noise = torch.from_numpy(stream(seed, "column noise", party).normal(0.0, std, tuple(columns.shape)))
-        result = columns.clone()
-        result[chosen] += noise[chosen].to(columns.dtype)
+        result = columns.clone() if columns.is_floating_point() else columns.to(torch.float32)
+        result[chosen] += noise[chosen].to(result.dtype)
         return result
 
     parties = tuple(replace(p, columns=noisy(p.columns)) if p.name == party else p for p in federation.parties)

@@ -34,8 +34,9 @@ from colonnade.errors import ColonnadeError, ConfigError, IdentityError, Refused
 from colonnade.federation import Federation, Party, RowSplit, Task
 from colonnade.fit import Trainer, find_device
 from colonnade.identity.credentials import Credentials
-from colonnade.methods.base import Method, brings, check_numbers
+from colonnade.methods.base import Method, brings, check_gradients, check_numbers
 from colonnade.models.encoders import ModelSettings
+from colonnade.models.ridge import RidgeSettings
 from colonnade.opening import Terms, open_coordinator
 from colonnade.privacy.events import PlainEvent
 from colonnade.privacy.ledger import Ledger
@@ -92,11 +93,12 @@ class Undertaking:
         if self.training.class_weights is None:
             ours.add("class_weights")  # the same
         training = self.training.model_dump(exclude=ours)
+        unsaid = {"ridge"} if self.model.ridge == RidgeSettings() else set()  # likewise
         return {
             "run": run,
             "parties": list(self.parties),
             "method": {"name": self.method.name, "settings": self.method.model_dump()},
-            "model": self.model.model_dump(),
+            "model": self.model.model_dump(exclude=unsaid),
             "training": training,
             "rows": len(self.labels),
             "task": self.task.name,
@@ -125,6 +127,8 @@ class CoordinatorProcess:
             raise ConfigError(
                 f"method {undertaking.method.name!r} puts all columns in one place; it is a reference for simulation"
             )
+        for party in undertaking.parties:
+            check_gradients(undertaking.method, party, undertaking.model.of(party).gradients)
         self.folder, self.link, self.credentials, self.say = folder, link, credentials, say
         training = undertaking.training.model_copy(update={"checkpoint_every": 1})
         self.undertaking = replace(undertaking, training=training, privacy=_in_full(undertaking))

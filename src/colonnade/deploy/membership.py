@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -23,13 +23,14 @@ from colonnade.deploy.agreement import (
 from colonnade.deploy.policy import Policy, check_prediction, check_run, check_training_rows
 from colonnade.deploy.sealing import RunSeals, seals_of_party
 from colonnade.design import Design
-from colonnade.engines.base import Encoders, Workshop, introduce, numbers_of, open_module
+from colonnade.engines.base import Encoders, Local, Workshop, columns_dtype, introduce, numbers_of, open_module
 from colonnade.engines.party import PartySide
 from colonnade.errors import ConfigError, ModelError, Refused, RunError, WireError
 from colonnade.federation import Party
 from colonnade.identity.credentials import Credentials
 from colonnade.identity.envelope import KeyPair
-from colonnade.methods.base import BringsNoise, brings, check_numbers
+from colonnade.methods.base import BringsNoise, brings, check_gradients, check_numbers
+from colonnade.models.encoders import ModelSettings, PartySettings
 from colonnade.models.schema import Schema
 from colonnade.models.stack import portable_key
 from colonnade.part import Part
@@ -62,12 +63,13 @@ class Columns:
 
 @dataclass(frozen=True)
 class Duty:
-    """What a party brings: its columns (given the training rows), limits, noise, network and device."""
+    """What a party brings: its columns (given the training rows), limits, noise, local model and device."""
 
     columns: Callable[[Tensor, int], Columns]
     policy: Policy = field(default_factory=Policy)
     mechanism: Mechanism = field(default_factory=Unchanged)
     encoders: Encoders = None
+    model: PartySettings | None = None  # where its local model differs from the proposal's settings
     device: str = "cpu"
     alignment: str = ""  # digest of the rows it aligned; empty: not checked
 
@@ -167,6 +169,11 @@ class Membership:
         """From now on this holds; the digest of the columns it holds for."""
         if self._columns is None:
             self._columns = self._read_columns(agreement.proposal)
+        if self._joined(agreement.proposal).introduction != agreement.introductions[self.me]:
+            raise RunError(
+                f"the local model of {self.me!r} is not the one that run {self.run!r} began with; put it back, or "
+                "begin a new run under another name"
+            )
         self.proposal, self.agreement = agreement.proposal, agreement
         return self._columns.digest()
 
@@ -206,31 +213,43 @@ class Membership:
         return self._columns
 
     def _joined(self, proposal: Proposal) -> Joined:
-        dtype = DTYPES[proposal.training().dtype]
-        shape = tuple(self.columns.values.shape[1:])
-        return Joined(introduce(self.me, self._module(proposal), shape, dtype, portable_key), self.keys.public)
+        values, module = self.columns.values, self._module(proposal)
+        reads = columns_dtype(module, not values.is_floating_point(), DTYPES[proposal.training().dtype])
+        apart = proposal.model().apart(self._settings(proposal))
+        return Joined(introduce(self.me, module, tuple(values.shape[1:]), reads, apart, portable_key), self.keys.public)
 
-    def _module(self, proposal: Proposal) -> torch.nn.Module:
+    def _settings(self, proposal: Proposal) -> ModelSettings:
+        """The proposal's settings for this party's local model, with what its own file says of it."""
+        return proposal.model().of(self.me).with_own(self.duty.model or PartySettings())
+
+    def _module(self, proposal: Proposal) -> Local:
+        """This party's local model as it begins; the method must be able to train it."""
         training, shape = proposal.training(), tuple(self.columns.values.shape[1:])
-        dtype = DTYPES[training.dtype]
+        dtype, outputs = DTYPES[training.dtype], int(proposal.body["outputs"])
+        model = self._settings(proposal)
         try:
-            return open_module(self.duty.encoders, proposal.model(), self.me, shape, training.seed, dtype)
+            module = open_module(self.duty.encoders, model, self.me, shape, outputs, training.seed, dtype)
         except (RuntimeError, MemoryError, ValueError, TypeError) as error:  # larger than this machine, for one
             raise ModelError(f"the network of the proposal cannot be made here: {str(error).splitlines()[0]}") from None
+        try:
+            check_gradients(proposal.method(), self.me, isinstance(module, torch.nn.Module))
+        except ConfigError as error:
+            raise Refused(str(error)) from None
+        return module
 
     def open_side(self, ledger: Ledger) -> PartySide:
         """The party side of the agreed run, with its first weights."""
         if self.agreement is None:
             raise RunError(f"party {self.me!r} has not agreed to a run")
         proposal, columns = self.agreement.proposal, self.columns
-        model, method = proposal.model(), proposal.method()
+        model, method = self._settings(proposal), proposal.method()
         schema = self.agreement.schema(torch.device(self.duty.device))
         group = schema.groups[schema.position(self.me)[0]]
         protection, numbers = self._protection(self.agreement, schema), numbers_of(schema)
         gate = Gate(self.run, ledger, method.says(schema, group), protection, numbers=numbers)
-        scale = not columns.scaled if model.scale_columns == "auto" else model.scale_columns == "always"
+        scaling = frozenset({self.me} if model.scales(columns.scaled) else ())
         owner = Party(self.me, columns.values)
-        workshop = Workshop({self.me: owner}, schema, {self.me: self._module(proposal)}, scale)
+        workshop = Workshop({self.me: owner}, schema, {self.me: self._module(proposal)}, scaling)
         remembers = proposal.schedule().someone_may_be_silent or self.goes_on
         return PartySide(method, workshop.cohort((self.me,)), gate, remembers)
 
@@ -241,7 +260,9 @@ class Membership:
         body, columns = self.agreement.proposal.body, self.columns
         plans = {} if columns.plan is None else {self.me: columns.plan}
         shape, noisy = tuple(columns.values.shape[1:]), not kind_of(body["mechanism"]).bare
-        return Part(Design.proposed(body), self.me, shape, tensors, plans, self.duty.encoders, noisy)
+        tokens = () if columns.values.is_floating_point() else (self.me,)
+        design = replace(Design.proposed(body), settings=self._settings(self.agreement.proposal), tokens=tokens)
+        return Part(design, self.me, shape, tensors, plans, self.duty.encoders, noisy)
 
     def _protection(self, agreement: Agreement, schema: Schema) -> Protection:
         """What stands before every upload: as proposed, with noise that nobody can repeat; or this party's own."""

@@ -8,7 +8,7 @@
     id = "customer"                          table = "labels.csv"
     policy = "policy.toml"                   id = "customer"
                                              label = "churned"
-    [connection]                             [connection] [method] [model] [training] [privacy] [absence]
+    [connection] [model]                     [connection] [method] [model] [training] [privacy] [absence]
 
 Paths in a file are relative to the file, so that a service may be started from anywhere.
 """
@@ -29,7 +29,7 @@ from colonnade.errors import ConfigError
 from colonnade.identity.credentials import Connection, Credentials
 from colonnade.methods import make_method
 from colonnade.methods.base import Method
-from colonnade.models.encoders import ModelSettings
+from colonnade.models.encoders import ModelSettings, PartySettings
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.record import Section, Sections
 from colonnade.run import Training
@@ -95,6 +95,7 @@ class PartyConfig:
 
     party: PartySection
     connection: Connection
+    model: PartySettings | None = None  # where its local model differs from the proposal's
 
     def credentials(self) -> Credentials:
         """The party's identity; its certificate must carry its name."""
@@ -130,9 +131,10 @@ def role_of(path: Path) -> Literal["party", "coordinator"]:
 
 def read_party(path: Path, overrides: list[str] | None = None) -> PartyConfig:
     """Read and check party.toml."""
-    tables = _tables(path, overrides, ("party", "connection"))
+    tables = _tables(path, overrides, ("party", "connection", "model"))
     party = build(PartySection, tables.get("party", {}), "party")
-    return PartyConfig(_placed(party, path), _connection(tables, path))
+    model = build(PartySettings, tables["model"], "model") if "model" in tables else None
+    return PartyConfig(_placed(party, path), _connection(tables, path), model)
 
 
 def read_coordinator(path: Path, overrides: list[str] | None = None) -> CoordinatorConfig:
@@ -142,11 +144,13 @@ def read_coordinator(path: Path, overrides: list[str] | None = None) -> Coordina
     section = build(CoordinatorSection, tables.get("coordinator", {}), "coordinator")
     spec = dict(tables.get("method", {}))
     name, preset = spec.pop("name", "vimadmm"), spec.pop("preset", None)
+    model = build(ModelSettings, tables.get("model", {}), "model")
+    model.check_parties(section.parties)
     return CoordinatorConfig(
         coordinator=_placed(section, path),
         connection=_connection(tables, path),
         method=make_method(name, spec, preset),
-        model=build(ModelSettings, tables.get("model", {}), "model"),
+        model=model,
         training=build(Training, tables.get("training", {}), "training"),
         absence=build(Absence, tables.get("absence", {}), "absence"),
         privacy=build(PrivacySettings, tables.get("privacy", {}), "privacy"),

@@ -51,7 +51,8 @@ def party_duty(read: PartyConfig) -> Duty:
     table = PartyTable(p.name, p.table, p.id, alignment, p.categories)
     find_device(p.device, "party.device")
     table.columns(torch.arange(alignment.complete), alignment.complete)  # what is wrong with it is said now, and here
-    return Duty(table.columns, read_policy(p.policy), device=p.device, alignment=alignment.digest)
+    policy = read_policy(p.policy)
+    return Duty(table.columns, policy, model=read.model, device=p.device, alignment=alignment.digest)
 
 
 def run_coordinator(

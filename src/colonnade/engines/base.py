@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import difflib
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,16 +18,18 @@ from colonnade.federation import Federation, Party
 from colonnade.models.cohort import Cohort
 from colonnade.models.computing import Computing
 from colonnade.models.dropout import with_keyed_dropout
-from colonnade.models.encoders import ModelSettings, build_encoder
+from colonnade.models.encoders import ModelSettings, build_local
+from colonnade.models.local import LocalModel, Regressor, Regressors, check_local
 from colonnade.models.scaling import statistics
 from colonnade.models.schema import Group, Schema
 from colonnade.models.stack import Mode, Stack, Way, architecture_key
 from colonnade.privacy.gate import Down
-from colonnade.randomness import dropout_key, seeded
+from colonnade.randomness import dropout_key, key, seeded
 from colonnade.wire.messages import Order
 from colonnade.wire.numbers import NumberFormat, Numbers
 
-Encoders = Mapping[str, nn.Module] | Callable[[str, tuple[int, ...]], nn.Module] | None
+Local = nn.Module | Regressor  # the local model of one party: a network, or anything that can be moved to a target
+Encoders = Mapping[str, Local] | Callable[[str, tuple[int, ...]], Local | None] | None
 
 
 @dataclass(frozen=True)
@@ -89,21 +93,21 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class Workshop:
-    """The parties' networks, grouped by architecture, before an engine places them."""
+    """The parties' local models, grouped by architecture, before an engine places them."""
 
     owners: Mapping[str, Party]  # who holds which columns; in an organisation's own process itself alone
     schema: Schema
-    modules: Mapping[str, nn.Module]
-    scale: bool  # whether parties scale their columns
+    modules: Mapping[str, Local]
+    scaling: frozenset[str]  # the parties that scale their columns
 
     def cohort(self, parties: Sequence[str], way: Way | None = None) -> Cohort:
         """A cohort of parties of one group, on the schema's device."""
         s, owners = self.schema, self.owners
-        stack = Stack([self.modules[p] for p in parties], way, s.computing).to(s.device, s.dtype)
         columns = [owners[p].columns for p in parties]
+        reads = columns_dtype(self.modules[parties[0]], not columns[0].is_floating_point(), s.dtype)
         stacked = columns[0].unsqueeze(0) if len(columns) == 1 else torch.stack(columns)
-        cohort = Cohort(tuple(parties), stacked.to(s.device, s.dtype), stack, s)
-        if self.scale:
+        cohort = Cohort(tuple(parties), stacked.to(s.device, reads), self._models(parties, way), s)
+        if reads is s.dtype and set(parties) & self.scaling:
             both = [statistics(owners[p].columns, self._training_rows(owners[p])) for p in parties]
             cohort.scaling = {
                 "shift": torch.stack([shift for shift, _ in both]).to(s.device, s.dtype),
@@ -113,6 +117,13 @@ class Workshop:
         if any(owners[p].held is not None for p in parties):
             self._empty(cohort, [owners[p].held for p in parties])
         return cohort
+
+    def _models(self, parties: Sequence[str], way: Way | None) -> LocalModel:
+        s, models = self.schema, [self.modules[p] for p in parties]
+        networks = [model for model in models if isinstance(model, nn.Module)]
+        if networks:
+            return Stack(networks, way, s.computing).to(s.device, s.dtype)
+        return Regressors(parties, [m for m in models if not isinstance(m, nn.Module)], s.outputs)
 
     def _training_rows(self, owner: Party) -> Tensor:
         """The training rows that a party holds: its statistics are of these."""
@@ -137,12 +148,17 @@ def open_workshop(
     computing: Computing,
     numbers: NumberFormat = "full",
 ) -> Workshop:
-    """Build every party's network and group the parties that can be stacked; `numbers` are those of messages."""
-    shapes = {party.name: tuple(party.columns.shape[1:]) for party in federation.parties}
-    modules = {name: open_module(encoders, model, name, shape, seed, dtype) for name, shape in shapes.items()}
+    """Build every party's local model and group the parties of one kind; `numbers` are those of messages."""
+    modules: dict[str, Local] = {}
+    introductions: dict[str, Introduction] = {}
+    for party in federation.parties:
+        own, shape, name = model.of(party.name), tuple(party.columns.shape[1:]), party.name
+        modules[name] = open_module(encoders, own, name, shape, federation.task.outputs, seed, dtype)
+        reads = columns_dtype(modules[name], not party.columns.is_floating_point(), dtype)
+        introductions[name] = introduce(name, modules[name], shape, reads, model.apart(own))
     schema = Schema(
         parties=federation.names,
-        groups=form_groups({name: introduce(name, modules[name], shapes[name], dtype) for name in modules}),
+        groups=form_groups(introductions),
         task=federation.task,
         rows=federation.rows,
         train=federation.split.train,
@@ -155,8 +171,8 @@ def open_workshop(
         computing=computing,
         numbers=numbers,
     )
-    scale = not federation.scaled if model.scale_columns == "auto" else model.scale_columns == "always"
-    return Workshop({party.name: party for party in federation.parties}, schema, modules, scale)
+    scaling = frozenset(name for name in federation.names if model.of(name).scales(federation.scaled))
+    return Workshop({party.name: party for party in federation.parties}, schema, modules, scaling)
 
 
 def numbers_of(schema: Schema) -> Numbers:
@@ -175,24 +191,64 @@ class Introduction:
 
 
 def open_module(
-    encoders: Encoders, model: ModelSettings, party: str, shape: tuple[int, ...], seed: int, dtype: torch.dtype
-) -> nn.Module:
-    """A party's network with its first weights."""
+    encoders: Encoders,
+    model: ModelSettings,
+    party: str,
+    shape: tuple[int, ...],
+    outputs: int,
+    seed: int,
+    dtype: torch.dtype,
+) -> Local:
+    """A party's local model with its first weights; `model` is as this party has it."""
     module = _module(encoders, model, party, shape, seed)
-    return with_keyed_dropout(module, dropout_key(seed, party)).to(dtype)
+    if isinstance(module, nn.Module):
+        return with_keyed_dropout(module, dropout_key(seed, party)).to(dtype)
+    regressor = copy.deepcopy(module)  # a user's own stays as it was
+    try:
+        regressor.open(shape, outputs, key(seed, "local model", party) >> 66)
+        Regressors([party], [regressor], outputs).output(torch.zeros(1, 2, *shape, dtype=dtype), Mode.PREDICT)
+    except ModelError:
+        raise
+    except Exception as error:  # whatever a user's own code may raise
+        raise ModelError(
+            f"the local model of party {party!r} cannot be opened for columns of shape {shape}: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    return regressor
+
+
+def columns_dtype(model: Local, whole: bool, dtype: torch.dtype) -> torch.dtype:
+    """The numbers in which a local model reads its columns: whole ones, if they are and it begins with an Embedding.
+
+    Such tokens are neither cast nor scaled.
+    """
+    if not whole or not isinstance(model, nn.Module):
+        return dtype
+    first = next((m for m in model.modules() if next(m.parameters(recurse=False), None) is not None), None)
+    return torch.int64 if isinstance(first, (nn.Embedding, nn.EmbeddingBag)) else dtype
 
 
 def introduce(
     party: str,
-    module: nn.Module,
+    module: Local,
     shape: tuple[int, ...],
-    dtype: torch.dtype,
-    key: Callable[[nn.Module], str] = architecture_key,
+    reads: torch.dtype,
+    apart: str = "",
+    name_of: Callable[[nn.Module], str] = architecture_key,
 ) -> Introduction:
-    """What the others need to know of a party's network; `key` is what networks of one group have in common."""
-    architecture = hashlib.sha256(key(module).encode()).hexdigest()
-    learning = tuple(p.numel() for p in module.parameters() if p.requires_grad)
-    return Introduction(architecture, shape, _width(module, party, shape, dtype), learning)
+    """What the others need to know of a party's local model.
+
+    `name_of` is what networks of one group have in common, `apart` what keeps parties of equal networks apart.
+    A regressor is in a group by itself, unless it says `alike = True`: those that print the same share a group.
+    """
+    if isinstance(module, nn.Module):
+        text, width = name_of(module), _width(module, party, shape, reads)
+        learning = tuple(p.numel() for p in module.parameters() if p.requires_grad)
+    else:
+        kind = f"{type(module).__module__}.{type(module).__qualname__}"
+        text, learning = f"{kind}|{module!r}" if getattr(module, "alike", False) else f"{kind}|{party}", ()
+        width = int(module.output(torch.zeros(2, *shape, dtype=reads)).shape[1])
+    return Introduction(hashlib.sha256((text + apart).encode()).hexdigest(), shape, width, learning)
 
 
 def form_groups(introductions: Mapping[str, Introduction]) -> tuple[Group, ...]:
@@ -203,15 +259,25 @@ def form_groups(introductions: Mapping[str, Introduction]) -> tuple[Group, ...]:
     return tuple(Group(tuple(parties), one.width, one.parameters) for one, parties in groups.items())
 
 
-def _module(encoders: Encoders, model: ModelSettings, party: str, shape: tuple[int, ...], seed: int) -> nn.Module:
-    if encoders is None:
-        return build_encoder(model, shape, seed, party)
+def check_encoders(encoders: Encoders, parties: Sequence[str]) -> None:
+    """Refuse local models for parties that do not exist; parties without one get that of the settings."""
+    if not isinstance(encoders, Mapping):
+        return
+    strange = next((name for name in encoders if name not in parties), None)
+    if strange is not None:
+        close = difflib.get_close_matches(str(strange), parties, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"parties: {', '.join(parties)}"
+        raise ConfigError(f"encoders has a model for {strange!r}, who is not a party; {hint}")
+
+
+def _module(encoders: Encoders, model: ModelSettings, party: str, shape: tuple[int, ...], seed: int) -> Local:
+    own: Local | None = None
     if isinstance(encoders, Mapping):
-        if party not in encoders:
-            raise ConfigError(f"no encoder for party {party!r}; give one for each of the parties, or a function")
-        return encoders[party]
-    make = encoders
-    return seeded(lambda: make(party, shape), seed, "encoder", party)
+        own = encoders.get(party)
+    elif encoders is not None:
+        make = encoders
+        own = seeded(lambda: make(party, shape), seed, "encoder", party)
+    return build_local(model, shape, seed, party) if own is None else check_local(party, own)
 
 
 def _width(module: nn.Module, party: str, shape: tuple[int, ...], dtype: torch.dtype) -> int:
@@ -221,8 +287,10 @@ def _width(module: nn.Module, party: str, shape: tuple[int, ...], dtype: torch.d
         with torch.no_grad():
             out = Stack([module]).forward(columns, Mode.PREDICT)
     except RuntimeError as error:
+        tokens = any(isinstance(layer, nn.Embedding) for layer in module.modules())
+        hint = "; whole numbers are left as they are for a network that begins with nn.Embedding only" if tokens else ""
         raise ModelError(
-            f"the encoder of party {party!r} cannot read columns of shape {tuple(columns.shape[2:])}: {error}"
+            f"the encoder of party {party!r} cannot read columns of shape {tuple(columns.shape[2:])}: {error}{hint}"
         ) from None
     if out.dim() != 3:
         raise ModelError(

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from colonnade.board import Board
-from colonnade.errors import ColonnadeError, WireError
+from colonnade.errors import ColonnadeError, ModelError, WireError
 from colonnade.layout import canonical, check
-from colonnade.methods.base import LARGEST_REPLY, Method, Received, small_enough
+from colonnade.methods.base import LARGEST_REPLY, Method, Received, check_gradients, small_enough
 from colonnade.models.cohort import Cohort
 from colonnade.privacy.gate import Gate, Spoken
 from colonnade.privacy.sealed import Upload
@@ -47,6 +47,7 @@ class PartySide:
     tell: Callable[[str], None] = field(default=warnings.warn, repr=False)  # the operator, of failures not told others
 
     def __post_init__(self) -> None:
+        check_gradients(self.method, self.cohort.names[0], self.cohort.encoder.gradients)
         self.cohort.draw = self.gate.protection.source.normals
         self.method.open_party(self.cohort)
         self.cohort.make_canonical()
@@ -207,8 +208,18 @@ class PartySide:
         return {name: {k: v[i] for k, v in model.items()} for i, name in enumerate(self.cohort.names)}
 
     def load_models(self, models: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """The inverse of `models`."""
+        """The inverse of `models`.
+
+        Raises:
+            ModelError: they are of other local models than these.
+        """
         mine = [models[name] for name in self.cohort.names]
+        missing = [k for k in self.cohort.encoder.tensors() if k not in mine[0] and self.cohort.encoder.gradients]
+        if missing:
+            raise ModelError(
+                f"party {self.cohort.names[0]!r}: the saved model has no {missing[0]!r}, which this network has: it is "
+                "not the network of the run; pass the same encoders= again"
+            )
         self.cohort.restore({k: torch.stack([m[k] for m in mine]) for k in mine[0]})
 
 
@@ -223,11 +234,8 @@ def upload_about(method: Method, cohort: Cohort, columns: Tensor) -> Upload:
 
 def _fails_on_zeros(cohort: Cohort, act: Callable[[Cohort], object]) -> bool:
     """Whether something fails for a cohort whose columns, networks and memory are all zero, whatever the numbers."""
-    blank = cohort.pick(range(len(cohort.names)))
-    blank.columns = torch.zeros_like(blank.columns)
-    blank.restore({name: torch.zeros_like(value) for name, value in blank.tensors().items()})
     try:
-        act(blank)
+        act(cohort.blank())
     except (ArithmeticError, torch.linalg.LinAlgError):  # type: ignore[attr-defined]  # of the zeros themselves
         return False
     except Exception:

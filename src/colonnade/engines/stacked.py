@@ -17,7 +17,7 @@ from colonnade.methods.base import Method, Received
 from colonnade.models.allocator import keep_large_blocks
 from colonnade.models.choose import choose_way
 from colonnade.models.schema import Schema
-from colonnade.models.stack import Way
+from colonnade.models.stack import Stack, Way
 from colonnade.privacy.gate import Down, Gate
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.mechanism import Protection
@@ -54,7 +54,7 @@ class Stacked:
         for number, group in enumerate(schema.groups):
             gate = Gate(run, ledger, method.says(schema, group), protection, numbers=numbers_of(schema))
             cohort = workshop.cohort(group.parties, ways[number] if ways else None)
-            if not ways:
+            if not ways and isinstance(cohort.encoder, Stack):
                 cohort.encoder.way = choose_way(cohort.encoder, cohort.columns[:, :TIMED_ROWS])
             sides.append(PartySide(method, cohort, gate, remembers))
         return cls(schema, sides, ledger)

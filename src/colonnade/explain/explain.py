@@ -122,12 +122,18 @@ def _own_data(run: Run) -> Federation:
 
 def _weigh(found: Explanation, run: Run, listener: Listener, covered: bool) -> None:
     norms = at_coordinator(run.state, listener.schema.groups)
-    if norms is None and any(name.startswith("head.weight") for name in next(iter(run.models.values()))):
+    heads = {name: any(key.startswith("head.weight") for key in model) for name, model in run.models.items()}
+    if norms is None and all(heads.values()):
         if not covered:
             raise ConfigError(f"heads of {run.method.name} live at the parties: {COVER}")
         norms = Norms("head at the party", listener.norms())
     if norms is None:
-        found.unavailable["norm"] = f"the model of {run.method.name} has no weights that belong to one party"
+        without = next((name for name in heads if any(heads.values()) and not heads[name]), None)
+        found.unavailable["norm"] = (
+            f"the model of {run.method.name} has no weights that belong to one party"
+            if without is None
+            else f"the local model of {without!r} has no head"
+        )
         if not covered:
             raise ConfigError(COVER)
         return
@@ -168,6 +174,9 @@ def _listen(
 
 def _perturb(found: Explanation, game: Coalitions, listener: Listener, settings: ExplainSettings) -> None:
     """Noise on one party's columns at a time: the others' answers are those they gave before."""
+    if (party := listener.tokens()) is not None:
+        found.unavailable["noise"] = f"the columns of {party!r} are tokens: no noise can be added to them"
+        return
     std = settings.noise if settings.noise is not None else published_noise(found.federation, TEST_NOISE)
     whole, drops = game.gain(game.whole), []
     for draw in range(settings.draws):

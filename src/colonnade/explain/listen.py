@@ -65,6 +65,10 @@ class Listener:
         earlier = {release.number for release in run.ledger if release.purpose is Purpose.EXPLAIN}
         return cls(run, engine.schema, engine.sides, run.result["rounds"] + FIRST + len(earlier), len(rows))
 
+    def tokens(self) -> str | None:
+        """A party whose columns are tokens, if there is one: no noise can be added to them."""
+        return next((s.cohort.names[0] for s in self.sides if not s.cohort.columns.is_floating_point()), None)
+
     def clean(self) -> Heard:
         """What the parties say about their columns as they are."""
         return self._ask(lambda side: side.cohort.columns)

@@ -5,10 +5,11 @@ Retraining looks at the test rows only if that is asked for: otherwise they are 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from colonnade.engines.base import Encoders
 from colonnade.errors import ConfigError
 from colonnade.evaluate.metrics import choose_metric, find_metric
 from colonnade.federation import Federation
@@ -61,8 +62,8 @@ class Again:
             federation,
             run.method if method is None else method,
             training=training,
-            model=run.model_settings,
-            encoders=run.encoders,
+            model=run.model_settings.only(federation.names),
+            encoders=_of(run.encoders, federation.names),
             privacy=run.privacy,
             watch=self.watch(name, length),
         )
@@ -71,3 +72,10 @@ class Again:
         """The score of a training on the chosen rows: of the round that the validation rows chose."""
         value: float | None = run.result["validation_score" if self.rows == "validation" else "test_score"]
         return value
+
+
+def _of(encoders: Encoders, names: Sequence[str]) -> Encoders:
+    """The user's own local models of the parties that are left."""
+    if not isinstance(encoders, Mapping):
+        return encoders
+    return {name: model for name, model in encoders.items() if name in names}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import torch.nn.functional as F
 from torch import Tensor
 
 from colonnade.errors import ConfigError
@@ -13,11 +12,6 @@ from colonnade.models.heads import Head, open_heads
 from colonnade.models.schema import Schema
 from colonnade.schedule import Turn
 from colonnade.tasks import Task
-
-
-def squared_gap(logits: Tensor, targets: Tensor, weight: float) -> Tensor:
-    """weight/(2b) |logits - targets|^2, summed over parties: the local ADMM objective after completing the square."""
-    return F.mse_loss(logits, targets, reduction="sum") * (weight / (2 * logits.shape[1]))
 
 
 def task_loss(task: Task, logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:

@@ -59,7 +59,11 @@ class Heard:
 
 @runtime_checkable
 class Method(Protocol):
-    """One training method: a frozen settings object and seven functions."""
+    """One training method: a frozen settings object and seven functions.
+
+    `needs_gradients: ClassVar[bool] = False` says that local models are only ever moved towards targets
+    (`models/approach.py`), so that they need not be networks; a method that does not say it needs gradients.
+    """
 
     name: ClassVar[str]  # its file name; the name everywhere
     hears: ClassVar[Literal["each", "total", "nothing"]]  # what coordinate needs of the uploads
@@ -150,6 +154,16 @@ def check_numbers(method: Method, numbers: str, secure_sum: bool) -> None:
             f"training.wire.numbers = {numbers!r}: {method.name} makes small whole numbers of its uploads itself, and "
             "they must arrive as they are; leave it at 'full'"
         )
+
+
+def check_gradients(method: Method, party: str, has: bool) -> None:
+    """Refuse a local model without gradients, unless the method says `needs_gradients: ClassVar[bool] = False`."""
+    if has or not getattr(method, "needs_gradients", True):
+        return
+    raise ConfigError(
+        f"method {method.name!r} needs the gradients of every local model, and that of party {party!r} has none (it is "
+        "ridge, or a regressor of its own); give it a network, or use vimadmm_j or vimadmm"
+    )
 
 
 def check_rows(method: Method, federation: Federation) -> None:

@@ -42,6 +42,7 @@ from colonnade.errors import ConfigError
 from colonnade.methods._steps import check_damping, local_steps
 from colonnade.methods.base import Heard, Received, Reply, State
 from colonnade.models.cohort import Cohort
+from colonnade.models.ridge import ridge_solve, with_constant
 from colonnade.models.schema import Group, Schema
 from colonnade.privacy.declared import Declared, ModelNoiseEvent
 from colonnade.privacy.events import LabelExposure
@@ -61,6 +62,7 @@ class LinearADMM(Settings):
     hears: ClassVar[Literal["each", "total", "nothing"]] = "total"
     exposes: ClassVar[LabelExposure] = LabelExposure.FULL
     pools: ClassVar[bool] = False
+    needs_gradients: ClassVar[bool] = False
 
     rho: float = Field(0.1, gt=0, description="weight of the agreement penalty")
     beta: float = Field(1e-4, gt=0, description="weight of |W|^2")
@@ -84,6 +86,11 @@ class LinearADMM(Settings):
 
     def open_party(self, cohort: Cohort) -> None:
         """Zero weights, (P, d, K): the problem is convex."""
+        if not cohort.encoder.gradients:
+            raise ConfigError(
+                f"linear_admm is a ridge solve at every party and would not use the local model of party "
+                f"{cohort.names[0]!r}; leave it out, or use vimadmm_j"
+            )
         s, width = cohort.schema, self.design(cohort.columns[:, :1]).shape[2]
         weight = torch.zeros(len(cohort.names), width, s.outputs, dtype=s.dtype, device=cohort.device)
         cohort.head = {"weight.0": weight}
@@ -144,17 +151,12 @@ class LinearADMM(Settings):
 
     def solve(self, x: Tensor, target: Tensor, last: Tensor, penalty: float) -> Tensor:
         """(x_step) for all parties in float64: (penalty/b x'x + 2 beta + kappa) W = penalty/b x' target + kappa W_k."""
-        wide = x.double()  # (P, B, d)
-        weight = penalty / x.shape[1]
-        normal = weight * torch.bmm(wide.mT, wide)  # (P, d, d)
-        normal.diagonal(dim1=1, dim2=2).add_(2 * self.beta + self.kappa)
-        right = weight * torch.bmm(wide.mT, target.double()) + self.kappa * last.double()
-        return torch.cholesky_solve(right, torch.linalg.cholesky(normal))
+        return ridge_solve(x, target, last, penalty, self.beta, self.kappa)
 
     def design(self, x: Tensor) -> Tensor:
         """Columns (P, B, ...) as a matrix (P, B, d), with a constant one if wanted."""
         flat = x.flatten(2)
-        return torch.cat([flat, torch.ones_like(flat[:, :, :1])], dim=2) if self.intercept else flat
+        return with_constant(flat) if self.intercept else flat
 
     def share(self, schema: Schema) -> float:
         """The damping in force."""

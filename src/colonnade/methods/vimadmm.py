@@ -39,12 +39,11 @@ from colonnade.methods._steps import (
     local_steps,
     published,
     put_heads,
-    squared_gap,
     sum_logits,
 )
 from colonnade.methods.base import Heard, Received, Reply, State
+from colonnade.models.approach import Effort, approach
 from colonnade.models.cohort import Cohort
-from colonnade.models.descend import descend
 from colonnade.models.heads import Head, apply_heads, dropout_keys
 from colonnade.models.optimise import SGD, AdamW, Optimiser, rate_of
 from colonnade.models.schema import Group, Schema
@@ -71,6 +70,7 @@ class VIMADMM(Settings):
     hears: ClassVar[Literal["each", "total", "nothing"]] = "each"
     exposes: ClassVar[LabelExposure] = LabelExposure.FULL
     pools: ClassVar[bool] = False
+    needs_gradients: ClassVar[bool] = False
 
     rho: float = Field(1.0, gt=0, description="weight of the agreement penalty")
     local_steps: int = Field(20, ge=1, description="gradient steps a party takes per round (tau)")
@@ -102,6 +102,11 @@ class VIMADMM(Settings):
 
     def open_party(self, cohort: Cohort) -> None:
         """Heads live at the coordinator: nothing to prepare."""
+        if not cohort.encoder.gradients and cohort.schema.head.layers > 1:
+            raise ConfigError(
+                f"the local model of party {cohort.names[0]!r} has no gradients, and vimadmm can move it through "
+                "linear heads only; use model.head.layers = 1, or vimadmm_j"
+            )
 
     def open_coordinator(self, schema: Schema, labels: Labels) -> tuple[State, Reply | None]:
         """First heads, and a zero dual for every row."""
@@ -155,17 +160,13 @@ class VIMADMM(Settings):
         before = {k[7:]: w for k, w in reply.own.items() if k.startswith("before.")} or head
         target = apply_heads(before, said["h"]) + self.share(cohort.schema) * reply.common["v"]
         keys = [dropout_key(cohort.schema.seed, party, turn.number) for party in cohort.names]
-        inputs = {"x": cohort.x(turn.rows), "target": target, "key": dropout_keys(keys, cohort.device)}
-        inputs |= {f"head.{k}": w for k, w in head.items()}
         steps = local_steps(cohort, turn, self.local_steps)
-        descend(cohort, self.objective, inputs, steps=steps, optimiser=self.optimiser, turn=turn.number)
+        effort = Effort(steps, self.optimiser, dropout_keys(keys, cohort.device), turn.number)
+        approach(cohort, cohort.x(turn.rows), target, self.weight(cohort.schema), effort, head)
 
-    def objective(self, cohort: Cohort, inputs: Mapping[str, Tensor]) -> Tensor:
-        """(update_theta) with lambda and s_k folded into the target: rho/(2 d b) |f(x) W - u|^2."""
-        head = {k[5:]: w for k, w in inputs.items() if k.startswith("head.")}
-        h = cohort.encode(inputs["x"], Mode.LEARN)
-        logits = apply_heads(head, h, cohort.schema.head.dropout, inputs["key"], inputs["draw"])
-        return squared_gap(logits, inputs["target"], self.rho / self.share(cohort.schema))
+    def weight(self, schema: Schema) -> float:
+        """Of |f(x) W_k - u_k|^2 / (2b) at a party: rho/d."""
+        return self.rho / self.share(schema)
 
     def joint(self, head: Head) -> bool:
         """Whether all heads are solved at once: the only exact way, and possible for linear ones."""

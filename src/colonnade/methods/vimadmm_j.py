@@ -23,10 +23,10 @@ from torch import Tensor
 
 from colonnade.admm.step import residuals, update_dual, update_z
 from colonnade.config import Settings
-from colonnade.methods._steps import check_damping, local_steps, published, squared_gap
+from colonnade.methods._steps import check_damping, local_steps, published
 from colonnade.methods.base import Heard, Received, Reply, State
+from colonnade.models.approach import Effort, approach
 from colonnade.models.cohort import Cohort
-from colonnade.models.descend import descend
 from colonnade.models.heads import apply_heads, dropout_keys
 from colonnade.models.optimise import SGD, AdamW, Optimiser
 from colonnade.models.schema import Group, Schema
@@ -53,6 +53,7 @@ class VIMADMMJ(Settings):
     hears: ClassVar[Literal["each", "total", "nothing"]] = "total"
     exposes: ClassVar[LabelExposure] = LabelExposure.FULL
     pools: ClassVar[bool] = False
+    needs_gradients: ClassVar[bool] = False
 
     rho: float = Field(1.0, gt=0, description="weight of the agreement penalty")
     local_steps: int = Field(20, ge=1, description="gradient steps a party takes per round (tau)")
@@ -105,14 +106,12 @@ class VIMADMMJ(Settings):
     def learn(self, cohort: Cohort, turn: Turn, said: Mapping[str, Tensor], reply: Received) -> None:
         """Step (5): tau steps of head and encoder towards u_k = o_k as sent + d v."""
         keys = [dropout_key(cohort.schema.seed, party, turn.number) for party in cohort.names]
-        inputs = {
-            "x": cohort.x(turn.rows),
-            "target": said["o"] + self.share(cohort.schema) * reply.common["v"],
-            "key": dropout_keys(keys, cohort.device),
-        }
         parts = (("head",), ("encoder",)) if self.alternate else (("head", "encoder"),)
         steps = local_steps(cohort, turn, self.local_steps)
-        descend(cohort, self.objective, inputs, steps=steps, optimiser=self.optimisers(), parts=parts, turn=turn.number)
+        effort = Effort(steps, self.optimisers(), dropout_keys(keys, cohort.device), turn.number, parts)
+        share = self.share(cohort.schema)
+        target = said["o"] + share * reply.common["v"]
+        approach(cohort, cohort.x(turn.rows), target, self.rho / share, effort)
 
     def optimisers(self) -> Mapping[str, Optimiser]:
         """Head and encoder share one rule, but the head may step without momentum."""
@@ -120,12 +119,6 @@ class VIMADMMJ(Settings):
         if self.head_momentum is not None and isinstance(head, SGD):
             head = head.model_copy(update={"momentum": self.head_momentum})
         return {"head": head, "encoder": self.optimiser, "head+encoder": self.optimiser}
-
-    def objective(self, cohort: Cohort, inputs: Mapping[str, Tensor]) -> Tensor:
-        """(update_W_wosplit) and (update_theta_wosplit), folded: rho/(2 d b) |f(x) W - u|^2."""
-        h = cohort.encode(inputs["x"], Mode.LEARN)
-        logits = apply_heads(cohort.head, h, cohort.schema.head.dropout, inputs["key"], inputs["draw"])
-        return squared_gap(logits, inputs["target"], self.rho / self.share(cohort.schema))
 
     def share(self, schema: Schema) -> float:
         """The damping in force: between the paper's 1, which swings with many alike parties, and 1/M, which is slow."""

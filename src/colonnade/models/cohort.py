@@ -1,4 +1,4 @@
-"""Cohort: the parties of one process that share an architecture.
+"""Cohort: the parties of one process whose local models are of one kind.
 
 Party-side code always sees a leading party axis (P, B, ...). P is 1 in an organisation's
 own process and M in simulation, so the same method code runs on one GPU and in a hospital.
@@ -13,24 +13,27 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from colonnade.errors import DataError
 from colonnade.layout import canonical
 from colonnade.models.heads import open_heads
+from colonnade.models.local import LOCAL, LocalModel
 from colonnade.models.optimise import State
 from colonnade.models.scaling import apply_scaling
 from colonnade.models.schema import Schema
-from colonnade.models.stack import Mode, Stack
+from colonnade.models.stack import Mode
 
 Draw = Callable[[Sequence[str], int, str, int, float], Tensor]  # parties, turn, what for, how many, deviation: (P, n)
+MODELS = ("parameter.", "buffer.", LOCAL)  # how the names of local models' tensors begin
 PREDICT_CHUNK = 4096  # rows per forward pass outside training: bounds memory, changes no value
 
 
 @dataclass
 class Cohort:
-    """Names, columns, networks and whatever a method remembers, all with a leading party axis."""
+    """Names, columns, local models and whatever a method remembers, all with a leading party axis."""
 
     names: tuple[str, ...]
     columns: Tensor = field(repr=False)  # (P, N, ...)
-    encoder: Stack = field(repr=False)
+    encoder: LocalModel = field(repr=False)
     schema: Schema = field(repr=False)
     scaling: dict[str, Tensor] = field(default_factory=dict, repr=False)  # shift and scale of the columns, if any
     head: dict[str, Tensor] = field(default_factory=dict, repr=False)  # where parties own their heads
@@ -47,11 +50,25 @@ class Cohort:
         return self.columns.device
 
     def own_heads(self) -> None:
-        """Give each party a head of its own, from its own stream."""
+        """Give each party a head of its own, from its own stream; a model without gradients outputs logits itself."""
+        if not self.encoder.gradients:
+            return
         s = self.schema
         width = next(g.width for g in s.groups if self.names[0] in g.parties)
         drawn = open_heads(s.head, self.names, width, s.outputs, s.seed)
         self.head = {k: v.to(self.device, s.dtype).requires_grad_() for k, v in drawn.items()}
+
+    def read(self, columns: Tensor) -> Tensor:
+        """New columns (P, B, ...) as the local models read them: on their device, in their numbers, on their scale.
+
+        Raises:
+            DataError: a model reads whole numbers, and these are none.
+        """
+        if not self.columns.is_floating_point() and columns.is_floating_point() and bool((columns % 1 != 0).any()):
+            raise DataError(
+                f"party {self.names[0]!r}: its network reads whole numbers (tokens), and these columns have fractions"
+            )
+        return self.scale_columns(columns.to(self.device, self.columns.dtype))
 
     def scale_columns(self, columns: Tensor) -> Tensor:
         """New columns (P, B, ...) on the scale the networks were trained on."""
@@ -72,9 +89,9 @@ class Cohort:
     def encode(self, x: Tensor, mode: Mode) -> Tensor:
         """Embeddings (P, B, d) of columns (P, B, ...)."""
         if mode is not Mode.PREDICT:
-            out = self.encoder.forward(x, mode)
+            out = self.encoder.output(x, mode)
         else:
-            out = torch.cat([self.encoder.forward(part, mode) for part in x.split(PREDICT_CHUNK, dim=1)], dim=1)
+            out = torch.cat([self.encoder.output(part, mode) for part in x.split(PREDICT_CHUNK, dim=1)], dim=1)
         return out if self.spoken is None else out.masked_fill(~self.spoken.unsqueeze(2), 0)
 
     def trained(self, parts: Sequence[str]) -> list[Tensor]:
@@ -86,8 +103,7 @@ class Cohort:
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything that must survive a restart, by name."""
-        out = {f"parameter.{k}": v for k, v in self.encoder.parameters.items()}
-        out |= {f"buffer.{k}": v for k, v in self.encoder.buffers.items()}
+        out = self.encoder.tensors()
         out |= {f"scaling.{k}": v for k, v in self.scaling.items()}
         out |= {f"head.{k}": v for k, v in self.head.items()}
         out |= {f"memory.{k}": v for k, v in self.memory.items()}
@@ -106,8 +122,13 @@ class Cohort:
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Put saved tensors back, in place where a tensor is already there."""
+        local = {name: value for name, value in tensors.items() if name.startswith(MODELS)}
+        if local:
+            self.encoder.restore(local)
         with torch.no_grad():
             for name, value in tensors.items():
+                if name in local:
+                    continue
                 kind, _, rest = name.partition(".")
                 if kind == "optimiser":
                     parts, _, rest = rest.partition(".")
@@ -120,18 +141,21 @@ class Cohort:
                     home[rest] = value.to(self.device, copy=True)
 
     def _home(self, kind: str) -> dict[str, Tensor]:
-        return {
-            "parameter": self.encoder.parameters,
-            "buffer": self.encoder.buffers,
-            "scaling": self.scaling,
-            "head": self.head,
-            "memory": self.memory,
-        }[kind]
+        return {"scaling": self.scaling, "head": self.head, "memory": self.memory}[kind]
 
     def model(self) -> dict[str, Tensor]:
         """A copy of what predicts: networks, column scaling and own heads, without optimiser and memory."""
-        kept = ("parameter.", "buffer.", "scaling.", "head.")
+        kept = (*MODELS, "scaling.", "head.")
         return {k: v.clone() for k, v in self.tensors().items() if k.startswith(kept)}
+
+    def blank(self) -> Cohort:
+        """A copy whose columns, networks and memory are all zero, and whose other models have seen no row."""
+        blank = self.pick(range(len(self.names)))
+        blank.columns = torch.zeros_like(self.columns)
+        blank.encoder = self.encoder.blank()
+        rest = {name: value for name, value in blank.tensors().items() if not name.startswith(MODELS)}
+        blank.restore({name: torch.zeros_like(value) for name, value in rest.items()})
+        return blank
 
     def pick(self, index: Sequence[int]) -> Cohort:
         """A copy with some of the parties; give it back with `put`. A party left out stays untouched."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
+from colonnade.errors import ModelError
 from colonnade.models.cohort import Cohort
 from colonnade.models.graphs import replay, worth_capturing
 from colonnade.models.optimise import Optimiser, rate_of
@@ -38,6 +39,8 @@ def descend(  # one signature for every method's local work
     turn number where the optimiser's step size decays. One optimiser serves all
     parts, or each part has its own, by name.
     """
+    if not cohort.encoder.gradients:
+        raise ModelError(f"the local model of party {cohort.names[0]!r} has no gradients: it can only be approached")
     counts = [steps] * len(cohort.names) if isinstance(steps, int) else list(steps)
     parts = tuple(names for names in parts if cohort.trained(names))
     if not parts:

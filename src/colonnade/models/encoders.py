@@ -1,27 +1,36 @@
-"""Local networks: from a party's columns to an embedding. Any `nn.Module` may stand in for one."""
+"""Local models by settings: networks from a party's columns to an embedding, and ridge. Parties may differ in them.
+
+Any `nn.Module` may stand in for a network, any `Regressor` for a local model (`models/local.py`).
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+import difflib
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
+from pydantic import ConfigDict, Field, model_serializer
 from torch import Tensor, nn
 
 from colonnade.config import Settings
-from colonnade.errors import ModelError
+from colonnade.errors import ConfigError, ModelError
 from colonnade.models.heads import HeadSettings
+from colonnade.models.local import Regressor
 from colonnade.models.resnet import ResNet, Stem, embed
+from colonnade.models.ridge import Ridge, RidgeSettings
 from colonnade.randomness import seeded
 
-Kind = Literal["auto", "linear", "mlp", "cnn", "resnet18", "resnet34"]
+Kind = Literal["auto", "linear", "mlp", "cnn", "resnet18", "resnet34", "ridge"]
 
 
-class ModelSettings(Settings):
-    """The networks of the parties and the shape of their heads."""
+class LocalSettings(Settings):
+    """What a party's local model is: the settings in which parties may differ."""
 
-    encoder: Kind = Field("auto", description="local network; auto: cnn for (3, H, W) columns, mlp otherwise")
+    encoder: Kind = Field(
+        "auto", description="local model; auto: cnn for (3, H, W) columns, else mlp; ridge: solved, no network"
+    )
     hidden: int = Field(120, ge=1, description="hidden width of the mlp")
     embedding: int = Field(60, ge=1, description="width of the embedding a party sends")
     dropout: float = Field(0.0, ge=0, lt=1, description="dropout after the hidden layer of the mlp")
@@ -29,7 +38,81 @@ class ModelSettings(Settings):
     scale_columns: Literal["auto", "always", "never"] = Field(
         "auto", description="standardise each party's columns; auto: unless the data set already is"
     )
+    ridge: RidgeSettings = Field(RidgeSettings(), description="how ridge models are solved")
+
+    @property
+    def gradients(self) -> bool:
+        """Whether the local model is a network."""
+        return self.encoder not in REGRESSORS
+
+
+class PartySettings(LocalSettings):
+    """[model.NAME]: what is different at the party NAME; only what was said is stored."""
+
+    @model_serializer(mode="plain")
+    def said(self) -> dict[str, Any]:
+        """What was said, and nothing of the defaults."""
+        given = {name: getattr(self, name) for name in type(self).model_fields if name in self.model_fields_set}
+        return {k: v.model_dump(exclude_unset=True) if isinstance(v, Settings) else v for k, v in given.items()}
+
+
+class ModelSettings(LocalSettings):
+    """The local models of the parties and the shape of their heads.
+
+    A name that is no setting is a party's: `ModelSettings(hidden=64, telco={"hidden": 16})`, `[model.telco]` in TOML.
+    """
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, PartySettings] = Field(init=False)
+
     head: HeadSettings = Field(HeadSettings(), description="heads: layers and dropout")
+
+    @property
+    def parties(self) -> dict[str, PartySettings]:
+        """What is different at which party."""
+        return dict(self.__pydantic_extra__ or {})
+
+    def of(self, party: str) -> ModelSettings:
+        """The settings of one party, its differences included."""
+        different = self.parties.get(party)
+        return self if different is None and not self.parties else self.with_own(different or PartySettings())
+
+    def with_own(self, different: PartySettings) -> ModelSettings:
+        """The settings of a party that differs in these; of a table inside, only what was said is different."""
+        common = self._common()
+        for name, value in different.said().items():
+            inner = common[name]
+            common[name] = inner.model_copy(update=value) if isinstance(inner, Settings) else value
+        return ModelSettings(**common)
+
+    def scales(self, scaled: bool) -> bool:
+        """Whether columns are scaled; `scaled` says that they already are."""
+        return not scaled if self.scale_columns == "auto" else self.scale_columns == "always"
+
+    def apart(self, own: ModelSettings) -> str:
+        """What keeps a party with settings `own` out of the group of others with an equal model; empty: nothing."""
+        return "" if own.scale_columns == self.scale_columns else f"|columns {own.scale_columns} scaled"
+
+    def only(self, names: Sequence[str]) -> ModelSettings:
+        """The same, without what is different at other parties than these."""
+        kept = {name: different for name, different in self.parties.items() if name in names}
+        return ModelSettings(**self._common(), **kept)
+
+    def _common(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in type(self).model_fields}
+
+    def check_parties(self, names: Sequence[str]) -> None:
+        """Refuse a table of settings whose name is no party's.
+
+        Raises:
+            ConfigError: with the setting or the party that was probably meant.
+        """
+        known = [*type(self).model_fields, *names]
+        strange = next((name for name in self.parties if name not in names), None)
+        if strange is not None:
+            close = difflib.get_close_matches(strange, known, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"parties: {', '.join(names)}"
+            raise ConfigError(f"[model.{strange}]: {strange!r} is neither a setting of [model] nor a party; {hint}")
 
 
 class ConvNet(nn.Module):
@@ -52,6 +135,18 @@ class ConvNet(nn.Module):
         return embed(F.relu(self.conv4(x)), self.project, self.norm)
 
 
+REGRESSORS: dict[str, Callable[[LocalSettings], Regressor]] = {  # encoders that are no networks
+    "ridge": lambda settings: Ridge(settings.ridge),
+}
+
+
+def build_local(settings: ModelSettings, shape: tuple[int, ...], seed: int, party: str) -> nn.Module | Regressor:
+    """The local model of one party; `settings` are that party's."""
+    if not settings.gradients:
+        return REGRESSORS[settings.encoder](settings)
+    return build_encoder(settings, shape, seed, party)
+
+
 def build_encoder(settings: ModelSettings, shape: tuple[int, ...], seed: int, party: str) -> nn.Module:
     """The local network of one party for columns of `shape`, its weights from the party's own stream."""
     return seeded(lambda: _build(settings, shape), seed, "encoder", party)
@@ -59,6 +154,8 @@ def build_encoder(settings: ModelSettings, shape: tuple[int, ...], seed: int, pa
 
 def _build(s: ModelSettings, shape: tuple[int, ...]) -> nn.Module:
     kind = s.encoder
+    if kind in REGRESSORS:
+        raise ModelError(f"encoder {kind!r} is no network; use encoder = 'linear' where gradients are needed")
     if kind == "auto":
         kind = "cnn" if len(shape) == 3 and min(shape[1:]) > 4 else "mlp"
     width = int(torch.Size(shape).numel())

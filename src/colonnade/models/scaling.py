@@ -23,8 +23,8 @@ def statistics(columns: Tensor, train: Tensor) -> tuple[Tensor, Tensor]:
     spread = rows.std(dim=over, unbiased=False)
     size = rows.abs().amax(dim=over).clamp(min=1e-30)
     scale = torch.where(spread > CONSTANT * size, 1 / spread.clamp(min=1e-30), 0.0)
-    shape = columns.shape[1:]
-    return shift.expand(shape).to(columns.dtype).contiguous(), scale.expand(shape).to(columns.dtype).contiguous()
+    shape, dtype = columns.shape[1:], columns.dtype if columns.is_floating_point() else torch.float32
+    return shift.expand(shape).to(dtype).contiguous(), scale.expand(shape).to(dtype).contiguous()
 
 
 def apply_scaling(columns: Tensor, shift: Tensor, scale: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ Five ways to run the same forward pass, all with the same result:
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Literal
 
@@ -69,6 +69,8 @@ def _code_and_choices(layer: nn.Module) -> str:
 class Stack:
     """P networks of one architecture. Tensors are updated in place, never replaced."""
 
+    gradients = True
+
     def __init__(
         self, modules: Sequence[nn.Module], way: Way | None = None, computing: Computing | None = None
     ) -> None:
@@ -105,15 +107,51 @@ class Stack:
         """Whether rows of a batch influence each other in training."""
         return any(isinstance(m, _BatchNorm) for m in self._skeletons[Mode.LEARN].modules())
 
+    def output(self, x: Tensor, mode: Mode) -> Tensor:
+        """The embeddings, as a local model's output."""
+        return self.forward(x, mode)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Parameters and buffers."""
+        out = {f"parameter.{k}": v for k, v in self.parameters.items()}
+        return out | {f"buffer.{k}": v for k, v in self.buffers.items()}
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Put parameters and buffers back, in place.
+
+        Raises:
+            ModelError: they are of another network.
+        """
+        own = self.tensors()
+        for name, value in tensors.items():
+            if name not in own or own[name].shape != value.shape:
+                got = tuple(own[name].shape[1:]) if name in own else "no such tensor"
+                raise ModelError(
+                    f"the saved network has {name!r} of shape {tuple(value.shape[1:])}, this one has {got}: it is not "
+                    "the network of the run; pass the same encoders= again"
+                )
+            with torch.no_grad():
+                own[name].copy_(value)
+
+    def blank(self) -> Stack:
+        """A copy with all numbers zero."""
+        part = self.pick(range(self.size))
+        part.restore({name: torch.zeros_like(value) for name, value in part.tensors().items()})
+        return part
+
     def forward(self, x: Tensor, mode: Mode) -> Tensor:
-        """x (P, B, ...) -> (P, B, d), in the dtype of x whatever the precision."""
+        """x (P, B, ...) -> (P, B, d), in the dtype of x whatever the precision; of tokens in that of the weights."""
         if mode is not Mode.PREDICT and x.shape[1] == 1 and self.has_batch_statistics():
             raise ModelError("BatchNorm cannot learn from a batch of one row; use a larger batch")
+        dtype = x.dtype if x.is_floating_point() else self._weights_dtype()
         with self.computing.switches(x.device):
             if self.way == "compiled" and mode is Mode.LEARN:
-                return self._compiled(x).to(x.dtype)
+                return self._compiled(x).to(dtype)
             with self.computing.rounding(x.device):
-                return self._eager(x, mode).to(x.dtype)
+                return self._eager(x, mode).to(dtype)
+
+    def _weights_dtype(self) -> torch.dtype:
+        return next(value.dtype for value in self.parameters.values() if value.is_floating_point())
 
     def _eager(self, x: Tensor, mode: Mode) -> Tensor:
         skeleton = self._skeletons[mode]

@@ -22,6 +22,7 @@ from colonnade.report.record import (
     Record,
     Terms,
     data_names,
+    flat,
     metric_of,
     reach,
     released,
@@ -193,8 +194,17 @@ def settings_table(record: Record) -> Table:
     for section, settings in (("method", method), ("model", model), ("training", training), ("privacy", privacy)):
         for name, value, meaning, changed in _walk(settings, type(settings)()):
             rows.append((f"{section}.{name}", words.value(value) + ("*" if changed else ""), meaning))
+    rows += _of_parties(model)
     caption = "Settings (* differs from the default)"
     return Table(caption, ("setting", "value", "meaning"), tuple(rows), frozenset({0, 1, 2}))
+
+
+def _of_parties(model: ModelSettings) -> Iterator[tuple[str, str, str]]:
+    """What is different at single parties."""
+    for party, different in model.parties.items():
+        for name, value in different.said().items():
+            for inner, single in flat({name: value}).items():
+                yield f"model.{party}.{inner}", words.value(single) + "*", f"at {party}, in place of model.{inner}"
 
 
 def _walk(settings: BaseModel, default: Any, prefix: str = "") -> Iterator[tuple[str, Any, str, bool]]:

@@ -1,0 +1,180 @@
+"""Local models: what a party holds. A network, a ridge regression, later trees, or a regressor of the user's own.
+
+ADMM asks a party for one thing only: move your outputs on these rows towards a target, in least squares. A network
+does so by gradient steps; anything else that can be moved will do as well, if the method asks for no gradients.
+
+    LocalModel   of all parties of a cohort, with a leading party axis: `Stack` of networks, or `Regressors`
+    Regressor    of one party, without gradients and without that axis: what a user writes
+
+A regressor outputs as many numbers per row as the task has outputs: it needs no embedding and, at the party, no head.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+from colonnade.errors import ModelError
+from colonnade.layout import canonical
+from colonnade.models.computing import Computing
+from colonnade.models.stack import Mode, Way
+
+L = TypeVar("L", bound="LocalModel")
+LOCAL = "local."  # before the names of a regressor's tensors, in checkpoints and saved runs
+
+
+class LocalModel(Protocol):
+    """The local models of a cohort, (P, ...) throughout. Names in `tensors` are those of checkpoints and saved runs."""
+
+    gradients: bool  # whether its outputs can be differentiated: methods that need gradients refuse it otherwise
+    way: Way  # how the parties are run, see `Stack`
+    computing: Computing
+    parameters: dict[str, Tensor]  # what gradient steps change; empty without gradients
+    buffers: dict[str, Tensor]
+
+    def output(self, x: Tensor, mode: Mode) -> Tensor:
+        """x (P, B, ...) -> (P, B, d)."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that must survive a restart, by name, (P, ...)."""
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Put back what `tensors` gave."""
+
+    def pick(self: L, index: Sequence[int]) -> L:
+        """A copy with some of the parties; give it back with `put`."""
+
+    def put(self, index: Sequence[int], part: Any) -> None:
+        """Write a picked copy back into its places."""
+
+    def blank(self: L) -> L:
+        """A copy that knows nothing of any party's numbers."""
+
+
+@runtime_checkable
+class Regressor(Protocol):
+    """The local model of one party, without gradients. Bring one as `encoders={"bank": MyRegressor()}`.
+
+    It is copied before it is used (`copy.deepcopy`), opened once, and after a restart opened again and restored. Equal
+    calls must give equal numbers, or a resumed run would differ from one that was never interrupted.
+    """
+
+    def open(self, shape: tuple[int, ...], outputs: int, seed: int) -> None:
+        """Prepare for columns of this shape per row and so many outputs; `seed` is the party's own."""
+
+    def output(self, x: Tensor) -> Tensor:
+        """x (B, ...) -> (B, outputs); also before the first `approach`."""
+
+    def approach(self, x: Tensor, target: Tensor, weight: float, effort: int) -> None:
+        """Move the outputs on these rows towards `target` (B, outputs): lower weight/(2B) |output(x) - target|^2.
+
+        A round is about some rows only: what was learned about the others should stay. `effort` is the number of local
+        steps that the method or the schedule asks for, at least 1; what a step is, is the regressor's to say.
+        """
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that must survive a restart, by name; a text as `text_tensor(text)`. No pickle."""
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Put back what `tensors` gave, after `open`."""
+
+
+def text_tensor(text: str) -> Tensor:
+    """A text (of a model file, of JSON) as a tensor that can be stored."""
+    return torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8) if text else torch.zeros(0, dtype=torch.uint8)
+
+
+def tensor_text(tensor: Tensor) -> str:
+    """The inverse of `text_tensor`."""
+    return tensor.cpu().numpy().tobytes().decode()
+
+
+def check_local(party: str, model: object) -> nn.Module | Regressor:
+    """A network or a regressor as it is; anything else is refused by what it lacks."""
+    if isinstance(model, (nn.Module, Regressor)):
+        return model
+    lacks = [name for name in ("open", "output", "approach", "tensors", "restore") if not hasattr(model, name)]
+    raise ModelError(
+        f"the local model of party {party!r} must be an nn.Module or a regressor with open, output, approach, tensors "
+        f"and restore (docs/local-models.md); {type(model).__name__} lacks {', '.join(lacks)}"
+    )
+
+
+class Regressors:
+    """One regressor per party of a cohort, run one after the other. Only equal kinds share a cohort."""
+
+    gradients = False
+    way: Way = "each"
+
+    def __init__(self, names: Sequence[str], members: Sequence[Regressor], outputs: int) -> None:
+        self.names, self.outputs = tuple(names), outputs
+        self.members = [copy.deepcopy(member) for member in members]
+        self._first = [copy.deepcopy(member) for member in members]  # as they were opened
+        self.computing = Computing()
+        self.parameters: dict[str, Tensor] = {}
+        self.buffers: dict[str, Tensor] = {}
+
+    def output(self, x: Tensor, mode: Mode) -> Tensor:
+        """Every party's outputs; a regressor does not ask why."""
+        with torch.no_grad():
+            parts = [self._one(k, member.output(x[k]), x) for k, member in enumerate(self.members)]
+        return torch.stack(parts)
+
+    def _one(self, k: int, out: object, x: Tensor) -> Tensor:
+        wanted = (x.shape[1], self.outputs)
+        if not isinstance(out, Tensor) or tuple(out.shape) != wanted:
+            got = f"shape {tuple(out.shape)}" if isinstance(out, Tensor) else type(out).__name__
+            raise ModelError(
+                f"the local model of party {self.names[k]!r} gave {got} for {x.shape[1]} rows; it must give a tensor "
+                f"of shape {wanted}"
+            )
+        return out.to(x)
+
+    def approach(self, x: Tensor, target: Tensor, weight: Sequence[float], effort: Sequence[int]) -> None:
+        """Move each party's outputs towards its target (P, B, d); who has no effort to make stays as it is."""
+        with torch.no_grad():
+            for k, member in enumerate(self.members):
+                if effort[k] > 0:
+                    member.approach(x[k], target[k], weight[k], effort[k])
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What the regressors say must survive, with the party axis."""
+        found = [member.tensors() for member in self.members]
+        return {LOCAL + name: canonical(torch.stack([one[name].detach() for one in found])) for name in found[0]}
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Hand each regressor its own.
+
+        Raises:
+            ModelError: they are of a network.
+        """
+        odd = next((name for name in tensors if not name.startswith(LOCAL)), None)
+        if odd is not None:
+            raise ModelError(
+                f"party {self.names[0]!r}: the saved model has {odd!r}, which is a network's: this is not the local "
+                "model of the run; pass the same encoders= again"
+            )
+        own = {name.removeprefix(LOCAL): value for name, value in tensors.items()}
+        for k, member in enumerate(self.members):
+            member.restore({name: canonical(value[k]) for name, value in own.items()})
+
+    def pick(self, index: Sequence[int]) -> Regressors:
+        """Copies of some of the regressors."""
+        part = copy.copy(self)
+        part.names = tuple(self.names[k] for k in index)
+        part.members = [copy.deepcopy(self.members[k]) for k in index]
+        part._first = [self._first[k] for k in index]
+        return part
+
+    def put(self, index: Sequence[int], part: Regressors) -> None:
+        """Take picked copies in place of those they were made of."""
+        for place, member in zip(index, part.members, strict=True):
+            self.members[place] = member
+
+    def blank(self) -> Regressors:
+        """Regressors that have seen no row."""
+        return Regressors(self.names, self._first, self.outputs)
