@@ -165,7 +165,7 @@ class TestMixedParties:
             open_trainer(federation, method, model=MIXED, encoders=own(), engine=engine, **training).train()
             for engine in ENGINES
         ]
-        one, other = (run._flat() for run in runs)
+        one, other = (run.model.flat() for run in runs)
         assert any(name.startswith("party/party_0/local.") for name in one)
         assert any(name.startswith("party/party_1/parameter.") for name in one)
         texts = {name: tensor_text(one.pop(name)) for name in [n for n in one if n.endswith("local.stumps")]}
