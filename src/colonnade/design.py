@@ -113,6 +113,7 @@ class Design:
         )
 
     def for_party(self, party: str) -> Design:
-        """What a party knows of it: names of classes stay with the label holder, what others read with them."""
+        """What a party knows of it: names of classes stay with the label holder, others' local models with them."""
         own = tuple(name for name in self.tokens if name == party)
-        return replace(self, task=find_task(self.task)(self.task.outputs), tokens=own)
+        task = find_task(self.task)(self.task.outputs)
+        return replace(self, task=task, tokens=own, settings=self.settings.of(party))

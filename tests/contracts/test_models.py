@@ -283,6 +283,18 @@ def test_a_part_refuses_its_training_rows_after_noise_and_a_secure_sum(tmp_path:
         summed.model.part(mine.name).predict(mine.columns[:3])
 
 
+def test_a_part_holds_no_settings_of_the_others(tmp_path: Path) -> None:
+    federation = small()
+    one, two = federation.parties[:2]
+    run = fit(federation, "vimadmm", rounds=3, model={"hidden": 6, "embedding": 4, one.name: {"hidden": 29}})
+    for party, there in ((one, True), (two, False)):
+        part = Part.load(run.model.part(party.name).save(tmp_path / party.name))
+        assert ('"hidden": 29' in (tmp_path / party.name / "party.json").read_text()) == there
+        whole = run.model.part(party.name).predict(party.columns[:5])
+        for name, values in part.predict(party.columns[:5]).items():
+            assert torch.equal(values, whole[name])
+
+
 def test_a_part_with_a_network_of_its_own_needs_it_again(tmp_path: Path) -> None:
     federation = small()
     mine = federation.parties[0]
