@@ -18,14 +18,16 @@ from torch import Tensor, nn
 from colonnade.config import build
 from colonnade.deploy.membership import Duty
 from colonnade.deploy.predict import Wish
-from colonnade.errors import ConfigError, ModelError, Refused
+from colonnade.errors import ConfigError, ModelError, Refused, RunError
 from colonnade.federation import Federation, RowSplit
 from colonnade.fit import fit, resume
 from colonnade.methods import METHODS, VIMADMM, VIMADMMJ, SplitLearning
+from colonnade.model import Model
 from colonnade.models.approach import behind_head
 from colonnade.models.encoders import REGRESSORS, ModelSettings, PartySettings
 from colonnade.models.local import Regressors, tensor_text, text_tensor
 from colonnade.models.ridge import Ridge, RidgeSettings
+from colonnade.part import Part
 from colonnade.run import Run
 from colonnade.store import Store
 from tests.contracts.registry import EVERY, fitting, make
@@ -202,6 +204,23 @@ class TestMixedParties:
         assert loaded.model_settings == MIXED
         assert loaded.model_settings.of("party_0").encoder == "ridge"
 
+    @pytest.mark.parametrize("method", ADMM, ids=lambda m: m.name)
+    def test_a_model_and_its_parts_are_saved_and_loaded(self, method: Any, tmp_path: Path) -> None:
+        federation = small(**DATA)
+        run = fit(federation, method, model=MIXED, encoders=own(), **TRAINING)
+        new, logits = columns(federation), run.logits(columns(federation))
+        run.model.save(tmp_path / "model")
+        assert torch.equal(Model.load(tmp_path / "model", encoders=own()).logits(new), logits)
+        for party in PARTIES:
+            part = run.model.part(party)
+            said = part.predict(new[party])
+            part.save(tmp_path / party)
+            loaded = Part.load(tmp_path / party, own().get(party))  # only who brought a model brings it again
+            for name, value in loaded.predict(new[party]).items():
+                assert torch.equal(value, said[name])
+        with pytest.raises(RunError, match="pass it again as encoder="):
+            Part.load(tmp_path / "party_2")
+
     def test_an_explanation_names_the_party_without_a_head(self) -> None:
         federation = small(**DATA)
         run = fit(federation, VIMADMMJ(local_steps=1), model=MIXED, encoders=own(), **TRAINING)
@@ -277,6 +296,10 @@ class TestOrganisations:
             assert saved is not None
             for key, value in loop.models[party].items():
                 assert torch.equal(saved.tensors[f"cohort.{key}"][0], value), (party, key)
+            part = Part.load(scene.trial.place(party), own().get(party))  # what its process left for it
+            said, there = part.predict(columns(small(**DATA))[party]), loop.model.part(party)
+            for key, value in there.predict(columns(small(**DATA))[party]).items():
+                assert torch.equal(said[key], value)
 
     def test_a_party_whose_model_changed_between_lives_is_told(self, tmp_path: Path) -> None:
         with room(tmp_path, {"name": "vimadmm_j", "local_steps": 2}) as scene:

@@ -23,8 +23,10 @@ from colonnade.federation import Federation, Party
 from colonnade.fit import fit, resume
 from colonnade.job import read_job
 from colonnade.methods import VIMADMM, VIMADMMJ, SplitLearning
+from colonnade.model import Model
 from colonnade.models.encoders import ModelSettings, PartySettings
 from colonnade.models.ridge import RidgeSettings
+from colonnade.part import Part
 from colonnade.report.tables import settings_table
 from colonnade.run import Run
 from tests.exchanges import ENGINES, TINY, open_trainer, record
@@ -224,6 +226,12 @@ class TestTokens:
         given = {"texts": federation.parties[0].columns[rows].numpy(), "bank": federation.parties[1].columns[rows]}
         loaded = Run.load(tmp_path / "run", encoders=own)
         assert torch.equal(loaded.logits(given), run.logits(federation.select(rows)))
+        run.model.save(tmp_path / "model")
+        assert torch.equal(Model.load(tmp_path / "model", encoders=own).logits(given), run.logits(given))
+        run.model.part("texts").save(tmp_path / "part")
+        part = Part.load(tmp_path / "part", Words())
+        for name, value in run.model.part("texts").predict(given["texts"]).items():
+            assert torch.equal(part.predict(given["texts"])[name], value)
         with pytest.raises(DataError, match=r"'texts'.*whole numbers \(tokens\).*fractions"):
             loaded.logits({**given, "texts": given["texts"] + 0.5})
 
