@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from colonnade.cli.explain import _bars
+from colonnade.explain.explanation import Explanation
 from colonnade.run import LEDGER
 from tests.cli.conftest import SMALL, Call
 
@@ -106,3 +108,10 @@ def test_a_run_with_a_promise(cli: Call, tmp_path: Path) -> None:
     assert again.code == 2 and "--uncovered" in again.err
     loud = cli("explain", tmp_path / "noised", "--uncovered", "--json", "--set", "tsne=0")
     assert loud.code == 0 and loud.json["releases"] > 0 and "does not cover" in " ".join(loud.json["notes"])
+
+
+@pytest.mark.parametrize(("name", "left"), [("accuracy", 0.4), ("log loss", 0.6)])
+def test_noise_makes_a_score_worse_on_its_own_side(name: str, left: float) -> None:
+    found = Explanation("r", "vimadmm", "f", "validation", 9, name, 0.5, ["bank"], noise=[0.1])
+    (bar,) = _bars(found)
+    assert list(bar.values) == [pytest.approx(left)]

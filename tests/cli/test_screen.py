@@ -12,6 +12,7 @@ from rich.progress import Progress as RichProgress
 
 from colonnade.cli.screen import Bars, Screen, TimeLeft
 from colonnade.progress import SWITCH, Progress
+from colonnade.report.tables import Table
 
 HALF = Progress(round=50, rounds=100, score=0.9512, best=0.96, bytes=12_300_000, seconds=30.0)
 
@@ -107,3 +108,11 @@ def test_every_column_is_on_the_screen(monkeypatch: pytest.MonkeyPatch) -> None:
     with Screen().progress() as bars:
         assert isinstance(bars, Bars)
         assert any(isinstance(column, TimeLeft) for column in bars.bars.columns)
+
+
+def test_long_names_wrap_before_a_number_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    numbers = tuple(f"{place}.25 ± 0.125" for place in range(7))
+    names = ("a method (with settings, among settings, that many runs differ in, so that its name is long) #1", "b")
+    Screen().table(Table("t", ("method", *"abcdefg"), tuple((name, *numbers) for name in names)))
+    shown = capsys.readouterr().out
+    assert all(number in shown for number in numbers)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from colonnade.report.tables import Table
 
 WIDE = 140  # columns where there is no terminal: a table in a file is not cut
+MOST_NAME = 48  # letters of a name that stands on one line
 NOISY = "noisy labels: protected labels judge the validation rows, so this ranks rounds and is not the true score"
 
 
@@ -58,14 +59,15 @@ class Screen:
             print(text, file=sys.stderr)
 
     def table(self, table: Table) -> None:
-        """A table for people; numbers and the first column are never cut, words wrap."""
+        """A table for people; numbers are not cut, words wrap, in the first column only where they are many."""
         if not self.talks:
             return
         drawn = RichTable(title=table.caption, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+        names = max((len(row[0]) for row in table.rows), default=0) <= MOST_NAME
         for place, name in enumerate(table.columns):
             number = place not in table.words
             heading = name.replace(" ", "\n", 1) if number else name
-            drawn.add_column(heading, justify="right" if number else "left", no_wrap=number or place == 0)
+            drawn.add_column(heading, justify="right" if number else "left", no_wrap=number or (place == 0 and names))
         for row in table.rows:
             drawn.add_row(*row)
         terminal = sys.stdout.isatty()
