@@ -62,7 +62,7 @@ def test_whole_trajectories_agree(name: str, scenario: str, monkeypatch: pytest.
     assert len(loop.logits) == len(stacked.logits) == ROUNDS + 1  # each round, and the test rows
     for number, (one, other) in enumerate(zip(loop.logits, stacked.logits, strict=True), start=1):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-9, msg=lambda m, n=number: f"round {n}: {m}")
-    assert_same_tensors(loop.run._flat(), stacked.run._flat(), atol=1e-9)
+    assert_same_tensors(loop.run.model.flat(), stacked.run.model.flat(), atol=1e-9)
     assert loop.run.traffic.to_json() == stacked.run.traffic.to_json()
     assert events(loop.run.ledger) == events(stacked.run.ledger)
 
@@ -119,7 +119,7 @@ def test_one_step_in_float32_agrees(name: str, network: str) -> None:
         trainer = open_trainer(
             images(), method, engine=engine, ways=way, dtype="float32", rounds=1, evaluate_every=1, **options
         )
-        after.append(trainer.train()._flat())
+        after.append(trainer.train().model.flat())
     assert_same_tensors(after[0], after[1], atol=tolerance)
 
 

@@ -53,7 +53,7 @@ def test_every_engine_sends_the_same_bytes_and_goes_on_with_the_same_numbers(nam
     for engine in ENGINES:
         trainer = opened(name, numbers, engine, mechanism=Rounding(2**-20))
         run = trainer.train()
-        runs[engine] = (run._flat(), sorted((r.number, r.digest) for r in trainer.ledger), run.traffic.to_json())
+        runs[engine] = (run.model.flat(), sorted((r.number, r.digest) for r in trainer.ledger), run.traffic.to_json())
     assert_same_tensors(runs["loop"][0], runs["stacked"][0], atol=1e-9)
     assert runs["loop"][1:] == runs["stacked"][1:]
 

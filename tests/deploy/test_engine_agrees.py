@@ -89,7 +89,7 @@ def test_organisations_agree_with_the_engines_of_one_process(name: str, scenario
     stage, ending = deployed(tmp_path, name, SCENARIOS[scenario])
     stacked = in_process(name, SCENARIOS[scenario], "stacked")
     here = gathered(stage, stacked)
-    assert_same_tensors(here._flat(), stacked._flat(), atol=1e-9)
+    assert_same_tensors(here.model.flat(), stacked.model.flat(), atol=1e-9)
     federation = small(**DATA)
     columns = {party.name: party.columns[federation.split.test] for party in federation.parties}
     torch.testing.assert_close(here.logits(columns), stacked.logits(columns), rtol=0, atol=1e-9)

@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 
 import colonnade.run
+import colonnade.saved
 from colonnade.data.sets import load_set
 from colonnade.fit import Progress, fit, resume
 from colonnade.methods import make_method
@@ -74,7 +75,7 @@ def die_at_statement(last: int) -> None:
 
 
 def die_at_file(last: int) -> None:
-    write, left = colonnade.run.replace_file, [last]
+    write, left = colonnade.saved.replace_file, [last]
 
     def half(path: Path, content: bytes) -> None:
         left[0] -= 1
@@ -83,7 +84,7 @@ def die_at_file(last: int) -> None:
             die()
         write(path, content)
 
-    colonnade.run.replace_file = half
+    colonnade.saved.replace_file = colonnade.run.replace_file = half
 
 
 def main(folder: str, name: str, how: str, death: str, started: Connection) -> None:

@@ -47,7 +47,7 @@ def test_it_stops_and_says_so(name: str, dtype: str, engine: str) -> None:
     assert run.result["rounds"] < 60
     if run.result["best_round"] is None:
         return  # it left the finite numbers before anything could be scored
-    assert all(torch.isfinite(value).all() for value in run._flat().values())
+    assert all(torch.isfinite(value).all() for value in run.model.flat().values())
     rows = federation.split.validation
     logits = run.logits({p.name: p.columns[rows] for p in federation.parties})
     assert METRICS["accuracy"](federation.task, logits, federation.labels[rows]) == run.result["validation_score"]
@@ -96,7 +96,7 @@ def test_defaults_do_not_diverge_on_columns_nobody_scaled(engine: str) -> None:
     for method in (VIMADMM(), VIMADMMJ()):
         run = fit(large, method, engine=engine, rounds=6, model=TINY)
         assert not run.result["diverged"]
-        assert all(torch.isfinite(value).all() for value in run._flat().values())
+        assert all(torch.isfinite(value).all() for value in run.model.flat().values())
 
 
 # -- with noise nobody is told ------------------------------------------------------------------

@@ -68,7 +68,7 @@ def test_one_step_in_float32_agrees(name: str, network: Any) -> None:
     model = ModelSettings(encoder=network, embedding=8, hidden=20)
     chosen = {"model": model, "device": "cuda", "dtype": "float32", "rounds": 1, "evaluate_every": 1}
     after = [
-        on_cpu(open_trainer(images(), method, engine=engine, **chosen).train()._flat())
+        on_cpu(open_trainer(images(), method, engine=engine, **chosen).train().model.flat())
         for engine in ("loop", "stacked")
     ]
     assert_same_tensors(after[0], after[1], atol=1e-5 if network == "mlp" else 1e-3)

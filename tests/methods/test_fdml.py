@@ -131,7 +131,7 @@ def test_noise_on_a_party_s_own_upload_does_not_come_back_to_it_in_fresh_steps()
 
     def logits(method: Method, noise: Noise | None) -> torch.Tensor:
         options = {"mechanism": noise, "rounds": 3, "evaluate_every": 0}
-        held = open_trainer(small(widths=(5,)), method, **options).train()._flat()
+        held = open_trainer(small(widths=(5,)), method, **options).train().model.flat()
         return torch.cat([v.flatten() for k, v in sorted(held.items()) if "parameter" in k])
 
     for gradient, same in (("fresh", True), ("received", False)):

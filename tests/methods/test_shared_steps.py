@@ -39,7 +39,8 @@ def test_a_halving_step_size_ends_with_smaller_steps() -> None:
     def moved(halve_every: int) -> float:
         sgd = SGD(lr=0.05, halve_every=halve_every)
         runs = [
-            fit(small(), VIMADMMJ(optimiser=sgd, local_steps=2), rounds=n, evaluate_every=0)._flat() for n in (12, 13)
+            fit(small(), VIMADMMJ(optimiser=sgd, local_steps=2), rounds=n, evaluate_every=0).model.flat()
+            for n in (12, 13)
         ]
         return max(float((runs[0][k] - runs[1][k]).abs().max()) for k in runs[0])
 

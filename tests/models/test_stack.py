@@ -236,7 +236,7 @@ class TestAwkwardNetworks:
             open_trainer(small(), method, encoders=lambda p, s: AWKWARD[network](), engine=engine, rounds=3).train()
             for engine in ("loop", "stacked")
         ]
-        assert_same_tensors(runs[0]._flat(), runs[1]._flat(), atol=1e-9)
+        assert_same_tensors(runs[0].model.flat(), runs[1].model.flat(), atol=1e-9)
 
     def test_a_batch_of_one_row_is_refused_where_rows_matter_to_each_other(self) -> None:
         stack = Stack(modules(normed))

@@ -229,7 +229,7 @@ def upload_about(method: Method, cohort: Cohort, columns: Tensor) -> Upload:
     The one function behind every prediction: of a simulation, of a party in its own process, of a part from a folder.
     """
     with torch.no_grad():
-        return method.speak(cohort, columns, training=False)
+        return method.speak(cohort, columns, False)
 
 
 def _fails_on_zeros(cohort: Cohort, act: Callable[[Cohort], object]) -> bool:
