@@ -18,6 +18,7 @@ os.environ.setdefault("COLONNADE_PROGRESS", "0")  # what a test sees on stderr d
 
 settings.register_profile("ci", deadline=None, derandomize=True, database=None)
 settings.load_profile("ci")
+collect_ignore = ["plugin"]  # a package of its own: tests/test_plugins.py runs its tests
 WORKERS = pytest.StashKey[float]()  # CPU seconds of the workers of xdist that have ended
 
 

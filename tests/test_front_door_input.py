@@ -24,6 +24,30 @@ def test_a_method_by_name_class_or_settings_is_the_same() -> None:
     assert len({run.fingerprint() for run in runs}) == 1
 
 
+@pytest.mark.parametrize("method", ["vimadmm", VIMADMM])
+def test_keywords_are_settings_of_training_and_method(method: Any) -> None:
+    run = fit(small(), method, batch=20, rho=2.0, lr=0.02, **SHORT)
+    assert (run.training.rounds, run.training.schedule.batch) == (2, 20)
+    assert run.method == VIMADMM(rho=2.0, optimiser=VIMADMM().optimiser.model_copy(update={"lr": 0.02}))
+    assert run.training == Training(rounds=2, schedule={"batch": 20})  # type: ignore[arg-type]
+
+
+def test_settings_of_the_method_go_with_a_training_object() -> None:
+    run = fit(small(), "vimadmm", training=Training(rounds=2), rho=2.0)
+    assert (run.training, run.method.rho) == (Training(rounds=2), 2.0)  # type: ignore[attr-defined]
+
+
+class Twofold(VIMADMM):
+    """A method with a setting that the training has, too."""
+
+    seed: int = 3
+
+
+def test_a_keyword_of_training_and_method_is_refused_with_both_ways_to_say_it() -> None:
+    with pytest.raises(ConfigError, match=r"say which: training=Training\(seed=\.\.\.\) or Twofold\(seed=\.\.\.\)"):
+        fit(small(), Twofold, seed=1)
+
+
 WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "a name that does not exist": (lambda: fit(small(), "vimadm", **SHORT), r"did you mean 'vimadmm'\?"),
     "something else as a method": (lambda: fit(small(), 3, **SHORT), "a method is needed, e.g. 'vimadmm'"),  # type: ignore[arg-type]
@@ -41,7 +65,35 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "a value without a name": (lambda: VIMADMM(1.0), "VIMADMM takes settings by name, e.g. rho="),  # type: ignore[misc]
     "an optimiser": (lambda: AdamW(lr="fast"), r"\[AdamW\] lr = 'fast' is not valid"),  # type: ignore[arg-type]
     "training": (lambda: Training(epochs=3), r"unknown key 'epochs' in \[Training\]; known keys"),  # type: ignore[call-arg]
-    "a keyword of fit": (lambda: fit(small(), "vimadmm", batch=3), r"did you mean 'schedule\.batch'\?"),
+    "a misspelt keyword": (
+        lambda: fit(small(), "vimadmm", round=3),
+        r"'round' is no setting of the training nor of VIMADMM; did you mean 'rounds'\?",
+    ),
+    "an unknown keyword": (lambda: fit(small(), "vimadmm", epochs=3), "'epochs' is no setting .*known: beta, "),
+    "a keyword of the networks": (
+        lambda: fit(small(), "vimadmm", hidden=3),
+        r"'hidden' is a setting of model: say model=\{'hidden': \.\.\.\}",
+    ),
+    "a keyword of the promise": (lambda: fit(small(), "vimadmm", clip=3), r"say privacy=\{'clip': \.\.\.\}"),
+    "a keyword with two meanings in a method": (
+        lambda: fit(small(), "split_learning", lr=0.1),
+        r"'lr' may mean a setting of optimiser\.lr of SplitLearning or server_optimiser\.lr of SplitLearning; say "
+        r"which: "
+        r"optimiser=\{'kind': 'adamw', 'lr': \.\.\.\} or server_optimiser=",
+    ),
+    "a keyword beside what it is in": (
+        lambda: fit(small(), "vimadmm", optimiser={"kind": "sgd"}, lr=0.1),
+        "lr is said twice, by itself and in optimiser",
+    ),
+    "a keyword of a method that is an object": (
+        lambda: fit(small(), VIMADMM(), rho=2.0),
+        r"'rho' is a setting of the method, which was given as an object; say it there, VIMADMM\(rho=\.\.\.\)",
+    ),
+    "a keyword of the training beside an object": (
+        lambda: fit(small(), "vimadmm", training=Training(), rounds=2),
+        "give either training=Training",
+    ),
+    "a keyword out of range": (lambda: fit(small(), "vimadmm", rho=-1.0), r"rho = -1\.0 is not valid"),
     "a list for a dict": (lambda: fit(small(), "vimadmm", model=[1, 2]), r"\[model\] needs settings by name"),  # type: ignore[arg-type]
     "a list of settings": (lambda: make_method("vimadmm", [1]), r"\[method vimadmm\] needs settings by name"),  # type: ignore[arg-type]
     "make_method with an unknown one": (lambda: make_method("vimadmm", {"lr": 1}), r"did you mean 'optimiser\.lr'\?"),

@@ -8,6 +8,7 @@ from typing import Any as _Any
 
 if _TYPE_CHECKING:
     from colonnade import methods
+    from colonnade.compare import compare
     from colonnade.data import sets
     from colonnade.errors import ColonnadeError
     from colonnade.federation import Federation, RowSplit, Task
@@ -15,7 +16,9 @@ if _TYPE_CHECKING:
     from colonnade.model import Model
     from colonnade.models.encoders import ModelSettings
     from colonnade.part import Part
+    from colonnade.report import report
     from colonnade.run import Run, Training
+    from colonnade.tune import tune
 
 __version__ = "0.1.0"
 __all__ = [
@@ -29,10 +32,13 @@ __all__ = [
     "Task",
     "Training",
     "__version__",
+    "compare",
     "fit",
     "methods",
+    "report",
     "resume",
     "sets",
+    "tune",
 ]
 # Where each name lives. They are loaded when they are asked for, because torch takes seconds that `--help` has not.
 _HOMES = {
@@ -45,11 +51,15 @@ _HOMES = {
     "Run": "colonnade.run",
     "Task": "colonnade.federation",
     "Training": "colonnade.run",
+    "compare": "colonnade.compare",
     "fit": "colonnade.fit",
     "methods": "colonnade.methods",
+    "report": "colonnade.report",
     "resume": "colonnade.fit",
     "sets": "colonnade.data.sets",
+    "tune": "colonnade.tune",
 }
+_FUNCTIONS = ("compare", "fit", "report", "tune")  # the module that a function is in has its name, too
 
 
 class _FrontDoor(_ModuleType):
@@ -65,8 +75,8 @@ class _FrontDoor(_ModuleType):
 
     def __setattr__(self, name: str, value: _Any) -> None:
         # Whoever imports the module `colonnade.fit` makes Python bind it to the name that is the function's.
-        if name == "fit" and isinstance(value, _ModuleType):
-            value = value.fit
+        if name in _FUNCTIONS and isinstance(value, _ModuleType):
+            value = getattr(value, name)
         super().__setattr__(name, value)
 
     def __dir__(self) -> list[str]:

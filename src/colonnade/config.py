@@ -84,7 +84,7 @@ def _known_keys(kind: type[BaseModel], where: tuple[int | str, ...]) -> list[str
     options = [kind]
     for part in where[:-1]:
         fields = [option.model_fields[part] for option in options if part in option.model_fields]
-        inner = [model for field in fields for model in _models(field.annotation)]
+        inner = [model for field in fields for model in inner_models(field.annotation)]
         tagged = [o for o in options if "kind" in o.model_fields and o.model_fields["kind"].default == part]
         options = inner or tagged or options
     return [key for option in options for key in option.model_fields]
@@ -96,16 +96,19 @@ def _meaning(kind: type[BaseModel], where: tuple[int | str, ...]) -> str:
     return (known.description or "") if known is not None else ""
 
 
-def _models(annotation: Any) -> list[type[BaseModel]]:
+def inner_models(annotation: Any) -> list[type[BaseModel]]:
+    """The settings classes that a field may hold."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
-    return [model for part in get_args(annotation) for model in _models(part)]
+    return [model for part in get_args(annotation) for model in inner_models(part)]
 
 
 def _inside(kind: type[BaseModel], key: str) -> list[str]:
     """Where a key of that name is declared one level further in: `lr` is `optimiser.lr`."""
     fields = kind.model_fields.items()
-    return [f"{name}.{key}" for name, field in fields if any(key in m.model_fields for m in _models(field.annotation))]
+    return [
+        f"{name}.{key}" for name, field in fields if any(key in m.model_fields for m in inner_models(field.annotation))
+    ]
 
 
 def _example(kind: type[BaseModel]) -> str:

@@ -42,6 +42,10 @@ class UnknownTrainingRows(UserWarning):
     """A warning, not an error: a run with noise that does not know its training rows predicts raw rows."""
 
 
+class PluginLeftOut(UserWarning):
+    """A warning, not an error: an installed package offers something that cannot be used; all else can."""
+
+
 class ConfigError(ColonnadeError):
     """A setting is unknown, of the wrong type or out of range."""
 

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from colonnade.errors import ConfigError, DataError, RowsDisagree
 from colonnade.row_split import RowSplit, check_split, random_split
-from colonnade.rows import Rows
+from colonnade.rows import Rows, row_numbers
 from colonnade.tasks import Classes, Read, Task, read_labels
 from colonnade.tasks.reading import as_array
 from colonnade.tasks.weights import row_weights
@@ -130,6 +130,13 @@ class Federation:
                 0. None: those that occur. To be said where a class may have no row here.
             positive: of two classes the one that counts as yes. None: yes, true or 1, else the rarer one.
             weights: one positive number per row, how much it counts in training and in every metric. None: all alike.
+
+        >>> import numpy as np
+        >>> bank, telco = np.random.default_rng(0).normal(size=(2, 40, 3))
+        >>> churn = ["yes" if x > 0 else "no" for x in bank[:, 0] + telco[:, 1]]
+        >>> federation = Federation.from_arrays({"bank": bank, "telco": telco}, churn)
+        >>> federation.names, federation.rows, federation.task.classes
+        (('bank', 'telco'), 40, ('no', 'yes'))
         """
         if not isinstance(columns, Mapping):
             raise DataError(
@@ -205,6 +212,14 @@ class Federation:
         `keep="partial"`: also those that only some have, or that have no label; they can only train.
         `task`, `classes` and `positive` are those of `from_arrays`; `weights` too, or a column of the table that has
         the labels, which is then no column of the model.
+
+        >>> import pandas as pd
+        >>> ids = [f"c{number}" for number in range(40)]
+        >>> bank = pd.DataFrame({"customer": ids, "income": range(40), "churn": ["no", "yes"] * 20})
+        >>> telco = pd.DataFrame({"customer": ids[::-1], "minutes": range(40), "plan": ["s", "m", "l", "s"] * 10})
+        >>> federation = Federation.from_tables({"bank": bank, "telco": telco}, labels="churn", id="customer")
+        >>> [(party.name, tuple(party.columns.shape)) for party in federation.parties]
+        [('bank', (40, 1)), ('telco', (40, 4))]
         """
         from colonnade.data.table import join_tables  # pandas is optional: imported only here
 
@@ -240,11 +255,16 @@ class Federation:
 
         `rows` is a tensor, array or list of row numbers, or of (N,) booleans; `DataError` for numbers that no row has.
         """
-        rows = _row_numbers(rows, self.rows)
+        rows = row_numbers(rows, self.rows)
         training = torch.zeros(self.rows, dtype=torch.bool)
         training[self.split.train] = True
         columns = {party.name: party.columns[rows] for party in self.parties}
         return Rows(columns, plans=self.plans, training=training[rows])
+
+    def _repr_html_(self) -> str:
+        from colonnade.report.notebook import of_federation  # only a notebook asks
+
+        return of_federation(self)
 
     def matched(self) -> Federation:
         """Only the rows that all parties hold and that have a label: what every method can be trained on."""
@@ -375,21 +395,3 @@ def as_columns(name: str, values: Any, held: Tensor | None = None) -> Tensor:
             f"(first: row {int(bad.nonzero()[0])}); fill or drop them before training"
         )
     return columns
-
-
-def _row_numbers(given: Any, rows: int) -> Tensor:
-    """Row numbers, or booleans (N,), as row numbers that exist."""
-    index = given if isinstance(given, Tensor) else torch.as_tensor(np.asarray(given))
-    if index.dtype == torch.bool and tuple(index.shape) == (rows,):
-        return index.nonzero().squeeze(1)
-    if index.dim() != 1 or index.is_floating_point() or index.dtype == torch.bool:
-        raise DataError(
-            f"rows: needed a list of row numbers from 0 to {rows - 1}; got {index.dtype} of shape {tuple(index.shape)}"
-        )
-    outside = index[(index < 0) | (index >= rows)]
-    if len(outside):
-        raise DataError(
-            f"rows: {len(outside)} of {len(index)} row numbers do not exist (first: {int(outside[0])}); the rows are "
-            f"0 to {rows - 1}"
-        )
-    return index.long()

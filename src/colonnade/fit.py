@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from colonnade.callbacks import Callback, check_callbacks
 from colonnade.checkpoint import commit, describe, fingerprint, restore, warn_of_another_machine, warn_of_other_bits
 from colonnade.config import Settings, build
 from colonnade.design import Arithmetic, Design
@@ -26,7 +27,8 @@ from colonnade.evaluate.chance import measured
 from colonnade.evaluate.metrics import Metric, choose_metric
 from colonnade.federation import Federation
 from colonnade.folder import claimed
-from colonnade.methods import as_method, make_method
+from colonnade.keywords import settings_of
+from colonnade.methods import make_method
 from colonnade.methods.base import BringsNoise, Method, brings, check_rows, outputs
 from colonnade.model import Model
 from colonnade.models.encoders import ModelSettings
@@ -55,32 +57,38 @@ def fit(  # noqa: PLR0913 - the front door: everything a user may want to say ab
     mechanism: Mechanism | None = None,
     out: str | Path | None = None,
     watch: Watcher | None = None,
+    callbacks: Iterable[Callback] = (),
     progress: bool | None = None,
     config: Sections | None = None,
     **settings: Any,
 ) -> Run:
     """Train `method` on `federation` and return the run, its best round kept.
 
-    `method` is one of `colonnade.methods` with settings, or its name or class for the default settings.
-    Keyword settings (`rounds=50, seed=7, ...`) are those of `Training`; `model` shapes the built-in
+    `method` is a name (`"vimadmm"`), or one of `colonnade.methods`, as a class or with its settings as an object.
+    Keyword settings are those of `Training` (`rounds=50, seed=7, batch=256`) and, beside a name or a class, those of
+    the method (`rho=0.5, lr=0.01`); a name that could mean two settings is refused. `model` shapes the built-in
     networks, of all parties or of one (`model={"hidden": 64, "telco": {"hidden": 16}}`); `encoders` brings your own
     (a module or a `Regressor` by party, or a function of party and column shape): of all parties, or of some.
     `privacy` says what is promised to whom; `mechanism` puts one of your own before every release instead.
     With `out` the run is checkpointed there and can be resumed after a kill.
 
     `watch` is called after each round with a `Progress` (round, rounds, score, best, bytes, seconds); when it returns
-    True, training stops after that round and the best one is kept. Without a watcher, a line on stderr says how far a
-    training of more than a few seconds is; `progress=False` or the environment variable COLONNADE_PROGRESS=0 switch
+    True, training stops after that round and the best one is kept. `callbacks` are objects with `on_round(progress)`,
+    which is the same, `on_end(run)`, or both (`colonnade.callbacks`). Without a watcher, a line on stderr says how far
+    a training of more than a few seconds is; `progress=False` or the environment variable COLONNADE_PROGRESS=0 switch
     it off, `progress=True` shows it beside a watcher.
+
+    >>> import colonnade as cn
+    >>> run = cn.fit(cn.sets.load_set("digits", parties=4), "vimadmm", rounds=20, lr=0.01)
+    >>> run.score > 0.8, run.score_name
+    (True, 'accuracy')
     """
-    if training is not None and settings:
-        raise ConfigError("give either training=Training(...) or its settings as keywords, not both")
     if not isinstance(federation, Federation):
         raise ConfigError(
             f"fit needs a Federation first, e.g. Federation.from_tables(...); got {type(federation).__name__}"
         )
-    method = as_method(method)
-    training = training if training is not None else build(Training, settings, "training")
+    method, training = settings_of(method, training, settings)
+    told = check_callbacks(callbacks)
     model = model if isinstance(model, ModelSettings) else build(ModelSettings, model or {}, "model")
     privacy = privacy if isinstance(privacy, PrivacySettings) else build(PrivacySettings, privacy or {}, "privacy")
     model.check_parties(federation.names)
@@ -91,13 +99,13 @@ def fit(  # noqa: PLR0913 - the front door: everything a user may want to say ab
     if short := trainer.coordinator.schedule.shortfall(training.rounds):
         warnings.warn(short, ShortTraining, stacklevel=2)
     if folder is None:
-        with closing(Telling.of(method.name, watch, progress)) as telling:
-            return trainer.train(telling=telling)
+        with closing(Telling.of(method.name, watch, progress, told)) as telling:
+            return telling.ended(trainer.train(telling=telling))
     # The folder is made only now: a bad setting leaves none behind.
     with claimed(folder, mode=0o777) as claim, closing(_new_store(folder)) as store:
         store.describe(describe(trainer))
-        with closing(Telling.of(method.name, watch, progress, claim)) as telling:
-            return trainer.train(store, telling=telling)
+        with closing(Telling.of(method.name, watch, progress, told, claim)) as telling:
+            return telling.ended(trainer.train(store, telling=telling))
 
 
 def resume(
@@ -107,14 +115,15 @@ def resume(
     encoders: Encoders = None,
     mechanism: Mechanism | None = None,
     watch: Watcher | None = None,
+    callbacks: Iterable[Callback] = (),
     progress: bool | None = None,
 ) -> Run:
     """Continue an interrupted run; the result is bit-identical to one that was never interrupted.
 
     Runs with `training.compile` are continued within rounding, and a warning says so.
-    `watch` and `progress` are those of `fit`. A run that another process still trains is refused.
+    `watch`, `callbacks` and `progress` are those of `fit`. A run that another process still trains is refused.
     """
-    path = Path(folder)
+    path, told = Path(folder), check_callbacks(callbacks)
     if not (path / STORE).exists():
         raise RunError(f"{str(folder)!r} has no {STORE}: it is not a run that can be resumed")
     with claimed(path) as claim, closing(Store(path / STORE)) as store:
@@ -122,8 +131,8 @@ def resume(
         about, device = store.about(), trainer.coordinator.schema.device
         warn_of_another_machine(about["about"]["machine"], device)
         warn_of_other_bits(about["training"], device)
-        with closing(Telling.of(trainer.coordinator.method.name, watch, progress, claim)) as telling:
-            return trainer.train(store, telling=telling)
+        with closing(Telling.of(trainer.coordinator.method.name, watch, progress, told, claim)) as telling:
+            return telling.ended(trainer.train(store, telling=telling))
 
 
 def _reopened(

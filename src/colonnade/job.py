@@ -20,6 +20,7 @@ from typing import Any
 from colonnade.config import build, unknown_key
 from colonnade.data.frames import Ids, id_columns, read_table
 from colonnade.data.sets import load_set
+from colonnade.engines.base import Encoders
 from colonnade.errors import ConfigError
 from colonnade.federation import Federation
 from colonnade.fit import fit
@@ -46,7 +47,8 @@ class Job:
     model: ModelSettings
     training: Training
     privacy: PrivacySettings
-    tables: Sections = field(repr=False)  # the sections as read, for the record
+    tables: Sections = field(repr=False)  # the sections as read, for the record; empty: made in Python
+    encoders: Encoders = field(default=None, repr=False)  # networks of the user's own, which no file can bring
 
     def federation(self) -> Federation:
         """Load the data; settings of parties that it does not have are refused."""
@@ -66,10 +68,11 @@ class Job:
             self.method,
             training=self.training,
             model=self.model,
+            encoders=self.encoders,
             privacy=self.privacy,
             out=out,
             watch=watch,
-            config=self.tables,
+            config=self.tables or None,
         )
 
 

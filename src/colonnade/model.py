@@ -131,6 +131,12 @@ class Model:
         """How tables become columns, by owner; empty where it was trained from arrays."""
         return {owner: plan for part in self.parts.values() for owner, plan in part.plans.items()}
 
+    def _repr_html_(self) -> str:
+        from colonnade.report.notebook import of_model  # only a notebook asks
+
+        promise = self.design.privacy.in_words()
+        return of_model(f"Model: {self.method.name}, {self.rounds} rounds", self.task, self.parts, promise)
+
     def flat(self) -> dict[str, Tensor]:
         """Every tensor by its stored name."""
         flat = {f"{COORDINATOR_PART}{name}": value for name, value in self.state.items()}

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TextIO
+
+from colonnade.callbacks import Callback, OnEnd, OnRound
 
 if TYPE_CHECKING:  # the command line needs the clock of this module for pages that must not load torch
     from colonnade.folder import Claim
     from colonnade.privacy.statement import SoFar
+    from colonnade.run import Run
 
 SWITCH = "COLONNADE_PROGRESS"  # environment variable; 0: no progress is shown unless it is asked for
 FIRST = 3.0  # seconds until the first line: short trainings stay silent
@@ -33,6 +36,16 @@ class Progress:
     spent: SoFar | None = None  # what training has cost each party, where uploads are noised
     noisy_labels: bool = False  # the scores are by protected labels, not by true ones
     metric: str = "accuracy"  # what the scores are
+    _asked: list[bool] = field(default_factory=list, repr=False, compare=False)  # not empty: somebody asked to stop
+
+    def stop(self) -> None:
+        """Ask for an end after this round; the best round until then is kept."""
+        self._asked.append(True)
+
+    @property
+    def stopping(self) -> bool:
+        """Whether somebody asked for an end after this round."""
+        return bool(self._asked)
 
     @property
     def epsilon(self) -> float | None:
@@ -103,28 +116,52 @@ class Line:
 
 @dataclass(frozen=True)
 class Telling:
-    """Who is told how far a training is: its watcher after each round, people and other processes now and then."""
+    """Who is told how far a training is: watchers after each round, people and other processes now and then."""
 
     watch: Watcher | None = None
     line: Line | None = None  # for people
     claim: Claim | None = None  # for processes that find the folder in use
+    callbacks: Sequence[Callback] = ()
     noting: Now = field(default_factory=lambda: Now(0.0, NOTE_EVERY))
 
     @classmethod
-    def of(cls, name: str, watch: Watcher | None, progress: bool | None = None, claim: Claim | None = None) -> Telling:
+    def of(
+        cls,
+        name: str,
+        watch: Watcher | None,
+        progress: bool | None = None,
+        callbacks: Sequence[Callback] = (),
+        claim: Claim | None = None,
+    ) -> Telling:
         """With a line for people if they ask for it, or neither switched it off nor brought a watcher instead."""
         shown = progress if progress is not None else watch is None and not switched_off()
-        return cls(watch, Line(name) if shown else None, claim)
+        return cls(watch, Line(name) if shown else None, claim, callbacks)
 
     def asks_to_stop(self, progress: Callable[[], Progress]) -> bool:
-        """Tell whoever is to be told now; whether the watcher has seen enough."""
-        stop = self.watch is not None and self.watch(progress()) is True
+        """Tell whoever is to be told now; whether one of the watchers has seen enough."""
+        watchers = [
+            *([self.watch] if self.watch else []),
+            *(c.on_round for c in self.callbacks if isinstance(c, OnRound)),
+        ]
+        stop = False
+        if watchers:
+            now = progress()
+            for watch in watchers:  # all are told, whoever has asked to stop
+                stop = watch(now) is True or stop
+            stop = stop or now.stopping
         if self.line is not None and self.line.clock.due():
             self.line(progress())
         if self.claim is not None and self.noting.due():
             now = progress()
             self.claim.note(f"still training, round {now.round} of {now.rounds}")
         return stop
+
+    def ended(self, run: Run) -> Run:
+        """Tell the callbacks that training is over, and pass the run on."""
+        for callback in self.callbacks:
+            if isinstance(callback, OnEnd):
+                callback.on_end(run)
+        return run
 
     def close(self) -> None:
         """Nothing more is told."""

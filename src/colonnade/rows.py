@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from colonnade.errors import DataError
 
 
 @dataclass(frozen=True)
@@ -31,3 +34,21 @@ class Rows:
         """All columns in one place, in the order of the parties: what a run of a pooled reference reads."""
         together = torch.cat([columns.flatten(1) for columns in self.columns.values()], dim=1)
         return Rows({"everyone": together}, self.index, self.plans, self.training)
+
+
+def row_numbers(given: Any, rows: int) -> Tensor:
+    """Row numbers, or booleans (N,), as row numbers that exist."""
+    index = given if isinstance(given, Tensor) else torch.as_tensor(np.asarray(given))
+    if index.dtype == torch.bool and tuple(index.shape) == (rows,):
+        return index.nonzero().squeeze(1)
+    if index.dim() != 1 or index.is_floating_point() or index.dtype == torch.bool:
+        raise DataError(
+            f"rows: needed a list of row numbers from 0 to {rows - 1}; got {index.dtype} of shape {tuple(index.shape)}"
+        )
+    outside = index[(index < 0) | (index >= rows)]
+    if len(outside):
+        raise DataError(
+            f"rows: {len(outside)} of {len(index)} row numbers do not exist (first: {int(outside[0])}); the rows are "
+            f"0 to {rows - 1}"
+        )
+    return index.long()

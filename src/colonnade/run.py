@@ -24,6 +24,7 @@ from colonnade.methods.base import Method
 from colonnade.model import Model
 from colonnade.models.computing import Computing, Precision
 from colonnade.models.encoders import ModelSettings
+from colonnade.outward import Outward
 from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.settings import PrivacySettings
@@ -82,7 +83,7 @@ class Training(Settings):
 
 
 @dataclass
-class Run:
+class Run(Outward):
     """A finished training: the model, and the record of how it came about."""
 
     model: Model
@@ -222,7 +223,13 @@ class Run:
         return self.model.logits(rows, id=id)
 
     def predict(self, rows: Any, *, id: Ids = None, threshold: float | None = None) -> Any:
-        """Predictions for new rows: `Model.predict`."""
+        """Predictions for new rows: `Model.predict`.
+
+        >>> import colonnade as cn
+        >>> digits = cn.sets.load_set("digits", parties=2)
+        >>> cn.fit(digits, "vimadmm", rounds=5).predict(digits.select([0, 1, 2])).shape
+        (3,)
+        """
         return self.model.predict(rows, id=id, threshold=threshold)
 
     def predict_proba(self, rows: Any, *, id: Ids = None) -> Any:

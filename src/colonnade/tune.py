@@ -12,62 +12,38 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 from pydantic import BaseModel
 
-from colonnade.config import unknown_key, with_overrides
+from colonnade.checkpoint import fingerprint
+from colonnade.compare import read_seeds
+from colonnade.config import Settings, build
+from colonnade.engines.base import Encoders
 from colonnade.errors import ConfigError, RunError
 from colonnade.evaluate.judge import Judge
 from colonnade.evaluate.metrics import Metric, choose_metric, find_metric
 from colonnade.extras import need
 from colonnade.federation import Federation
 from colonnade.job import Job
-from colonnade.methods import make_method
+from colonnade.keywords import settings_of
+from colonnade.many import of_rows
 from colonnade.methods.base import Method
+from colonnade.models.encoders import ModelSettings
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.progress import Progress
 from colonnade.randomness import key
+from colonnade.run import Run, Training
+from colonnade.search_space import Space, asked_space, declared_space, flat, with_settings
 
-STEP_SIZES = {"sgd": (1e-3, 1.0), "adamw": (1e-4, 1e-1)}  # by kind of optimiser, so that all methods get the same
-DECAYS = (1e-6, 1e-1)
-FACTOR = 10.0  # other settings are searched from a tenth to ten times what they are
-STEPS_FACTOR = 4
-SEARCHED = ("rho", "beta", "kappa", "local_steps")  # and all step sizes: what changes neither bytes nor promises
+STUDY = "study.db"  # the file of a search in its folder
 WORST = -1e9  # the score of settings that diverge; a mean of scores is never so low
-
-
-@dataclass(frozen=True)
-class Dimension:
-    """The values that one setting may take."""
-
-    low: float = 0.0
-    high: float = 0.0
-    log: bool = False
-    whole: bool = False
-    choices: tuple[Any, ...] = ()
-
-    def holds(self, value: Any) -> bool:
-        """Whether a value is one of them."""
-        if self.choices:
-            return value in self.choices
-        return isinstance(value, (int, float)) and self.low <= value <= self.high
-
-    def draw(self, name: str, trial: Any) -> Any:
-        """What Optuna proposes."""
-        if self.choices:
-            return trial.suggest_categorical(name, list(self.choices))
-        if self.whole:
-            return trial.suggest_int(name, int(self.low), int(self.high), log=self.log)
-        return trial.suggest_float(name, self.low, self.high, log=self.log)
-
-
-Space = dict[str, Dimension]
 
 
 @dataclass(frozen=True)
@@ -99,102 +75,6 @@ class Outcome:
 
 
 Watcher = Callable[[int, float | None, Progress | None], None]  # trials done, the best score, the round of this one
-
-
-# -- what is searched -------------------------------------------------------------------------
-
-
-def declared_space(method: Method) -> Space:
-    """What is searched if nobody says otherwise: step sizes, decays, penalties and local steps.
-
-    A method may say itself, `search: ClassVar = {"rho": "0.1:10:log"}`. Settings that change what is sent or what is
-    promised (bits, noise) are never searched by themselves: more accuracy for less privacy is no improvement.
-    """
-    values = flat(method.model_dump())
-    own: Mapping[str, str] | None = getattr(type(method), "search", None)
-    if own is not None:
-        return {name: read_dimension(name, text, values[name]) for name, text in own.items()}
-    return {name: found for name, value in values.items() if (found := _usual(name, value, values)) is not None}
-
-
-def _usual(name: str, value: Any, values: Mapping[str, Any]) -> Dimension | None:
-    section, _, last = name.rpartition(".")
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    kind = values.get(f"{section}.kind")
-    if last == "lr" and kind in STEP_SIZES:
-        return Dimension(*STEP_SIZES[kind], log=True)
-    if last == "weight_decay":
-        return Dimension(*DECAYS, log=True)
-    if value <= 0 or not (last in SEARCHED or last.endswith("lr")):
-        return None  # zero means: switched off
-    if isinstance(value, int):
-        return Dimension(max(1, value // STEPS_FACTOR), STEPS_FACTOR * value, log=True, whole=True)
-    return Dimension(value / FACTOR, value * FACTOR, log=True)
-
-
-def asked_space(methods: Mapping[str, Method], searches: list[str]) -> dict[str, Space]:
-    """What `KEY=LOW:HIGH[:log]` and `KEY=A,B,C` ask to search, for each method that has the setting.
-
-    Raises:
-        ConfigError: a text cannot be read, no method has the setting, or a method has none of them.
-    """
-    values = {name: flat(method.model_dump()) for name, method in methods.items()}
-    spaces: dict[str, Space] = {name: {} for name in methods}
-    for item in searches:
-        setting, equals, text = (part.strip() for part in item.partition("="))
-        if not equals or not text:
-            raise ConfigError(f"--search {item!r}: wanted KEY=LOW:HIGH, KEY=LOW:HIGH:log or KEY=A,B,C")
-        owners = [name for name in methods if setting in values[name]]
-        if not owners:
-            known = sorted({known for found in values.values() for known in found})
-            raise ConfigError(unknown_key(setting, known, "--search"))
-        for name in owners:
-            spaces[name][setting] = read_dimension(setting, text, values[name][setting])
-    for name, space in spaces.items():
-        if not space:
-            raise ConfigError(f"method {name!r} has none of the settings that --search names; leave it out")
-    return spaces
-
-
-def read_dimension(name: str, text: str, value: Any) -> Dimension:
-    """A range or a list of choices; `value` is what the setting is now, and says whether it counts something."""
-    low, colon, rest = text.partition(":")
-    if not colon:
-        chosen = tuple(with_overrides({}, [f"a.b={part.strip()}"])["a"]["b"] for part in text.split(","))
-        return Dimension(choices=chosen)
-    high, _, how = rest.partition(":")
-    try:
-        ends = float(low), float(high)
-    except ValueError:
-        ends = math.nan, math.nan
-    log, whole = how == "log", isinstance(value, int) and not isinstance(value, bool)
-    if how not in ("", "log") or not ends[0] < ends[1] < math.inf or ends[0] <= (0 if log else -math.inf):
-        above = ", both above 0" if log else ""
-        raise ConfigError(f"--search {name}={text}: wanted LOW:HIGH or LOW:HIGH:log with LOW below HIGH{above}")
-    if whole and any(end != round(end) for end in ends):
-        raise ConfigError(f"--search {name}={text}: {name} counts something; wanted whole numbers")
-    return Dimension(*ends, log=log, whole=whole)
-
-
-def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, object]:
-    """Nested settings as dotted names."""
-    out: dict[str, object] = {}
-    for name, value in settings.items():
-        out |= flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
-    return out
-
-
-def with_settings(method: Method, chosen: Mapping[str, Any]) -> Method:
-    """The method with some settings, named by dots, changed."""
-    settings = json.loads(json.dumps(method.model_dump()))
-    for name, value in chosen.items():
-        table, (*path, last) = settings, name.split(".")
-        for part in path:
-            table = table[part]
-        table[last] = value
-    changed: Method = make_method(method.name, settings)
-    return changed
 
 
 # -- what trials see --------------------------------------------------------------------------
@@ -229,7 +109,7 @@ def price(privacy: PrivacySettings) -> str | None:
 # -- the search -------------------------------------------------------------------------------
 
 
-def search(
+def search_settings(
     job: Job, federation: Federation, space: Space, budget: Budget, path: Path, watch: Watcher | None = None
 ) -> Outcome:
     """Try settings of the job's method until the budget is spent; what an earlier call did is counted.
@@ -350,3 +230,139 @@ def _outcome(job: Job, trials: list[Any], space: Space, metric: Metric) -> Outco
     settings = with_settings(job.method, chosen).model_dump()
     score = None if best is None else sign * float(best.value)
     return Outcome(job.method.name, settings, chosen, score, usual, len(trials), len(trials) - len(good), metric.name)
+
+
+# -- from Python ------------------------------------------------------------------------------
+
+Searched = Mapping[str, str | tuple[float, ...] | tuple[float, float, str] | list[Any]]
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The best settings that a search has found, by their validation score, which promises no test score."""
+
+    method: Method  # with these settings
+    outcome: Outcome = field(repr=False)
+    metric: str  # what the scores are, in words
+    warning: str | None  # what the search itself cost in privacy; None: nothing was promised
+    job: Job = field(repr=False)
+    federation: Federation = field(repr=False)
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """Those that were searched, by their dotted names, with the best values."""
+        return self.outcome.chosen
+
+    @property
+    def score(self) -> float:
+        """The mean validation score over the seeds with the best settings."""
+        assert self.outcome.score is not None  # `tune` refuses a search without one
+        return self.outcome.score
+
+    @property
+    def before(self) -> float | None:
+        """The same with the settings as they were; None where they are outside of what was searched, or diverged."""
+        return self.outcome.usual
+
+    def __repr__(self) -> str:
+        before = "" if self.before is None else f", {self.before:.4f} before"
+        values = {k: f"{v:.4g}" if isinstance(v, float) else str(v) for k, v in self.settings.items()}
+        chosen = ", ".join(f"{name} {value}" for name, value in values.items())
+        return f"<Tuned {self.method.name}: validation {self.metric} {self.score:.4f}{before}; {chosen}>"
+
+    def fit(self, **more: Any) -> Run:
+        """Train with these settings on all rows, test rows included; `more` is for `fit`, e.g. `out` or `rounds`."""
+        from colonnade.fit import fit
+
+        job = self.job
+        settings = more.keys() & Training.model_fields.keys()
+        training = build(Training, job.training.model_dump() | {k: more.pop(k) for k in settings}, "training")
+        parts = {"training": training, "model": job.model, "privacy": job.privacy, "encoders": job.encoders}
+        return fit(self.federation, self.method, **{**parts, **more})
+
+
+def tune(  # noqa: PLR0913 - the front door: everything a user may want to say about a search
+    federation: Federation,
+    method: Method | type[Settings] | str,
+    *,
+    trials: int = 20,
+    search: Searched | None = None,
+    seeds: int | Sequence[int] = 1,
+    training: Training | None = None,
+    model: ModelSettings | Mapping[str, Any] | None = None,
+    encoders: Encoders = None,
+    privacy: PrivacySettings | Mapping[str, Any] | None = None,
+    out: str | Path | None = None,
+    progress: bool | None = None,
+    **settings: Any,
+) -> Tuned:
+    """Search a method's settings on the validation rows; the test rows are not there while it searches.
+
+    Args:
+        federation: the data.
+        method: a name, a class or an object; its settings are the first trial.
+        trials: how many settings to try.
+        search: values by setting: `{"rho": (0.1, 10, "log"), "local_steps": [5, 10, 20]}`, or texts as on the
+            command line. None: step sizes, decays, penalties and local steps.
+        seeds: every trial is the mean over so many, or over these.
+        training: how each trial is trained; None: by keyword (`rounds=50`).
+        model: shapes the built-in networks.
+        encoders: brings networks of your own.
+        privacy: what is promised to whom. A search is not covered by the epsilon of a run: `Tuned.warning` says so.
+        out: a folder for the trials; the same call goes on after an interruption. None: nothing is kept.
+        progress: as in `fit`.
+        **settings: those of `Training` and of the method, as in `fit`.
+
+    >>> import colonnade as cn
+    >>> data = cn.sets.load_set("digits", parties=2)
+    >>> best = cn.tune(data, "vimadmm", trials=2, rounds=5, search={"rho": (0.5, 2.0)})
+    >>> list(best.settings), best.score >= best.before
+    (['rho'], True)
+    >>> run = best.fit(rounds=10)
+    """
+    if not isinstance(federation, Federation):
+        raise ConfigError(f"tune needs a Federation first; got {type(federation).__name__}")
+    if trials < 1:
+        raise ConfigError(f"trials = {trials}: needed at least 1")
+    made, chosen = settings_of(method, training, settings)
+    shape = model if isinstance(model, ModelSettings) else build(ModelSettings, model or {}, "model")
+    promise = privacy if isinstance(privacy, PrivacySettings) else build(PrivacySettings, privacy or {}, "privacy")
+    data = of_rows(fingerprint(federation.pooled() if made.pools else federation))
+    job = Job(data, made, shape, chosen, promise, {}, encoders)
+    space = declared_space(made) if search is None else asked_space({made.name: made}, _as_texts(search))[made.name]
+    budget = Budget(trials, chosen.rounds, tuple(read_seeds(seeds)))
+    watch: Watcher | None = (lambda done, best, now: None) if progress is False else None
+    warning = price(promise)
+    with _folder(out) as folder:
+        outcome = search_settings(job, federation, space, budget, folder / STUDY, watch)
+    if outcome.score is None:
+        smaller = "search={'optimiser.lr': (1e-5, 1e-2, 'log')}"
+        raise RunError(f"every trial diverged; search smaller step sizes, e.g. {smaller}")
+    title = choose_metric(federation.task, chosen.metric).title
+    return Tuned(with_settings(made, outcome.chosen), outcome, title, warning, job, federation)
+
+
+@contextmanager
+def _folder(out: str | Path | None) -> Iterator[Path]:
+    if out is not None:
+        yield Path(out)
+        return
+    with TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+def _as_texts(search: Any) -> list[str]:
+    """Values by setting as the command line has them: LOW:HIGH, LOW:HIGH:log or A,B,C."""
+    if not isinstance(search, Mapping) or not search:
+        raise ConfigError(f"search needs values by setting, e.g. {{'rho': (0.1, 10, 'log')}}; got {search!r}")
+    return [f"{name}={_as_text(name, values)}" for name, values in search.items()]
+
+
+def _as_text(name: str, values: Any) -> str:
+    if isinstance(values, str):
+        return values
+    if isinstance(values, list) and values:
+        return ",".join(map(str, values))
+    if isinstance(values, tuple) and len(values) in (2, 3):
+        return ":".join(map(str, values))
+    raise ConfigError(f"search {name}: needed (low, high), (low, high, 'log') or a list of values; got {values!r}")

@@ -67,8 +67,8 @@ def unfinished(source: Source) -> list[str]:
 
 
 def global_randomness(source: Source) -> list[str]:
-    """Random numbers come from the named streams of randomness.py and from nowhere else."""
-    at_home = source.path == "randomness.py"
+    """Random numbers come from the named streams of randomness.py and from nowhere else; tests draw their examples."""
+    at_home = source.path == "randomness.py" or source.unit == "testing"
     made = {id(node.func) for node in ast.walk(source.tree) if isinstance(node, ast.Call)}
     complaints = []
     for found in source.imports:

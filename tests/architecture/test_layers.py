@@ -5,24 +5,29 @@ import pytest
 from tests.architecture.source import Source, lines, package
 
 BASE = {
-    "errors", "randomness", "config", "extras", "federation", "folder", "layout", "record", "row_split", "rows",
-    "tasks",
+    "errors", "randomness", "config", "extras", "federation", "folder", "layout", "plugins", "record", "row_split",
+    "rows", "tasks",
 }  # fmt: skip
 DOMAIN = {"admm", "board", "models", "privacy", "schedule", "wire"} | BASE
 TRAINING = {"engines", "evaluate", "methods"} | DOMAIN
 MODEL = {"design", "model", "part", "predict", "saved"}
-RUNNING = {"checkpoint", "data", "fit", "job", "opening", "progress", "run", "store"} | MODEL | TRAINING
+LOOP = {"callbacks", "checkpoint", "fit", "job", "keywords", "opening", "outward", "progress", "run", "store"}
+RUNNING = {"data"} | LOOP | MODEL | TRAINING
 EVERYTHING = {
     "__init__",
     "align",
     "audit",
     "bench",
     "cli",
+    "compare",
     "deploy",
     "estimate",
     "explain",
     "identity",
+    "many",
     "report",
+    "search_space",
+    "testing",
     "tune",
 } | RUNNING
 
@@ -36,7 +41,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "config": {"errors"},  # settings know no method and no data
     "record": {"errors", "folder"},  # what a stored run says, by name and type; nothing of how it is computed
     "rows": {"errors"},  # rows to predict: columns by party, and nothing of who trained what
-    "tasks": {"errors", "record"},  # what labels mean, before there are rows and parties
+    "plugins": {"errors"},  # tables that other packages add to; they know nothing of what is in them
+    "tasks": {"errors", "plugins", "record"},  # what labels mean, before there are rows and parties
     "row_split": {"errors", "randomness"},  # numbers of rows, and nothing of what is in them
     "federation": {"errors", "config", "row_split", "rows", "tasks"},  # parties, labels, rows: what all else takes
     "data": BASE,  # loaders and splits make Federations and know no training
@@ -58,29 +64,49 @@ MAY_IMPORT: dict[str, set[str]] = {
     "part": {"data", "design", "saved"} | TRAINING,  # what one party holds: from its table to its upload
     "predict": {"data", "part"} | TRAINING,  # new rows through the parts of a model
     "model": {"data", "design", "part", "predict", "saved"} | TRAINING,  # what remains; it knows no training loop
-    "run": {"data"} | MODEL | TRAINING,  # a model, and the record of how the loop made it; it does not know the loop
-    "progress": {"privacy"} | BASE,  # what watchers and people see of a training; knows no training
+    "outward": {"privacy"},  # how a run is told to people; it reads runs through the report, when asked
+    "run": {"data", "outward"}
+    | MODEL
+    | TRAINING,  # a model, and the record of how the loop made it; it does not know the loop
+    "progress": {"callbacks", "privacy"} | BASE,  # what watchers and people see of a training; knows no training
     "opening": {"run"} | TRAINING,  # what a run begins with at the label holder, in whichever process
-    "fit": {"run", "checkpoint", "design", "model", "opening", "store", "progress"}
+    "callbacks": {"errors"},  # what watches a training from outside
+    "keywords": {"run"} | TRAINING,  # which settings a keyword of fit means
+    "fit": {"run", "callbacks", "checkpoint", "design", "keywords", "model", "opening", "store", "progress"}
     | TRAINING,  # the loop uses all stations of the data flow
     "job": {"fit", "progress", "run", "data"} | TRAINING,  # a configuration file as objects
     "deploy": {"align", "identity"} | RUNNING,  # the processes of separate organisations, made of the parts above
     "estimate": RUNNING,  # the bytes of a job, before it runs
     "audit": RUNNING,  # attacks runs from outside; nothing below knows that it is attacked
     "explain": RUNNING,  # asks finished runs, and trains again; nothing below knows that it is explained
-    "tune": RUNNING,  # trains many times and keeps the best settings; nothing below knows that it is tuned
+    "many": {"search_space"} | RUNNING,  # several trainings, one folder each, perhaps in processes of their own
+    "compare": {"many", "report"} | RUNNING,  # several methods side by side, for Python and the command line
+    "search_space": RUNNING,  # what a search may change about a method
+    "tune": {"compare", "many", "search_space"}
+    | RUNNING,  # trains many times and keeps the best settings; nothing below knows that it is tuned
+    "testing": RUNNING,  # contract tests for whoever adds a method, a task or a metric; no test runner in it
     "report": RUNNING,  # reads runs; nothing below knows that it is reported on
     "bench": EVERYTHING - {"cli"},  # measures anything, prints nothing
     "cli": EVERYTHING,  # the outermost shell
     "__main__": {"cli"},  # only a door to the command line
-    "__init__": RUNNING,  # the front door re-exports; it opens without any extra installed
+    "__init__": {"compare", "report", "tune"}
+    | RUNNING,  # the front door re-exports; it opens without any extra installed
 }
 
 # Allowed only inside a function (or for the type checker): importing the unit must not load these.
 MAY_IMPORT_LATE: dict[str, set[str]] = {
-    "federation": {"data.table", "data.columns", "data.preprocess"},  # tables are read only when some are given
+    "federation": {
+        "data.table",
+        "data.columns",
+        "data.preprocess",
+        "report.notebook",
+    },  # tables are read only when some are given, and a card is made only when a notebook asks
     "checkpoint": {"fit"},  # the Trainer, for the type checker
+    "progress": {"run"},  # for the type checker
+    "callbacks": {"progress", "run"},  # for the type checker
+    "model": {"report.notebook"},  # a card is made only when a notebook asks
     "predict": {"model"},  # the Model, for the type checker
+    "outward": {"report", "run"},  # reading a run as a report does, only when asked; the Run, for the type checker
     "run": {"report", "explain"},  # drawing and explaining only when asked: a run needs neither
 }
 

@@ -1,17 +1,32 @@
 """What `make check` leaves out is there, and what it takes is chosen by cost."""
 
 import ast
+from functools import cache
 
 from tests.architecture.source import ROOT
 from tests.measure import name_of, read_slow, slow_ones
 
+CONTRACTS = "src/colonnade/testing/methods.py"  # whose classes the tests of the built-in methods inherit from
 
-def defined(path: str) -> set[str]:
-    """The tests of a file, with their classes."""
+
+@cache
+def classes(path: str) -> dict[str, ast.ClassDef]:
     tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
-    found = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
-    for group in (node for node in tree.body if isinstance(node, ast.ClassDef)):
-        found |= {f"{group.name}::{node.name}" for node in group.body if isinstance(node, ast.FunctionDef)}
+    return {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+
+
+def functions(body: list[ast.stmt]) -> set[str]:
+    return {node.name for node in body if isinstance(node, ast.FunctionDef)}
+
+
+@cache
+def defined(path: str) -> set[str]:
+    """The tests of a file, with their classes, which may inherit some from a contract."""
+    contracts = classes(CONTRACTS)
+    found = functions(ast.parse((ROOT / path).read_text(encoding="utf-8")).body)
+    for group in classes(path).values():
+        above = [contracts[base.id] for base in group.bases if isinstance(base, ast.Name) and base.id in contracts]
+        found |= {f"{group.name}::{name}" for one in (group, *above) for name in functions(one.body)}
     return found
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from colonnade.cli.compare import MARKER as MARK
 from colonnade.cli.compare import read_numbers
 from colonnade.cli.demo import CONFIG, FORMER, MARKER
 from colonnade.cli.verdict import Standing, verdict
+from colonnade.compare import MARKER as MARK
 from colonnade.run import read_record
 from tests.cli.conftest import Call, Result, call_main
 from tests.cli.test_train import interrupt_at
@@ -118,7 +118,7 @@ def test_a_comparison_of_other_settings_is_not_gone_on_with(cli: Call, config: P
 
 
 def test_runs_in_several_processes_are_the_same_runs(cli: Call, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("colonnade.cli.many._free_memory", lambda: 1e12)
+    monkeypatch.setattr("colonnade.many._free_memory", lambda: 1e12)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     what = ["compare", config, "--methods", "vimadmm,local_only", "--set", "training.dtype=float64"]
     assert cli(*what, "--out", "one").code == 0
@@ -130,7 +130,7 @@ def test_runs_in_several_processes_are_the_same_runs(cli: Call, config: Path, mo
 
 
 def test_a_process_that_fails_says_why(cli: Call, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("colonnade.cli.many._free_memory", lambda: 1e12)
+    monkeypatch.setattr("colonnade.many._free_memory", lambda: 1e12)
     monkeypatch.setattr("colonnade.cli.compare.check", lambda job, federation: None)  # else it is refused before
     bad = ["--set", "compare.vimadmm_j.damping=0.1"]
     done = cli("compare", config, "--methods", "vimadmm_j,vimadmm", "--out", "here", "--jobs", "2", *bad)

@@ -72,7 +72,7 @@ def test_enough_rounds_are_not_warned_about() -> None:
 def test_a_command_says_it_once_in_one_line(
     cli: Call, config: Path, monkeypatch: pytest.MonkeyPatch, jobs: int
 ) -> None:
-    monkeypatch.setattr("colonnade.cli.many._free_memory", lambda: 1e12)
+    monkeypatch.setattr("colonnade.many._free_memory", lambda: 1e12)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     short = ("--set", "training.rounds=2", "--set", "training.schedule.batch=10", "--jobs", jobs)
     with warnings.catch_warnings():

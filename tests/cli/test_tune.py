@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
-from colonnade import tune
 from colonnade.cli.tune import best_toml
 from colonnade.errors import ConfigError, RunError
 from colonnade.federation import Federation, Party
@@ -19,7 +18,8 @@ from colonnade.fit import Progress
 from colonnade.job import Job, read_job
 from colonnade.methods import METHODS, make_method
 from colonnade.privacy.settings import PrivacySettings
-from colonnade.tune import Budget, Dimension, Outcome
+from colonnade.search_space import Dimension, asked_space, declared_space, flat, with_settings
+from colonnade.tune import Budget, Outcome, price, search_settings, without_test
 from tests.cli.conftest import Call
 from tests.cli.settings_doc import tomllib
 from tests.federations import small
@@ -39,7 +39,9 @@ def job(**tables: Any) -> Job:
 
 
 def searched(path: Path, budget: Budget = BUDGET, **more: Any) -> Outcome:
-    return tune.search(more.pop("job", job()), more.pop("federation", small()), SPACE, budget, path / "s.db", **more)
+    return search_settings(
+        more.pop("job", job()), more.pop("federation", small()), SPACE, budget, path / "s.db", **more
+    )
 
 
 class Fits:
@@ -80,7 +82,7 @@ class TestRows:
 
     def test_rows_keep_their_columns_labels_and_places(self) -> None:
         whole = small()
-        part = tune.without_test(whole)
+        part = without_test(whole)
         for name in ("train", "validation"):
             old, new = getattr(whole.split, name), getattr(part.split, name)
             assert torch.equal(part.labels[new], whole.labels[old])
@@ -147,7 +149,7 @@ class TestSearch:
     def test_settings_that_diverge_lose(self, tmp_path: Path) -> None:
         space = {"optimiser.lr": Dimension(choices=(1e-3, 1e30))}
         tables = {"name": "vimadmm", "local_steps": 1, "optimiser": {"kind": "sgd", "lr": 1e30}}
-        outcome = tune.search(job(method=tables), small(), space, Budget(4, 3), tmp_path / "s.db")
+        outcome = search_settings(job(method=tables), small(), space, Budget(4, 3), tmp_path / "s.db")
         assert outcome.diverged >= 1
         assert outcome.usual is None
         assert outcome.chosen == ({"optimiser.lr": 1e-3} if outcome.diverged < 4 else {"optimiser.lr": 1e30})
@@ -161,27 +163,27 @@ class TestSpace:
     @pytest.mark.parametrize("name", METHODS)
     def test_every_method_has_something_to_search_and_it_is_what_it_is_now(self, name: str) -> None:
         method = make_method(name)
-        space, values = tune.declared_space(method), tune.flat(method.model_dump())
+        space, values = declared_space(method), flat(method.model_dump())
         assert space
         assert all(dimension.holds(values[key]) for key, dimension in space.items())
         assert not {key.rpartition(".")[2] for key in space} & {"bits", "theta", "trials", "cache", "damping"}
         for ends in ("low", "high"):  # all of the space can be built
             chosen = {key: getattr(d, ends) for key, d in space.items() if not d.choices}
             whole = {key: int(v) if space[key].whole else v for key, v in chosen.items()}
-            tune.with_settings(method, whole)
+            with_settings(method, whole)
 
     def test_published_settings_are_searched_too(self) -> None:
-        space = tune.declared_space(make_method("vimadmm", preset="paper"))
+        space = declared_space(make_method("vimadmm", preset="paper"))
         assert space["optimiser.lr"] == Dimension(1e-3, 1.0, log=True)  # plain SGD
 
     def test_what_is_asked_for_goes_to_the_methods_that_have_it(self) -> None:
         methods = {name: make_method(name) for name in ("vimadmm", "fdml")}
         asked = ["rho=0.1:10:log", "local_steps=1:8", "optimiser.lr=0.1,0.2"]
-        spaces = tune.asked_space(methods, asked)
+        spaces = asked_space(methods, asked)
         steps, rates = Dimension(1, 8, whole=True), Dimension(choices=(0.1, 0.2))
         assert spaces["fdml"] == {"local_steps": steps, "optimiser.lr": rates}
         assert spaces["vimadmm"] == {"rho": Dimension(0.1, 10, log=True), "local_steps": steps, "optimiser.lr": rates}
-        words = tune.asked_space(methods, ["residual=before,auto", "combine=sum"])
+        words = asked_space(methods, ["residual=before,auto", "combine=sum"])
         assert words["vimadmm"]["residual"].choices == ("before", "auto")
 
     @pytest.mark.parametrize(
@@ -198,12 +200,12 @@ class TestSpace:
     )
     def test_what_cannot_be_searched_is_refused(self, text: str, why: str) -> None:
         with pytest.raises(ConfigError, match=why.replace("?", r"\?")):
-            tune.asked_space({"vimadmm": make_method("vimadmm")}, [text])
+            asked_space({"vimadmm": make_method("vimadmm")}, [text])
 
     def test_a_method_without_any_of_the_settings_is_refused(self) -> None:
         methods = {name: make_method(name) for name in ("vimadmm", "fdml")}
         with pytest.raises(ConfigError, match="'fdml' has none"):
-            tune.asked_space(methods, ["rho=1:2"])
+            asked_space(methods, ["rho=1:2"])
 
 
 class TestPrivacy:
@@ -214,10 +216,10 @@ class TestPrivacy:
             searched(tmp_path, job=job(privacy=self.noise))
 
     def test_a_simulated_look_is_said_to_be_a_release(self) -> None:
-        told = tune.price(PrivacySettings(**self.noise, evaluation="simulated"))
+        told = price(PrivacySettings(**self.noise, evaluation="simulated"))
         assert told is not None
         assert "does not cover this search" in told
-        assert tune.price(PrivacySettings()) is None
+        assert price(PrivacySettings()) is None
 
 
 class TestCommand:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from colonnade.federation import Federation
 from colonnade.methods import METHODS, make_method
 from colonnade.methods.base import Method
@@ -34,3 +36,13 @@ def fitting(name: str, federation: Federation) -> Federation:
 def for_heads(name: str, head: HeadSettings, **settings: Any) -> Method:
     """A method that can train such heads: the joint solve is for linear ones only."""
     return make(name, **({"head_update": "sgd"} if head.layers > 1 else {}), **settings)
+
+
+class Walking:
+    """A contract of `colonnade.testing` about the method of the test's parameter."""
+
+    @pytest.fixture(autouse=True)
+    def walked(self, name: str) -> None:
+        self.method = METHODS[name]
+        self.settings = TRIED_WITH.get(name, {})
+        self.rounds = LONGER.get(name, 3)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import torch
 from torch import nn
 
 from colonnade.evaluate.metrics import METRICS
@@ -14,12 +13,12 @@ from colonnade.methods.base import Method
 from colonnade.models.encoders import ModelSettings
 from colonnade.models.heads import HeadSettings
 from colonnade.models.optimise import SGD
+from colonnade.testing.methods import assert_engines_agree
 from tests.contracts.registry import EVERY, ONLY_TWO, fitting, for_heads, make
 from tests.exchanges import TINY, Exchange, assert_same_tensors, exchanges, open_trainer, record
 from tests.federations import digits, images, mixed_encoder, normed_encoder, small
 from tests.mechanisms import Noise, Rounding
 
-ROUNDS = 8  # 54 training rows in batches of 20: several epochs
 MLP_HEAD = HeadSettings(layers=2, dropout=0.25)
 
 # What changes how parties are visited, grouped or randomised. Every one must give the same run on both engines.
@@ -54,22 +53,9 @@ def applicable() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("name", "scenario"), applicable())
-def test_whole_trajectories_agree(name: str, scenario: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    federation, method, options = opened(name, SCENARIOS[scenario], rounds=ROUNDS, evaluate_every=1, seed=3)
-    options["stopping"] = {"drop": 1e9}
-    loop = record(monkeypatch, federation, method, engine="loop", **options)
-    stacked = record(monkeypatch, federation, method, engine="stacked", **options)
-    assert len(loop.logits) == len(stacked.logits) == ROUNDS + 1  # each round, and the test rows
-    for number, (one, other) in enumerate(zip(loop.logits, stacked.logits, strict=True), start=1):
-        torch.testing.assert_close(one, other, rtol=0, atol=1e-9, msg=lambda m, n=number: f"round {n}: {m}")
-    assert_same_tensors(loop.run.model.flat(), stacked.run.model.flat(), atol=1e-9)
-    assert loop.run.traffic.to_json() == stacked.run.traffic.to_json()
-    assert events(loop.run.ledger) == events(stacked.run.ledger)
-
-
-def events(ledger: Any) -> list[tuple[Any, ...]]:
-    """What was released, without the digests; parties may answer in any order within an exchange."""
-    return sorted((r.number, r.owner, r.audience, r.purpose, r.unit, r.mechanism, r.rows, r.parameters) for r in ledger)
+def test_whole_trajectories_agree(name: str, scenario: str) -> None:
+    federation, method, options = opened(name, SCENARIOS[scenario])
+    assert_engines_agree(federation, method, **options)
 
 
 @pytest.mark.parametrize("scenario", ["plain", "participation", "two architectures", "batch norm and dropout"])
@@ -140,11 +126,11 @@ def test_accuracy_over_a_run_in_float32_agrees(name: str) -> None:
     assert abs(accuracy[0] - accuracy[1]) <= 0.002
 
 
-def test_a_difference_between_engines_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_difference_between_engines_would_be_seen() -> None:
     """The same comparison, with noise that depends on the engine: it must fail."""
     federation, method, options = opened("vimadmm", {}, rounds=3, evaluate_every=1)
-    loop = record(monkeypatch, federation, method, engine="loop", mechanism=Noise(1e-3, seed=1), **options)
-    stacked = record(monkeypatch, federation, method, engine="stacked", mechanism=Noise(1e-3, seed=2), **options)
+    loop = record(federation, method, engine="loop", mechanism=Noise(1e-3, seed=1), **options)
+    stacked = record(federation, method, engine="stacked", mechanism=Noise(1e-3, seed=2), **options)
     assert (loop.logits[0] - stacked.logits[0]).abs().max() > 1e-6
 
 

@@ -9,61 +9,25 @@ import pytest
 import torch
 
 from colonnade.errors import DataError, RunError
-from colonnade.evaluate.metrics import METRICS
-from colonnade.federation import Federation
 from colonnade.fit import fit, resume
 from colonnade.run import Run
 from colonnade.store import Store
-from tests.contracts.registry import EVERY, fitting, for_heads, make
+from colonnade.testing.methods import PredictionContract, assert_resumes, interrupt
+from tests.contracts.registry import EVERY, Walking, fitting, for_heads, make
 from tests.contracts.test_engines_agree import SCENARIOS
-from tests.exchanges import ENGINES, TINY, record, untimed
+from tests.exchanges import ENGINES, TINY
 from tests.federations import normed_encoder, small
 from tests.mechanisms import Noise
 
 OPTIONS: dict[str, Any] = {"rounds": 7, "evaluate_every": 2, "model": TINY, "checkpoint_every": 3}
 
 
-def columns(federation: Federation, method: Any, rows: torch.Tensor) -> dict[str, torch.Tensor]:
-    held = federation.pooled() if method.pools else federation
-    return {party.name: party.columns[rows] for party in held.parties}
-
-
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", EVERY)
-class TestPrediction:
-    def test_a_run_predicts_what_the_coordinator_saw(
-        self, name: str, engine: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        federation, method = fitting(name, small()), make(name, local_steps=2)
-        recorded = record(
-            monkeypatch, federation, method, engine=engine, rounds=6, evaluate_every=1, encoders=normed_encoder
-        )
-        run = recorded.run
-        test = run.logits(columns(federation, method, federation.split.test))
-        torch.testing.assert_close(test, recorded.logits[-1], rtol=0, atol=1e-12)
-        rows = federation.split.validation
-        validation = run.logits(columns(federation, method, rows))
-        torch.testing.assert_close(validation, recorded.logits[run.result["best_round"] - 1], rtol=0, atol=1e-12)
-        assert (
-            METRICS["accuracy"](federation.task, validation, federation.labels[rows]) == run.result["validation_score"]
-        )
-
-    def test_a_loaded_run_predicts_the_same(self, name: str, engine: str, tmp_path: Path) -> None:
-        federation, method = fitting(name, small()), make(name, local_steps=2)
-        run = fit(federation, method, engine=engine, encoders=normed_encoder, **OPTIONS)
-        run.releases_training_rows = True  # of methods that bring noise, too
-        new = columns(federation, method, torch.arange(federation.rows))
-        logits, releases = run.logits(new), len(run.ledger)
-        run.save(tmp_path / "run")
-        loaded = Run.load(tmp_path / "run", encoders=normed_encoder)
-        loaded.releases_training_rows = True
-        assert torch.equal(loaded.logits(new), logits)
-        assert loaded.fingerprint() == run.fingerprint()
-        assert len(loaded.ledger) == releases + len(new)  # prediction is a release, before and after
-        assert loaded.result == run.result
-        assert loaded.record()["history"] == run.record()["history"]
-        assert loaded.traffic.to_json() == run.traffic.to_json()
-        assert loaded.method == method
+class TestPrediction(Walking, PredictionContract):
+    @pytest.fixture(autouse=True)
+    def in_one_engine(self, engine: str) -> None:
+        self.engines = (engine,)
 
 
 @pytest.mark.parametrize("scenario", ["plain", "participation and noise", "head dropout", "batch norm and dropout"])
@@ -74,35 +38,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(name: str, scenario: str, tmp_pa
     extra = {k: options[k] for k in ("mechanism", "encoders") if k in options}
     own = {"noise": False} if "mechanism" in extra else {}  # it stands in the place of a method's own noise
     method = for_heads(name, options["model"].head, local_steps=2, **own)
-    federation = fitting(name, small())
-    whole = fit(federation, method, out=tmp_path / "whole", **options)
-    for stop in (2, 4):
-        folder = tmp_path / str(stop)
-        with pytest.raises(KeyboardInterrupt):
-            fit(federation, method, out=folder, watch=interrupt(stop), **options)
-        again = resume(folder, federation, **extra)
-        assert again.fingerprint() == whole.fingerprint()
-        assert untimed(again.history) == untimed(whole.history)
-        assert again.traffic.to_json() == whole.traffic.to_json()
-        assert [unsigned(r) for r in again.ledger] == [unsigned(r) for r in whole.ledger]
-        assert untimed([again.result]) == untimed([whole.result])
-        assert Run.load(folder, encoders=extra.get("encoders")).fingerprint() == whole.fingerprint()
-
-
-def unsigned(release: Any) -> dict[str, Any]:
-    """A release without its digest, which depends on the run's id."""
-    return {k: v for k, v in release.to_json().items() if k != "digest"}
-
-
-def interrupt(after: int) -> Any:
-    left = [after]
-
-    def watch(progress: Any) -> None:
-        left[0] -= 1
-        if left[0] == 0:
-            raise KeyboardInterrupt
-
-    return watch
+    assert_resumes(fitting(name, small()), method, tmp_path, **options)
 
 
 class TestRefusals:

@@ -50,12 +50,12 @@ def on_cpu(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 @pytest.mark.parametrize("name", NAMES)
-def test_engines_and_devices_agree(name: str, scenario: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_engines_and_devices_agree(name: str, scenario: str) -> None:
     chosen = options(scenario, rounds=20, evaluate_every=1, stopping={"drop": 1e9})
     method = for_heads(name, chosen["model"].head, local_steps=STEPS)
-    reference = record(monkeypatch, small(), method, **{**chosen, "device": "cpu", "engine": "loop"})
+    reference = record(small(), method, **{**chosen, "device": "cpu", "engine": "loop"})
     for engine in ("loop", "stacked"):
-        run = record(monkeypatch, small(), method, engine=engine, **chosen)
+        run = record(small(), method, engine=engine, **chosen)
         for number, (one, other) in enumerate(zip(run.logits, reference.logits, strict=True), start=1):
             torch.testing.assert_close(one.cpu(), other, rtol=0, atol=1e-9, msg=lambda m, n=number: f"round {n}: {m}")
         assert run.run.traffic.to_json() == reference.run.traffic.to_json()

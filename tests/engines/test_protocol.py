@@ -75,9 +75,9 @@ class TestOrders:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_evaluation_in_pieces_is_the_same_evaluation(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = record(monkeypatch, small(), VIMADMMJ(local_steps=1), engine=engine, rounds=4, evaluate_every=1)
+    whole = record(small(), VIMADMMJ(local_steps=1), engine=engine, rounds=4, evaluate_every=1)
     monkeypatch.setattr(coordinator, "EVALUATION_CHUNK", 7)
-    pieces = record(monkeypatch, small(), VIMADMMJ(local_steps=1), engine=engine, rounds=4, evaluate_every=1)
+    pieces = record(small(), VIMADMMJ(local_steps=1), engine=engine, rounds=4, evaluate_every=1)
     assert untimed(pieces.run.history) == untimed(whole.run.history)
     assert pieces.run.fingerprint() == whole.run.fingerprint()
     looks = [sum(r.purpose is Purpose.EVALUATE for r in run.ledger) for run in (whole.run, pieces.run)]

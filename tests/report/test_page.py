@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-import colonnade.report.html
 from colonnade.errors import RunError
 from colonnade.fit import fit
 from colonnade.methods import make_method
+from colonnade.report import html as html_module
 from colonnade.report.html import render, write_report
 from tests.federations import small
 from tests.mechanisms import Noise
@@ -257,7 +257,7 @@ def contrast(first: str, second: str) -> float:
 
 
 def palettes() -> list[dict[str, str]]:
-    folder = Path(colonnade.report.html.__file__).parent / "templates"
+    folder = Path(html_module.__file__).parent / "templates"
     css = (folder / "report.css").read_text()
     light, dark = (re.search(r":root \{(.*?)\}", part, re.DOTALL) for part in (css, css[css.index("@media screen") :]))
     assert light is not None
@@ -267,7 +267,7 @@ def palettes() -> list[dict[str, str]]:
 
 def shades() -> list[dict[str, float]]:
     """How deep cells are coloured, in light and in dark."""
-    css = (Path(colonnade.report.html.__file__).parent / "templates" / "report.css").read_text()
+    css = (Path(html_module.__file__).parent / "templates" / "report.css").read_text()
     found = re.findall(r"--(depth|wrong-depth): (\d+)%", css)
     return [{name: int(value) / 100 for name, value in pair} for pair in (found[:2], found[2:4])]
 

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from colonnade.cli.many import Entry, affordable_jobs, state_of, train_all
 from colonnade.cli.options import AsJson, DataDir, Device, Overrides, read_config
 from colonnade.cli.screen import Screen
-from colonnade.cli.training import check, facts, free_folder
+from colonnade.cli.stopping import Terminated, terminable, told_of
+from colonnade.cli.training import check, facts, free_folder, resumable
 from colonnade.errors import ConfigError
 
 if TYPE_CHECKING:
     from colonnade.federation import Federation
+    from colonnade.many import Entry
     from colonnade.record import RunRecord
-    from colonnade.report.record import Group, Terms
-
-__all__ = ["Entry", "compare", "plan", "show", "train_all"]
-
-MARKER = ".colonnade-compare"
-SETTINGS = ("methods", "seeds", "target", "clock", "metrics")  # of [compare]; all else there is a method's name
+    from colonnade.report.record import Terms
 
 
 def compare(  # noqa: PLR0913, PLR0917 - one parameter per option
@@ -57,6 +55,8 @@ def compare(  # noqa: PLR0913, PLR0917 - one parameter per option
 
     Example: colonnade compare examples/compare.toml --seeds 0,1,2
     """
+    from colonnade.compare import check_metrics, check_target, left_out, marked, plan
+    from colonnade.many import affordable_jobs, state_of
     from colonnade.report.html import require_extra
 
     require_extra()  # before hours of training, not after
@@ -79,47 +79,53 @@ def compare(  # noqa: PLR0913, PLR0917 - one parameter per option
     entries, terms = plan(tables), _terms(tables)
     folder = _folder(out)
     federation = entries[0].job.federation()
-    _check_target(terms, federation, entries[0].job.training.metric)
-    _check_metrics(terms, federation)
+    check_target(terms, federation, entries[0].job.training.metric)
+    check_metrics(terms, federation)
     for entry in entries:
         state_of(entry, folder / entry.folder)
         check(entry.job, federation)
     fitting = affordable_jobs(jobs, len(entries), federation, entries[0].job.training.device)
     if fitting < min(jobs, len(entries)):
         screen.aside(f"--jobs {jobs}: memory is enough for {fitting} at a time")
-    if left := _left_out(tables):
+    if left := ", ".join(left_out(tables)):
         screen.aside(f"left out, because not for every number of parties: {left}; name it with --method to try it")
-    _mark(folder)
+    marked(folder)
     again = f"colonnade compare {what[0]} --out {folder} (and the same options)"
     records = train_all(screen, entries, federation, folder, fitting, again)
     show(screen, records, [folder / entry.folder for entry in entries], folder, terms)
 
 
-def _left_out(tables: Mapping[str, Any]) -> str:
-    """The methods that are not tried unless they are named."""
-    from colonnade.methods import METHODS
+def train_all(
+    screen: Screen, entries: Sequence[Entry], federation: Federation, folder: Path, jobs: int = 1, again: str = ""
+) -> list[RunRecord]:
+    """Train what is not finished yet, with bars on the screen; the records of all. `again` is how to go on."""
+    from colonnade import many
 
-    if "methods" in tables.get("compare", {}):
-        return ""
-    return ", ".join(name for name, method in METHODS.items() if hasattr(method, "parties"))
+    afterwards = f"; finished runs stay in {folder}: colonnade report {folder}"
+    afterwards += f"; go on with all: {again}" if again else ""
+    done = sum(many.state_of(entry, folder / entry.folder) == "finished" for entry in entries)
+    if done:
+        screen.aside(f"{done} of {len(entries)} runs are finished already")
+    with screen.progress() as bars:
+        return many.train_all(
+            entries, federation, folder, jobs, bars.watch, lambda place: _stoppable(place, afterwards)
+        )
 
 
-def plan(tables: Mapping[str, Any]) -> list[Entry]:
-    """Every method with every seed, all settings checked."""
-    from colonnade.config import unknown_key
-    from colonnade.job import read_job
-    from colonnade.methods import METHODS
-
-    read_job(tables)  # first, so that whatever is wrong outside [compare] is said plainly
-    section = tables.get("compare", {})
-    known = [*SETTINGS, *METHODS]
-    for key in section:
-        if key not in known:
-            raise ConfigError(unknown_key(key, known, "compare"))
-    anyone = [name for name, method in METHODS.items() if not hasattr(method, "parties")]  # for any number of parties
-    methods = distinct(section.get("methods", anyone), str, "methods", '["vimadmm", "local_only"]')
-    seeds = distinct(section.get("seeds", [tables.get("training", {}).get("seed", 0)]), int, "seeds", "[0, 1, 2]")
-    return [Entry(f"{m}-{s}", read_job(tables, method=m, seed=s)) for m in methods for s in seeds]
+@contextmanager
+def _stoppable(place: Path | None, afterwards: str) -> Iterator[None]:
+    """Around one training in this process, or around several in processes of their own."""
+    if place is not None:
+        with resumable(place, afterwards):
+            yield
+        return
+    try:
+        with terminable():
+            yield
+    except (KeyboardInterrupt, Terminated) as stop:
+        told, status = told_of(stop)
+        print(f"{told}{afterwards}", file=sys.stderr)
+        raise typer.Exit(status) from None
 
 
 def show(
@@ -130,6 +136,7 @@ def show(
     terms: Terms | None = None,
 ) -> None:
     """The table, the page, the figure and the facts; status 1 if a run diverged."""
+    from colonnade.compare import summary
     from colonnade.report.html import write_figure, write_report
     from colonnade.report.metrics import compared
     from colonnade.report.privacy import notes
@@ -147,8 +154,8 @@ def show(
     for labels, text in notes(groups):
         screen.say(f"{labels}: {text}")
     runs = [facts(record, place) for record, place in zip(records, places, strict=True)]
-    summary = [_summary(group, terms or Terms()) for group in groups]
-    screen.emit({"out": str(folder), "report": str(page), **extra, "summary": summary, "runs": runs})
+    lines = [summary(group, terms or Terms()) for group in groups]
+    screen.emit({"out": str(folder), "report": str(page), **extra, "summary": lines, "runs": runs})
     diverged = [run for run in runs if run["diverged"]]
     for run in diverged:
         screen.aside(f"{run['run']}: {run['stop']}")
@@ -158,30 +165,6 @@ def show(
         screen.say(f"figure: {extra['figure']}")
     if diverged:
         raise typer.Exit(1)
-
-
-def _summary(group: Group, terms: Terms) -> dict[str, object]:
-    """A method for machines; mean and standard deviation over seeds."""
-    from colonnade.report.metrics import mean_metrics
-    from colonnade.report.tables import reached, simulated_seconds, spread
-
-    mean, deviation = spread([r["result"]["test_score"] for r in group.records])
-    traffic = [r["traffic"] for r in group.records]
-    told = {
-        "method": group.label,
-        "seeds": len(group.records),
-        "test_score": mean,
-        "std": deviation,
-        "metrics": mean_metrics(group),
-        "megabytes": spread([(t["up"] + t["down"]) / 1e6 for t in traffic])[0],
-        "simulated_seconds": spread(simulated_seconds(group, terms))[0],
-    }
-    if terms.target is None:
-        return told
-    found = reached(group, terms)
-    means = {key: spread([getattr(one, key) for one in found]) for key in ("rounds", "megabytes", "simulated")}
-    to_target = {key: {"mean": mean, "std": deviation} for key, (mean, deviation) in means.items()}
-    return {**told, "target": terms.target, "reached": len(found), "to_target": to_target}
 
 
 def _side_by_side(
@@ -215,31 +198,11 @@ def _terms(tables: Mapping[str, Any]) -> Terms:
     return Terms.read(tables.get("compare", {}))
 
 
-def _check_target(terms: Terms, federation: Federation, name: str | None) -> None:
-    from colonnade.evaluate.metrics import choose_metric
-
-    metric, target = choose_metric(federation.task, name), terms.target
-    if target is not None and metric.share and not 1 < target <= 100:
-        raise ConfigError(f"target {target:g}: needed per cent of {metric.title}, above 1 and up to 100, e.g. 96")
-    if target is not None and not metric.share and metric.better == "higher" and target > 1:
-        raise ConfigError(f"target {target:g}: runs are judged by {metric.title}, which is at most 1")
-
-
-def _check_metrics(terms: Terms, federation: Federation) -> None:
-    from colonnade.evaluate.metrics import choose_metric
-
-    for name in terms.metrics:
-        choose_metric(federation.task, name)
-
-
 def _folder(out: Path | None) -> Path:
     """A free folder, or that of a comparison which goes on."""
+    from colonnade.compare import MARKER
+
     return out if out is not None and (out / MARKER).is_file() else free_folder(out, "compare")
-
-
-def _mark(folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / MARKER).write_text("Written by `colonnade compare`, which may go on here.\n", encoding="utf-8")
 
 
 def read_names(text: str) -> list[str]:
@@ -256,13 +219,3 @@ def read_numbers(text: str) -> list[int]:
         return [number for ends in parts for number in range(ends[0], ends[-1] + 1)]
     except ValueError:
         raise ConfigError(f"--seeds {text!r}: wanted whole numbers and commas, e.g. --seeds 0,1,2 or 0-2") from None
-
-
-def distinct(values: Any, kind: type, name: str, example: str) -> list[Any]:
-    """A list of distinct values of one type, or the sentence that says so."""
-    good = isinstance(values, list) and values and all(type(v) is kind for v in values)
-    if not good or len(set(values)) < len(values):
-        raise ConfigError(
-            f"[compare] {name} = {values!r} is not valid: wanted a list without repetitions, e.g. {example}"
-        )
-    return list(values)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from colonnade.cli.compare import distinct, read_names, read_numbers
+from colonnade.cli.compare import read_names, read_numbers
 from colonnade.cli.options import AsJson, Config, DataDir, Device, Overrides, read_config
 from colonnade.cli.screen import Bars, Screen
 from colonnade.cli.stopping import Terminated, terminable, told_of
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from colonnade.report.tables import Table
     from colonnade.tune import Outcome, Watcher
 
-STUDY, BEST = "study.db", "best.toml"
+BEST = "best.toml"
 
 
 def tune(  # noqa: PLR0913, PLR0917 - one parameter per option of the command line
@@ -52,8 +52,10 @@ def tune(  # noqa: PLR0913, PLR0917 - one parameter per option of the command li
 
     Example: colonnade tune examples/digits.toml --trials 10 --rounds 20
     """
-    from colonnade import tune as searching
+    from colonnade.compare import distinct
     from colonnade.extras import need
+    from colonnade.search_space import asked_space, declared_space
+    from colonnade.tune import STUDY, Budget, price, search_settings
 
     need("optuna", extra="tune", purpose="tune")
     screen = Screen(as_json)
@@ -62,12 +64,10 @@ def tune(  # noqa: PLR0913, PLR0917 - one parameter per option of the command li
     jobs = _jobs(tables, chosen)
     numbers = distinct(read_numbers(seeds), int, "seeds", "[0, 1, 2]")
     first = next(iter(jobs.values()))
-    budget = searching.Budget(trials, rounds or first.training.rounds, tuple(numbers))
+    budget = Budget(trials, rounds or first.training.rounds, tuple(numbers))
     made = {name: job.method for name, job in jobs.items()}
-    spaces = (
-        searching.asked_space(made, search) if search else {n: searching.declared_space(m) for n, m in made.items()}
-    )
-    warning = searching.price(first.privacy)
+    spaces = asked_space(made, search) if search else {n: declared_space(m) for n, m in made.items()}
+    warning = price(first.privacy)
     folder = out if out is not None and (out / STUDY).is_file() else free_folder(out, "tune")
     federation = first.federation()
     for job in jobs.values():
@@ -79,12 +79,13 @@ def tune(  # noqa: PLR0913, PLR0917 - one parameter per option of the command li
         for name, job in jobs.items():
             with _interruptible(config, folder):
                 watch = _watch(bars, name, trials)
-                outcomes.append(searching.search(job, federation, spaces[name], budget, folder / STUDY, watch))
+                outcomes.append(search_settings(job, federation, spaces[name], budget, folder / STUDY, watch))
     _finish(screen, outcomes, tables, folder, warning)
 
 
 def _jobs(tables: Mapping[str, Any], chosen: Sequence[str]) -> dict[str, Job]:
     """The methods asked for; else those of [compare]; else that of [method]."""
+    from colonnade.compare import distinct
     from colonnade.job import read_job
 
     named = read_job(tables).method.name

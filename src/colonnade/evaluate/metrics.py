@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from colonnade.errors import ConfigError
+from colonnade.plugins import Table
 from colonnade.tasks import Task
 
 Function = Callable[[Task, Tensor, Tensor, Tensor], Tensor]  # task, outputs (B, K), truth, weights (R, B) -> (R,)
@@ -198,7 +199,7 @@ def _mean(rows: Tensor, weights: Tensor) -> Tensor:
     return weights @ rows / weights.sum(dim=1)
 
 
-METRICS: dict[str, Metric] = {
+BUILT_IN: dict[str, Metric] = {
     metric.name: metric
     for metric in (
         Metric("accuracy", "accuracy", "higher", accuracy, share=True),
@@ -215,6 +216,16 @@ METRICS: dict[str, Metric] = {
         Metric("poisson_deviance", "Poisson deviance", "lower", poisson_deviance, bounded=False),
     )
 }
+
+
+def _wrong(name: str, metric: Any) -> str:
+    """What is wrong with a metric of another package; empty: nothing."""
+    if not isinstance(metric, Metric):
+        return f"needs to be a colonnade.evaluate.metrics.Metric; it is {metric!r}"
+    return "" if metric.name == name else f"calls itself {metric.name!r}; the name of its entry point must be the same"
+
+
+METRICS: Table[Metric] = Table("colonnade.metrics", BUILT_IN, _wrong)
 FORMER = {"negative log loss": "log_loss"}  # names in runs of earlier versions, which also wrote AUC and R2
 
 
@@ -238,7 +249,7 @@ def metric_of(task: Task, result: Mapping[str, Any]) -> Metric:
 
 def metrics_of(task: Task) -> tuple[Metric, ...]:
     """Every metric that a task has, the one that chooses its model first."""
-    others = (metric.name for metric in METRICS.values() if task.name in metric.tasks)
+    others = (metric.name for metric in METRICS.usable().values() if task.name in metric.tasks)
     names = dict.fromkeys([task.metric, *task.metrics, *others])
     return tuple(METRICS[name] for name in names)
 

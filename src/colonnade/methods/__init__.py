@@ -9,7 +9,7 @@ from typing import Any, cast
 from colonnade.config import Settings, build
 from colonnade.errors import ConfigError
 from colonnade.methods.adavfl import AdaVFL
-from colonnade.methods.base import Method
+from colonnade.methods.base import FACTS, FUNCTIONS, Method
 from colonnade.methods.c_vfl import CVFL
 from colonnade.methods.cafe import CAFE
 from colonnade.methods.celu_vfl import CELUVFL
@@ -26,8 +26,9 @@ from colonnade.methods.vafl import VAFL
 from colonnade.methods.vfl_pbm import VFLPBM
 from colonnade.methods.vimadmm import VIMADMM
 from colonnade.methods.vimadmm_j import VIMADMMJ
+from colonnade.plugins import Table
 
-METHODS: dict[str, type[Settings]] = {
+BUILT_IN: dict[str, type[Settings]] = {
     VIMADMM.name: VIMADMM,
     VIMADMMJ.name: VIMADMMJ,
     SplitLearning.name: SplitLearning,
@@ -46,6 +47,20 @@ METHODS: dict[str, type[Settings]] = {
     LocalOnly.name: LocalOnly,
     Centralized.name: Centralized,
 }
+
+
+def _wrong(name: str, kind: Any) -> str:
+    """What is wrong with a method of another package; empty: nothing."""
+    if not isinstance(kind, type) or not issubclass(kind, Settings):
+        return f"needs to be a class of settings (colonnade.config.Settings); it is {kind!r}"
+    lacking = [part for part in (*FACTS, *FUNCTIONS) if not hasattr(kind, part)]
+    if lacking:
+        return f"lacks {', '.join(lacking)}, which every method has"
+    called = getattr(kind, "name", None)
+    return "" if called == name else f"calls itself {called!r}; the name of its entry point must be the same"
+
+
+METHODS: Table[type[Settings]] = Table("colonnade.methods", BUILT_IN, _wrong)
 
 __all__ = [
     "CAFE",
@@ -67,23 +82,43 @@ __all__ = [
     "LocalOnly",
     "Method",
     "SplitLearning",
+    "as_method",
+    "find_kind",
+    "find_method",
     "make_method",
 ]
 
 
 def make_method(name: str, settings: Mapping[str, Any] | None = None, preset: str | None = None) -> Any:
     """A method by name; `preset` = "paper" or "paper:cifar10" starts from the published settings."""
+    cls = find_method(name)
+    values: Any = settings or {}
+    if preset:
+        values = {**_preset(cls, name, preset), **values}
+    return build(cls, values, f"method {name}")
+
+
+def find_method(name: str) -> type[Settings]:
+    """The class of that name, built in or of another installed package.
+
+    Raises:
+        ConfigError: there is none, or it cannot be loaded.
+    """
     if not isinstance(name, str):
         raise ConfigError(f"a method is named by a text, e.g. 'vimadmm'; got {name!r}")
     if name not in METHODS:
         close = difflib.get_close_matches(name, METHODS, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(METHODS)}"
         raise ConfigError(f"unknown method {name!r}; {hint}")
-    cls = METHODS[name]
-    values: Any = settings or {}
-    if preset:
-        values = {**_preset(cls, name, preset), **values}
-    return build(cls, values, f"method {name}")
+    return METHODS[name]
+
+
+def find_kind(method: Method | type[Settings] | str) -> type[Settings]:
+    """The class of a method that was given as a name, a class or an object."""
+    if isinstance(method, str):
+        return find_method(method)
+    made = as_method(method)
+    return cast(type[Settings], type(made))
 
 
 def as_method(method: Method | type[Settings] | str) -> Method:

@@ -95,6 +95,10 @@ class Method(Protocol):
         """Logits (B, K) from what was heard."""
 
 
+FACTS = ("name", "hears", "exposes", "pools")  # what a class of methods says of itself
+FUNCTIONS = ("open_party", "open_coordinator", "says", "speak", "coordinate", "learn", "predict")
+
+
 @runtime_checkable
 class BringsNoise(Protocol):
     """A method that is defined with noise of its own: it stands at the gate, before every upload of training."""

@@ -22,6 +22,7 @@ from colonnade.privacy.tally import Tally
 from colonnade.report import words
 from colonnade.report.record import Group, Record, released
 from colonnade.report.tables import Table
+from colonnade.run import Run
 
 DEPLOYED = "nats"  # the engine of separate organisations, whose ledgers are at the parties
 NOT_COLUMNS = {Hides.NOTHING, Hides.LABELS, Hides.NEEDLESS}  # what mechanisms hide if no upload was noised
@@ -69,6 +70,18 @@ def statement_of(record: Record) -> Statement | None:
         own=own_noise(record),
     )
     return Statement.from_tally(tallies, settings, about)
+
+
+def statement_of_run(run: Run) -> Statement:
+    """What a run promises, from its ledger as it is now."""
+    about = Circumstances(
+        exposure=run.label_exposure,
+        spoke=run.traffic.up > 0,
+        deployed=run.about["engine"] == DEPLOYED,
+        pooled=run.method.pools,
+        own=brings(run.method),
+    )
+    return Statement.of(run.ledger, run.privacy, about)
 
 
 def own_noise(record: Record) -> str:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from colonnade.errors import ConfigError, DataError
+from colonnade.plugins import Table
 from colonnade.tasks.base import TEXT, Array, Classes, Read, Scaling, Task
 from colonnade.tasks.binary import Binary
 from colonnade.tasks.count import Count
@@ -44,13 +45,27 @@ __all__ = [
     "task_about",
 ]
 
-TASKS: dict[str, type[Task]] = {
+BUILT_IN: dict[str, type[Task]] = {
     Multiclass.name: Multiclass,
     Binary.name: Binary,
     Multilabel.name: Multilabel,
     Regression.name: Regression,
     Count.name: Count,
 }
+
+
+def _wrong(name: str, kind: Any) -> str:
+    """What is wrong with a task of another package; empty: nothing."""
+    if not isinstance(kind, type) or not issubclass(kind, Task):
+        return f"needs to be a subclass of colonnade.tasks.Task; it is {kind!r}"
+    lacking = sorted(kind.__abstractmethods__) + [part for part in ("words", "metric") if not hasattr(kind, part)]
+    if lacking:
+        return f"lacks {', '.join(lacking)}, which every task has"
+    named = getattr(kind, "name", None)
+    return "" if named == name else f"calls itself {named!r}; the name of its entry point must be the same"
+
+
+TASKS: Table[type[Task]] = Table("colonnade.tasks", BUILT_IN, _wrong)
 
 
 def find_task(name: str | Task | type[Task]) -> type[Task]:

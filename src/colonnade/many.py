@@ -11,18 +11,13 @@ import multiprocessing
 import os
 import queue
 import signal
-import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import typer
-
-from colonnade.cli.screen import Bars, Screen
-from colonnade.cli.stopping import Terminated, terminable, told_of
-from colonnade.cli.training import resumable
 from colonnade.errors import ColonnadeError, DoubtfulScore, RowsLeftOut, RunError, ShortTraining
 
 if TYPE_CHECKING:
@@ -49,6 +44,9 @@ class Entry:
 
 
 State = Literal["finished", "begun", "new"]
+Watching = Callable[[str, int], "Watcher | None"]  # who is told of a training of that name and so many rounds
+Watches = Mapping[str, "Watcher | None"]
+Around = Callable[["Path | None"], AbstractContextManager[None]]  # what stands around a training; None: around all
 
 
 def state_of(entry: Entry, place: Path) -> State:
@@ -78,9 +76,14 @@ def state_of(entry: Entry, place: Path) -> State:
     return "begun"
 
 
+def of_rows(fingerprint: Any) -> dict[str, Any]:
+    """What stands in place of a [data] section where the federation was made in Python."""
+    return {"rows": fingerprint}
+
+
 def _check_same(entry: Entry, found: Mapping[str, Any], place: Path) -> None:
     """Refuse to go on with a run that is another one."""
-    from colonnade.report.record import flat
+    from colonnade.search_space import flat
 
     job = entry.job
     wanted = {
@@ -90,7 +93,8 @@ def _check_same(entry: Entry, found: Mapping[str, Any], place: Path) -> None:
         "privacy": job.privacy.model_dump(),
     }
     mine = flat({**json.loads(json.dumps(wanted)), "data": job.data})
-    data = (found.get("config") or {}).get("data", {"set": "digits"})
+    config, about = found.get("config"), found["about"]
+    data = of_rows(about.get("data")) if config is None else config.get("data", {"set": "digits"})
     theirs = flat({**{key: found[key] for key in wanted}, "data": data})
     for key in sorted(mine.keys() | theirs.keys()):
         if key.rpartition(".")[2] in (*ELSEWHERE, "data_dir"):
@@ -101,36 +105,46 @@ def _check_same(entry: Entry, found: Mapping[str, Any], place: Path) -> None:
 
 
 def train_all(
-    screen: Screen, entries: Sequence[Entry], federation: Federation, folder: Path, jobs: int = 1, again: str = ""
+    entries: Sequence[Entry],
+    federation: Federation,
+    folder: Path,
+    jobs: int = 1,
+    watching: Watching = lambda name, rounds: None,
+    around: Around = lambda place: nullcontext(),
 ) -> list[RunRecord]:
-    """Train what is not finished yet, each into its own folder; the records of all. `again` is how to go on."""
+    """Train what is not finished yet, each into its own folder; the records of all.
+
+    Args:
+        entries: what to train.
+        federation: on which data.
+        folder: of the folders.
+        jobs: how many at a time, in processes of their own if there are several.
+        watching: who is told of each.
+        around: what stands around each, or around all where they are in processes, e.g. to catch an interruption.
+    """
     from colonnade.run import read_record
 
-    afterwards = f"; finished runs stay in {folder}: colonnade report {folder}"
-    afterwards += f"; go on with all: {again}" if again else ""
     states = {entry.folder: state_of(entry, folder / entry.folder) for entry in entries}
     open_ones = [entry for entry in entries if states[entry.folder] != "finished"]
-    if len(open_ones) < len(entries):
-        screen.aside(f"{len(entries) - len(open_ones)} of {len(entries)} runs are finished already")
     records: dict[str, RunRecord] = {}
-    with screen.progress() as bars:
-        if jobs > 1 and len(open_ones) > 1:
-            _in_processes(bars, open_ones, federation, folder, jobs, afterwards)
-        else:
-            for entry in open_ones:
-                place, watch = folder / entry.folder, bars.watch(entry.folder, entry.job.training.rounds)
-                with resumable(place, afterwards):
-                    run = train_one(entry.job, federation, place, watch, states[entry.folder])
-                    records[entry.folder] = run.record()
+    if jobs > 1 and len(open_ones) > 1:
+        with around(None):
+            _in_processes(open_ones, federation, folder, jobs, watching)
+    else:
+        for entry in open_ones:
+            place, watch = folder / entry.folder, watching(entry.folder, entry.job.training.rounds)
+            with around(place):
+                run = train_one(entry.job, federation, place, watch, states[entry.folder])
+                records[entry.folder] = run.record()
     return [records.get(entry.folder) or read_record(folder / entry.folder) for entry in entries]
 
 
-def train_one(job: Job, federation: Federation, place: Path, watch: Watcher, state: State) -> Run:
+def train_one(job: Job, federation: Federation, place: Path, watch: Watcher | None, state: State) -> Run:
     """Start a run, or go on with it."""
     from colonnade.fit import resume
 
     if state == "begun":
-        return resume(place, federation, watch=watch)
+        return resume(place, federation, encoders=job.encoders, watch=watch)
     return job.fit(federation, place, watch)
 
 
@@ -159,32 +173,27 @@ def _free_memory() -> float:
         return float("inf")
 
 
-def _in_processes(  # one parameter per thing the processes share
-    bars: Bars, entries: Sequence[Entry], federation: Federation, folder: Path, jobs: int, afterwards: str
+def _in_processes(
+    entries: Sequence[Entry], federation: Federation, folder: Path, jobs: int, watching: Watching
 ) -> None:
     for text in dict.fromkeys(entry.job.shortfall(federation) for entry in entries):
         if text:
             warnings.warn(text, ShortTraining, stacklevel=2)
     context = multiprocessing.get_context("spawn")
     news: multiprocessing.Queue[tuple[str, Any]] = context.Queue()
-    watches = {entry.folder: bars.watch(entry.folder, entry.job.training.rounds) for entry in entries}
+    watches = {entry.folder: watching(entry.folder, entry.job.training.rounds) for entry in entries}
     waiting, running = list(entries), dict[str, "SpawnProcess"]()
     threads = max(1, _cores() // jobs)
     try:
-        with terminable():
-            while waiting or running:
-                while waiting and len(running) < jobs:
-                    entry = waiting.pop(0)
-                    what = (entry.job.tables, entry.folder, str(folder / entry.folder), threads, news)
-                    running[entry.folder] = context.Process(target=_work, args=what, daemon=True)
-                    running[entry.folder].start()
-                _hear(news, watches)
-                for name in [name for name, process in running.items() if not process.is_alive()]:
-                    _check_end(running.pop(name), name, folder, news, watches)
-    except (KeyboardInterrupt, Terminated) as stop:
-        told, status = told_of(stop)
-        print(f"{told}{afterwards}", file=sys.stderr)
-        raise typer.Exit(status) from None
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                entry = waiting.pop(0)
+                what = (entry.job.tables, entry.folder, str(folder / entry.folder), threads, news)
+                running[entry.folder] = context.Process(target=_work, args=what, daemon=True)
+                running[entry.folder].start()
+            _hear(news, watches)
+            for name in [name for name, process in running.items() if not process.is_alive()]:
+                _check_end(running.pop(name), name, folder, news, watches)
     finally:
         for process in running.values():
             process.terminate()
@@ -192,8 +201,8 @@ def _in_processes(  # one parameter per thing the processes share
         news.close()
 
 
-def _hear(news: Any, watches: Mapping[str, Watcher]) -> None:
-    """Move the bars by all that has come, waiting a little for the first."""
+def _hear(news: Any, watches: Watches) -> None:
+    """Tell the watchers all that has come, waiting a little for the first."""
     wait = PATIENCE
     while True:
         try:
@@ -202,11 +211,12 @@ def _hear(news: Any, watches: Mapping[str, Watcher]) -> None:
             return
         if isinstance(what, str):
             raise RunError(f"{name}: {what}")
-        watches[name](what)
+        if (watch := watches[name]) is not None:
+            watch(what)
         wait = 0.01
 
 
-def _check_end(process: SpawnProcess, name: str, folder: Path, news: Any, watches: Mapping[str, Watcher]) -> None:
+def _check_end(process: SpawnProcess, name: str, folder: Path, news: Any, watches: Watches) -> None:
     from colonnade.run import RECORD
 
     process.join()

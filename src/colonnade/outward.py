@@ -1,0 +1,44 @@
+"""What a run says of itself to people: its epsilons in words, and its card in a notebook."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from colonnade.privacy.epsilon import Epsilon, of_columns, of_labels
+
+if TYPE_CHECKING:
+    from colonnade.run import Run
+
+
+class Outward:
+    """The part of a run that reads it as a report would; all of it is computed when it is asked for."""
+
+    @property
+    def epsilon(self) -> Epsilon | None:
+        """What training cost the party that it cost most, with unit, delta, accountant and what it does not cover.
+
+        None: no upload was noised, and there is no such figure. `str(run.epsilon)` says all of it.
+
+        >>> import colonnade as cn
+        >>> noise = {"mechanism": "gaussian", "clip": 1.0, "sigma": 20.0}
+        >>> run = cn.fit(cn.sets.load_set("digits", parties=2), "vimadmm", rounds=10, privacy=noise)
+        >>> run.epsilon.unit, run.epsilon.delta, run.epsilon.accountant
+        ('PARTY', 1e-05, 'exact')
+        >>> 0 < float(run.epsilon) < 1
+        True
+        """
+        from colonnade.report.privacy import statement_of_run  # stands above runs: imported only here
+
+        return of_columns(statement_of_run(cast("Run", self)))
+
+    @property
+    def label_epsilon(self) -> Epsilon | None:
+        """What the replies told the parties about one row's label; None: labels were not noised, or none went down."""
+        from colonnade.report.privacy import statement_of_run
+
+        return of_labels(statement_of_run(cast("Run", self)))
+
+    def _repr_html_(self) -> str:
+        from colonnade.report.notebook import of_run
+
+        return of_run(cast("Run", self))

@@ -1,0 +1,136 @@
+"""Training one exchange at a time, so that a test can look at every message and every state on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from colonnade.config import build
+from colonnade.engines.base import Answers, Encoders
+from colonnade.federation import Federation
+from colonnade.fit import Trainer
+from colonnade.methods.base import Heard, Method, State, brings
+from colonnade.models.encoders import ModelSettings
+from colonnade.privacy.gate import Down
+from colonnade.privacy.ledger import Ledger, Release
+from colonnade.privacy.mechanism import Mechanism
+from colonnade.privacy.settings import PrivacySettings
+from colonnade.run import Run, Training
+from colonnade.wire.messages import Order
+
+ENGINES = ("loop", "stacked")
+TINY = ModelSettings(hidden=6, embedding=4)
+
+
+def open_trainer(
+    federation: Federation,
+    method: Method,
+    *,
+    model: ModelSettings = TINY,
+    encoders: Encoders = None,
+    mechanism: Mechanism | None = None,
+    ways: tuple[str, ...] = (),
+    privacy: Mapping[str, Any] | None = None,
+    **training: Any,
+) -> Trainer:
+    """A trainer whose run id is always the same, so that equal runs send equal bytes.
+
+    A mechanism takes the place of noise that a method brings itself: both at once are refused.
+    """
+    if mechanism is not None and brings(method):
+        method = cast(Any, method).model_copy(update={"noise": False})
+    settings = build(Training, {"dtype": "float64", **training}, "training")
+    about: dict[str, Any] = {"id": "test", "ways": ways, "config": None}
+    promised = build(PrivacySettings, privacy or {}, "privacy")
+    return Trainer.open(federation, method, settings, model, encoders, mechanism, about, promised)
+
+
+@dataclass
+class Exchange:
+    """One round trip, as an eavesdropper sees it."""
+
+    order: Order
+    down: Down
+    answers: Answers
+
+    @property
+    def payloads(self) -> list[bytes]:
+        """Every message of the exchange, in the order in which the gates released them."""
+        sealed = [self.down.everyone, *self.down.own.values(), *(r for ask in self.answers.releases for r in ask)]
+        return [released.payload for released in sealed]
+
+
+def unsigned(release: Release) -> dict[str, Any]:
+    """A release without its digest, which depends on the run's id."""
+    return {k: v for k, v in release.to_json().items() if k != "digest"}
+
+
+def events(ledger: Ledger) -> list[tuple[Any, ...]]:
+    """What was released, without the digests; parties may answer in any order within an exchange."""
+    return sorted((r.number, r.owner, r.audience, r.purpose, r.unit, r.mechanism, r.rows, r.parameters) for r in ledger)
+
+
+def exchanges(trainer: Trainer) -> Iterator[Exchange]:
+    """Train; yield after each exchange and before the coordinator hears the answers."""
+    while True:
+        order, down = trainer.coordinator.order()
+        answers = trainer.engine.exchange(order, down)
+        yield Exchange(order, down, answers)
+        if order.stop is not None:
+            return
+        trainer.coordinator.hear(order, answers)
+
+
+def party_tensors(trainer: Trainer) -> dict[str, dict[str, Tensor]]:
+    """A copy of everything each party holds: weights, buffers, heads, memory and optimiser state."""
+    held: dict[str, dict[str, Tensor]] = {}
+    for side in trainer.engine.parties():
+        for place, name in enumerate(side.cohort.names):
+            held[name] = {k: v[place].clone() for k, v in side.cohort.tensors().items()}
+    return held
+
+
+@dataclass
+class Recorded:
+    """A finished run and the logits of every evaluation on the way (validation rows, at last the test rows)."""
+
+    run: Run
+    trainer: Trainer
+    logits: list[Tensor] = field(default_factory=list)
+
+
+def record(federation: Federation, method: Method, **options: Any) -> Recorded:
+    """Train, and remember what `predict` gave each time it was asked."""
+    seen: list[Tensor] = []
+    kind: Any = type(method)
+    original: Callable[[Method, State, Heard], Tensor] = kind.predict
+
+    def predict(self: Method, state: State, heard: Heard) -> Tensor:
+        logits = original(self, state, heard)
+        seen.append(logits.detach().clone())
+        return logits
+
+    trainer = open_trainer(federation, method, **options)
+    kind.predict = predict
+    try:
+        run = trainer.train()
+    finally:
+        kind.predict = original
+    return Recorded(run, trainer, seen)
+
+
+def untimed(history: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """A history without the one thing that differs between equal runs."""
+    return [{k: v for k, v in entry.items() if k != "seconds"} for entry in history]
+
+
+def assert_same_tensors(one: dict[str, Tensor], other: dict[str, Tensor], atol: float) -> None:
+    """The same names and, within `atol`, the same numbers."""
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        torch.testing.assert_close(value, other[name], rtol=0, atol=atol, msg=partial("{}: {}".format, name))

@@ -1,0 +1,183 @@
+"""Methods, tasks and metrics of other packages: found by name, used like built-in ones, and harmless where broken."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from colonnade import methods, tasks
+from colonnade.errors import ConfigError, PluginLeftOut
+from colonnade.evaluate import metrics
+from colonnade.plugins import Table
+from colonnade.privacy import registry
+from colonnade.privacy.events import OtherEvent, Unit
+from tests.site import PLUGIN, environment, install, install_toy
+
+CONFIG = """
+[data]
+set = "digits"
+parties = 2
+[method]
+name = "shared_slope"
+[model]
+hidden = 12
+embedding = 6
+[training]
+rounds = 6
+evaluate_every = 2
+metric = "error_rate"
+schedule = { batch = 512 }
+"""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return install_toy(tmp_path_factory.mktemp("site"))
+
+
+def python(site: Path, *arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        cwd=cwd, env=environment(site), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def table(kind: str) -> Table[Any]:
+    """A table that has not looked for entry points yet."""
+    module: Any = {"methods": methods, "tasks": tasks, "metrics": metrics, "mechanisms": registry}[kind]
+    return Table(f"colonnade.{kind}", module.BUILT_IN, module._wrong)
+
+
+class TestAWholePackage:
+    def test_it_keeps_the_contracts(self, site: Path, tmp_path: Path) -> None:
+        """In a project of its own, as its author would test it."""
+        project = tmp_path / "project"
+        shutil.copytree(PLUGIN, project, ignore=shutil.ignore_patterns("__pycache__"))
+        done = python(site, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests", cwd=project)
+        assert done.returncode == 0, done.stdout[-3000:]
+        assert " passed" in done.stdout
+        assert "skipped" not in done.stdout
+
+    def test_it_trains_reports_and_compares_from_the_command_line(self, site: Path, tmp_path: Path) -> None:
+        (tmp_path / "job.toml").write_text(CONFIG, encoding="utf-8")
+        done = python(site, "-m", "colonnade", "train", "job.toml", "--out", "run", "--json", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        told = json.loads(done.stdout)
+        assert (told["method"], told["score"]) == ("shared_slope", "error rate")
+        done = python(site, "-m", "colonnade", "report", "run", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+        assert "shared_slope" in page
+        assert "error rate" in page
+        methods = "shared_slope,local_only"
+        done = python(site, "-m", "colonnade", "compare", "job.toml", "--methods", methods, "--json", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert [one["method"] for one in json.loads(done.stdout)["summary"]] == ["shared_slope", "local_only"]
+
+    def test_a_run_loads_in_another_process_and_says_what_is_missing_without_the_package(
+        self, site: Path, tmp_path: Path
+    ) -> None:
+        train = (
+            "import colonnade as cn; from colonnade.testing import small;"
+            "run = cn.fit(small(), 'shared_slope', rounds=2, lr=0.02, out='run');"
+            "assert run.method.optimiser.lr == 0.02"
+        )
+        load = "import colonnade as cn; run = cn.Run.load('run'); print(run.method.name, run.fingerprint())"
+        assert python(site, "-W", "ignore", "-c", train, cwd=tmp_path).returncode == 0
+        assert python(site, "-c", load, cwd=tmp_path).stdout.startswith("shared_slope ")
+        without = python(tmp_path, "-c", load, cwd=tmp_path)
+        assert without.returncode == 1
+        assert "ConfigError: unknown method 'shared_slope'" in without.stderr
+
+
+class TestTables:
+    def test_what_a_package_offers_is_beside_what_is_built_in(
+        self, site: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.syspath_prepend(site)
+        for kind, name in (("methods", "shared_slope"), ("tasks", "share"), ("metrics", "error_rate")):
+            found = table(kind)
+            assert name in found
+            assert list(found) == [*found.builtin, name]
+            assert len(found) == len(found.builtin) + 1
+            assert found[name].name == name
+            assert found.get(name) is found[name], "loaded once"
+            assert found.usable().keys() == set(found)
+
+    def test_nothing_is_loaded_before_it_is_asked_for(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        install(tmp_path, "broken", {"colonnade.methods": {"odd": "no_such_module:Odd"}})
+        monkeypatch.syspath_prepend(tmp_path)
+        found = table("methods")
+        assert "odd" in found
+        assert found["vimadmm"] is methods.VIMADMM
+
+    @pytest.mark.parametrize(
+        ("kind", "name", "target", "told"),
+        [
+            ("methods", "odd", "no_such_module:Odd", r"cannot be loaded \(ModuleNotFoundError: No module named"),
+            ("methods", "odd", "colonnade.errors:DataError", "needs to be a class of settings"),
+            ("methods", "odd", "colonnade.run:Training", "lacks name, hears, exposes"),
+            ("methods", "odd", "colonnade.methods:VIMADMM", "calls itself 'vimadmm'; the name of its entry point"),
+            ("tasks", "odd", "colonnade.run:Training", "needs to be a subclass of colonnade.tasks.Task"),
+            ("tasks", "odd", "colonnade.tasks:Task", "lacks by_kind, constant"),
+            ("mechanisms", "odd", "colonnade.run:Training", "needs to be a subclass of colonnade.privacy.events.Event"),
+            ("mechanisms", "odd", "colonnade.privacy.events:PlainEvent", "calls itself 'none'"),
+            ("metrics", "odd", "colonnade.evaluate.metrics:accuracy", "needs to be a colonnade.evaluate"),
+        ],
+    )  # fmt: skip
+    def test_a_broken_one_is_one_sentence_and_costs_nobody_else(
+        self, kind: str, name: str, target: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        install(tmp_path, "their-package", {f"colonnade.{kind}": {name: target}})
+        monkeypatch.syspath_prepend(tmp_path)
+        found = table(kind)
+        with pytest.raises(ConfigError, match=f"'odd' of colonnade.{kind}, from the package their-package, {told}"):
+            found[name]
+        with pytest.warns(PluginLeftOut, match="their-package"):
+            assert found.usable() == dict(found.builtin)
+
+    def test_a_built_in_name_cannot_be_taken(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        install(tmp_path, "their-package", {"colonnade.methods": {"vimadmm": "evil:Method"}})
+        monkeypatch.syspath_prepend(tmp_path)
+        found = table("methods")
+        with pytest.warns(PluginLeftOut, match="their-package offers 'vimadmm'.*a built-in name"):
+            assert found["vimadmm"] is methods.VIMADMM
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert list(found) == list(methods.BUILT_IN), "said once"
+
+    def test_two_packages_with_one_name_are_refused_by_name(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name in ("first", "second"):
+            install(tmp_path, name, {"colonnade.methods": {"odd": f"{name}:Odd"}})
+        monkeypatch.syspath_prepend(tmp_path)
+        with pytest.raises(
+            ConfigError, match=r"'odd' of colonnade\.methods is offered by first and second; remove one"
+        ):
+            table("methods")["odd"]
+
+    def test_metrics_of_a_task_leave_a_broken_one_out(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        install(tmp_path, "their-package", {"colonnade.metrics": {"odd": "no_such_module:Odd"}})
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.setattr(metrics, "METRICS", table("metrics"))
+        task = tasks.find_task("binary")(1)
+        with pytest.warns(PluginLeftOut, match="their-package"):
+            assert metrics.choose_metric(task, "auc").name == "auc"
+
+    def test_a_ledger_is_read_although_the_package_of_a_mechanism_is_broken(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        install(tmp_path, "their-package", {"colonnade.mechanisms": {"odd": "no_such_module:Odd"}})
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.setattr(registry, "ALONE", table("mechanisms"))
+        with pytest.warns(PluginLeftOut, match="their-package.*count as those of an unknown mechanism"):
+            event, _ = registry.read_event.__wrapped__("odd", Unit.PARTY, ())
+        assert isinstance(event, OtherEvent)
