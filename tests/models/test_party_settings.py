@@ -145,14 +145,14 @@ class TestScaling:
         seen = run.logits(federation.select(federation.split.test))
         assert torch.isfinite(seen).all()
 
-    def test_a_prediction_scales_as_the_training_did(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_prediction_scales_as_the_training_did(self) -> None:
         """ "always" at one party of data that is scaled already."""
         model = build(ModelSettings, {"hidden": 6, "embedding": 4, "party_1": {"scale_columns": "always"}}, "model")
         federation = Federation.from_arrays(
             {p.name: 3 * p.columns + 1 for p in small().parties}, small().labels.numpy(), task="multiclass",
             split=small().split, scaled=True,
         )  # fmt: skip
-        recorded = record(monkeypatch, federation, VIMADMMJ(local_steps=2), model=model, rounds=2, evaluate_every=1)
+        recorded = record(federation, VIMADMMJ(local_steps=2), model=model, rounds=2, evaluate_every=1)
         seen = recorded.run.logits(federation.select(federation.split.test))
         torch.testing.assert_close(seen, recorded.logits[-1], rtol=0, atol=1e-12)
 
