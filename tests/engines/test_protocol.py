@@ -120,8 +120,8 @@ class TestFailures:
                 fit(small(), method)
         with pytest.raises(ConfigError, match="not a device"):
             fit(small(), VIMADMM(), device="abacus")
-        with pytest.raises(ConfigError, match="no encoder for party 'party_1'"):
-            fit(small(), VIMADMM(), encoders={"party_0": nn.Linear(5, 4)})
+        with pytest.raises(ConfigError, match="a model for 'party_9', who is not a party"):
+            fit(small(), VIMADMM(), encoders={"party_9": nn.Linear(5, 4)})
         with pytest.raises(ConfigError, match="not both"):
             fit(small(), VIMADMM(), training=open_trainer(small(), VIMADMM()).training, rounds=3)
 
