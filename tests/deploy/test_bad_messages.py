@@ -22,7 +22,7 @@ from tests.contracts.registry import make
 from tests.deploy import lies
 from tests.deploy.puppet import AGREEMENTS, LISTENER, ORDERS, POLICY, PROPOSALS, REPEATED, Puppet, Reaction
 from tests.deploy.trials import DATA, METHOD, MODEL, PARTIES, ROUNDS, RUN, TRAINING, Deed, Ending, Stage
-from tests.exchanges import open_trainer
+from tests.exchanges import changed, open_trainer
 from tests.federations import small
 from tests.nats_server import NatsServer, needs_nats
 
@@ -184,6 +184,6 @@ def test_the_party_ends_as_if_nobody_had_lied(misled: tuple[dict[str, Reaction],
         alone, make(METHOD["name"], local_steps=2), model=build(ModelSettings, MODEL, "model"),
         mechanism=SeededNoise(0.05), engine="loop", **TRAINING,
     ).train()  # fmt: skip
-    assert run.fingerprint() == replace(expected, models={}).fingerprint()
+    assert run.fingerprint() == changed(expected, models={}).fingerprint()
     assert run.result["test_score"] == expected.result["test_score"]
     assert stage.ledger(LISTENER) == [r.to_json() for r in expected.ledger if r.owner == LISTENER]
