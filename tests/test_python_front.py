@@ -71,8 +71,8 @@ class TestCompare:
         ("change", "told"),
         [
             ({"federation": small(seed=1)}, "holds a run of other settings .data.rows"),
-            ({"methods": [VIMADMM(local_steps=3)]}, "local_steps = 2, now wanted 3"),
-            ({"rounds": 4}, "rounds = 3, now wanted 4"),
+            ({"methods": [VIMADMM(local_steps=3)]}, "local_steps = 2, now 3"),
+            ({"rounds": 4}, "rounds = 3, now 4"),
         ],
         ids=["rows", "method", "training"],
     )

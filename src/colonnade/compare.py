@@ -236,7 +236,7 @@ def distinct(values: Any, kind: type, name: str, example: str) -> list[Any]:
     good = isinstance(values, list) and values and all(type(v) is kind for v in values)
     if not good or len(set(values)) < len(values):
         raise ConfigError(
-            f"[compare] {name} = {values!r} is not valid: wanted a list without repetitions, e.g. {example}"
+            f"[compare] {name} = {values!r} is not valid: needed a list without repetitions, e.g. {example}"
         )
     return list(values)
 

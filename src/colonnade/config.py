@@ -69,7 +69,7 @@ def _sentence(error: ValidationError, kind: type[BaseModel], section: str) -> st
     got = first.get("input")
     wanted = first["msg"][0].lower() + first["msg"][1:]
     if first["type"] == "string_pattern_mismatch" and meaning:
-        wanted = f"wanted {meaning}"  # which people read more easily than a regular expression
+        wanted = f"needed {meaning}"  # which people read more easily than a regular expression
     return f"[{section}] {where} = {got!r} is not valid: {wanted}"
 
 
@@ -143,7 +143,7 @@ def with_overrides(tables: Mapping[str, Any], overrides: list[str]) -> dict[str,
         name, equals, text = item.partition("=")
         parts = name.strip().split(".")
         if not equals or len(parts) < 2 or not all(parts):
-            raise ConfigError(f"--set {item!r}: wanted section.key=value, e.g. --set training.rounds=20")
+            raise ConfigError(f"--set {item!r}: needed section.key=value, e.g. --set training.rounds=20")
         try:
             value: Any = tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:

@@ -310,7 +310,7 @@ def _mask(what: str, values: Any, *shape: int) -> Tensor | None:
         return None
     mask = values.cpu() if isinstance(values, Tensor) else torch.from_numpy(np.ascontiguousarray(values))
     if mask.dtype != torch.bool or tuple(mask.shape) != shape:
-        raise DataError(f"{what}: wanted booleans of shape {shape}; got {mask.dtype} of shape {tuple(mask.shape)}")
+        raise DataError(f"{what}: needed booleans of shape {shape}; got {mask.dtype} of shape {tuple(mask.shape)}")
     return mask
 
 

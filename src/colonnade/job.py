@@ -138,7 +138,7 @@ def _load_tables(options: Section) -> Federation:
             raise ConfigError(unknown_key(key, list(TABLE_KEYS), "data"))
     files: Any = options["tables"]
     if not isinstance(files, Mapping) or not files:
-        raise ConfigError("[data] tables wants party names and files, e.g. tables = { bank = 'bank.csv' }")
+        raise ConfigError("[data] tables needs party names and files, e.g. tables = { bank = 'bank.csv' }")
     if "labels" not in options:
         raise ConfigError("[data] tables also needs `labels = COLUMN`, a column of one of the tables")
     id: Ids = options.get("id")

@@ -100,7 +100,7 @@ def _check_same(entry: Entry, found: Mapping[str, Any], place: Path) -> None:
         if key.rpartition(".")[2] in (*ELSEWHERE, "data_dir"):
             continue
         if mine.get(key) != theirs.get(key):
-            told = f"{key} = {theirs.get(key)!r}, now wanted {mine.get(key)!r}"
+            told = f"{key} = {theirs.get(key)!r}, now {mine.get(key)!r}"
             raise RunError(f"{place} holds a run of other settings ({told}); choose another --out, or remove it")
 
 

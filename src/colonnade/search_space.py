@@ -88,7 +88,7 @@ def asked_space(methods: Mapping[str, Method], searches: list[str]) -> dict[str,
     for item in searches:
         setting, equals, text = (part.strip() for part in item.partition("="))
         if not equals or not text:
-            raise ConfigError(f"--search {item!r}: wanted KEY=LOW:HIGH, KEY=LOW:HIGH:log or KEY=A,B,C")
+            raise ConfigError(f"--search {item!r}: needed KEY=LOW:HIGH, KEY=LOW:HIGH:log or KEY=A,B,C")
         owners = [name for name in methods if setting in values[name]]
         if not owners:
             known = sorted({known for found in values.values() for known in found})
@@ -115,9 +115,9 @@ def read_dimension(name: str, text: str, value: Any) -> Dimension:
     log, whole = how == "log", isinstance(value, int) and not isinstance(value, bool)
     if how not in ("", "log") or not ends[0] < ends[1] < math.inf or ends[0] <= (0 if log else -math.inf):
         above = ", both above 0" if log else ""
-        raise ConfigError(f"--search {name}={text}: wanted LOW:HIGH or LOW:HIGH:log with LOW below HIGH{above}")
+        raise ConfigError(f"--search {name}={text}: needed LOW:HIGH or LOW:HIGH:log with LOW below HIGH{above}")
     if whole and any(end != round(end) for end in ends):
-        raise ConfigError(f"--search {name}={text}: {name} counts something; wanted whole numbers")
+        raise ConfigError(f"--search {name}={text}: {name} counts something; needed whole numbers")
     return Dimension(*ends, log=log, whole=whole)
 
 

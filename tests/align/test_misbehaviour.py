@@ -141,7 +141,7 @@ BAD_PARTIES: dict[str, tuple[Callable[[Party], None], type[ColonnadeError], str]
     "unknown kind": (joined(lambda p: p.sealed("SING", b"la")), WireError, "party 'telco' sent a 'SING'"),
     "part out of range": (joined(lambda p: p.setup(part=1)), WireError, "party 'telco' has 1 parts"),
     "part below zero": (joined(lambda p: p.setup(part=-1)), WireError, "whose part"),
-    "part too short": (joined(lambda p: p.setup(b"\x02" * 33)), WireError, "33 bytes, wanted 132"),
+    "part too short": (joined(lambda p: p.setup(b"\x02" * 33)), WireError, "33 bytes, needed 132"),
     "part empty": (joined(lambda p: p.setup(b"")), WireError, "0 bytes"),
     "no point of the curve": (
         joined(lambda p: p.setup(4 * curve_point_of_nobody())),
@@ -272,7 +272,7 @@ BAD_HOLDERS: dict[str, tuple[Callable[[Holder], None], type[ColonnadeError], str
     "keeps nothing": (lambda h: h.propose(keep="none"), WireError, "whose keep"),
     "unknown kind": (agreed(lambda h: h.sealed("SING", b"la")), WireError, "sent a 'SING'"),
     "request changed on its way": (points_changed_on_their_way, IdentityError, "does not hold"),
-    "request too long": (agreed(lambda h: h.ask(b"\x02" * 165)), WireError, "165 bytes, wanted 132"),
+    "request too long": (agreed(lambda h: h.ask(b"\x02" * 165)), WireError, "165 bytes, needed 132"),
     "request out of range": (agreed(lambda h: h.ask(part=1)), WireError, "has 1 parts"),
     "no point of the curve": (agreed(lambda h: h.ask(4 * curve_point_of_nobody())), WireError, "the label holder sent"),
     "more rows than ids": (lambda h: h.result(rows=[(0, 0)] * 5, matched=5), WireError, "counts cannot be"),

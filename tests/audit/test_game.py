@@ -130,5 +130,5 @@ def test_a_score_that_is_no_number_shows_nothing() -> None:
 @pytest.mark.parametrize("bad", [{"releases": 0}, {"runs": 0}, {"clip": 0.0}, {"shape": (1, 1)}])
 def test_a_game_without_play_is_refused(bad: dict[str, object]) -> None:
     given: dict[str, object] = {"shape": (2, 2), "releases": 1, "runs": 5, "delta": DELTA, "clip": CLIP} | bad
-    with pytest.raises(ConfigError, match=r"wants|wanted"):
+    with pytest.raises(ConfigError, match=r"needs|needed"):
         lower_bound(Unchanged(), **given)  # type: ignore[arg-type]

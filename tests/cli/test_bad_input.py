@@ -95,7 +95,7 @@ SETTINGS = {
     "too many parties": ("data.parties=9", "at most that many strips"),
     "too little damping": ("method.damping=0.1", "damping = 0.1 is below 1/M", "to 1"),
     "no such device": ("training.device=gpu0", "use cpu, cuda or cuda:0"),
-    "not an override": ("rounds=3", "wanted section.key=value"),
+    "not an override": ("rounds=3", "needed section.key=value"),
 }
 
 
@@ -111,7 +111,7 @@ def test_every_command_refuses_alike(command: str, refuses: Callable[..., None],
 
 
 def test_a_comparison_is_checked_before_it_begins(refuses: Callable[..., None], config: Path) -> None:
-    refuses(["compare", config, "--seeds", "0,x"], "wanted whole numbers")
+    refuses(["compare", config, "--seeds", "0,x"], "needed whole numbers")
     refuses(["compare", config, "--seeds", "0,0"], "without repetitions")
     refuses(["compare", config, "--methods", "vimadmm,vimadm"], "did you mean 'vimadmm'?")
     refuses(["compare", config, "--set", "compare.method=1"], "did you mean 'methods'?")

@@ -114,7 +114,7 @@ def test_a_comparison_of_other_settings_is_not_gone_on_with(cli: Call, config: P
     assert cli("compare", config, "--methods", "local_only", "--out", "here").code == 0
     done = cli("compare", config, "--methods", "local_only", "--out", "here", "--set", "training.rounds=7")
     assert done.code == 2
-    assert "here/local_only-0 holds a run of other settings (training.rounds = 6, now wanted 7)" in done.err
+    assert "here/local_only-0 holds a run of other settings (training.rounds = 6, now 7)" in done.err
 
 
 def test_runs_in_several_processes_are_the_same_runs(cli: Call, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:

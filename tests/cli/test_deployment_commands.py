@@ -140,7 +140,7 @@ SETTINGS = {
     "own who is no party": (COORDINATOR, 'coordinator.own=["bnak"]', "own names 'bnak', who is not among parties"),
     "a party twice": (COORDINATOR, 'coordinator.parties=["bank","bank"]', "names somebody twice"),
     "shares": (COORDINATOR, "coordinator.test=1.5", "test = 1.5 is not valid", "less than 1"),
-    "not an override": (COORDINATOR, "rounds=3", "wanted section.key=value"),
+    "not an override": (COORDINATOR, "rounds=3", "needed section.key=value"),
 }
 
 

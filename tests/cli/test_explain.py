@@ -85,7 +85,7 @@ def test_a_file_of_an_earlier_version_is_not_in_the_way(cli: Call, run: Path) ->
     ("options", "told"),
     [
         (("--denoise", "nobody"), "no such party"),
-        (("--denoise", "party_1=loud"), "wanted PARTY or PARTY=STD"),
+        (("--denoise", "party_1=loud"), "needed PARTY or PARTY=STD"),
         (("--summarise", "120"), "between 0 and 100"),
         (("--summarise", "half"), "between 0 and 100"),
         (("--set", "drews=3"), "did you mean 'draws'"),

@@ -54,7 +54,7 @@ def test_an_audit_is_refused(cli: Call, config: Path) -> None:
 
 @pytest.mark.parametrize(
     ("change", "sentence"),
-    [("method.name=vimadmm", "Federation.matched()"), ("data.keep=some", "wanted 'all' or 'partial'")],
+    [("method.name=vimadmm", "Federation.matched()"), ("data.keep=some", "needed 'all' or 'partial'")],
 )
 def test_what_does_not_fit_is_refused_and_leaves_nothing(cli: Call, config: Path, change: str, sentence: str) -> None:
     refused = cli("train", config, "--set", change, "--out", "run")

@@ -109,7 +109,7 @@ def test_tables_that_do_not_fit(cli: Call, finished: Path) -> None:
     assert "for example 'c'" in done.err
     done = cli("predict", finished, "--tables", "party_1=one.csv")
     assert "one file for each of the parties party_1, party_2" in done.err
-    assert "wanted PARTY=FILE" in cli("predict", finished, "--tables", "one.csv").err
+    assert "needed PARTY=FILE" in cli("predict", finished, "--tables", "one.csv").err
     assert "say one thing to predict" in cli("predict", finished).err
 
 

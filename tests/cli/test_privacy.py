@@ -43,10 +43,10 @@ def test_calibrate_is_the_inverse(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("epsilon", "--sigma", "0", "--rounds", "5"), "wanted a noise multiplier above 0"),
-        (("epsilon", "--sigma", "1", "--rounds", "5", "--delta", "2"), "wanted a probability between 0 and 1"),
-        (("calibrate", "--epsilon", "-1", "--rounds", "5"), "wanted a number above 0"),
-        (("epsilon", "--sigma", "1", "--rounds", "5", "--neighbours", "any"), "wanted absent or replaced"),
+        (("epsilon", "--sigma", "0", "--rounds", "5"), "needed a noise multiplier above 0"),
+        (("epsilon", "--sigma", "1", "--rounds", "5", "--delta", "2"), "needed a probability between 0 and 1"),
+        (("calibrate", "--epsilon", "-1", "--rounds", "5"), "needed a number above 0"),
+        (("epsilon", "--sigma", "1", "--rounds", "5", "--neighbours", "any"), "needed absent or replaced"),
     ],
 )
 def test_bad_numbers(words: tuple[str, ...], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:

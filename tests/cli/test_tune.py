@@ -244,7 +244,7 @@ class TestCommand:
         [
             (["--search", "rh=1:2"], "did you mean 'rho'?"),
             (["--method", "vimadm"], "did you mean 'vimadmm'?"),
-            (["--seeds", "x"], "wanted whole numbers"),
+            (["--seeds", "x"], "needed whole numbers"),
             (["--set", "privacy.mechanism=gaussian", "--set", "privacy.clip=1", "--set", "privacy.sigma=1"], "release"),
         ],
     )

@@ -118,10 +118,10 @@ def test_a_pickle_is_never_run(tmp_path):
 def test_other_python_batches_than_the_published_are_refused(tmp_path):
     arrays = cifar_arrays()
     LAYOUTS["python"](tmp_path, arrays)
-    with pytest.raises(DataError, match=r"data_batch_1 is damaged.*md5.*wanted c99cafc1"):
+    with pytest.raises(DataError, match=r"data_batch_1 is damaged.*md5.*needed c99cafc1"):
         cifar10(data_dir=tmp_path)
     LAYOUTS["archive"](tmp_path / "a", arrays)
-    with pytest.raises(DataError, match=r"cifar-10-python\.tar\.gz is damaged.*md5.*wanted c58f3010"):
+    with pytest.raises(DataError, match=r"cifar-10-python\.tar\.gz is damaged.*md5.*needed c58f3010"):
         cifar10(data_dir=tmp_path / "a")
     with pytest.raises(DataError, match=r"data_batch_1 in .*tar\.gz is damaged: its md5 is not c99cafc1"):
         read_archived(tmp_path / "a" / "cifar-10-python.tar.gz", "train_1")
@@ -132,7 +132,7 @@ def test_other_images_or_labels_than_the_published_are_refused(tmp_path, layout,
     arrays = cifar_arrays()
     LAYOUTS[layout](tmp_path, arrays)
     wanted = BATCHES["train_1"][2]
-    with pytest.raises(DataError, match=f"batch 'train_1': its images are not the published.*wanted {wanted}.*get the"):
+    with pytest.raises(DataError, match=f"batch 'train_1': its images are not the published.*needed {wanted}.*get the"):
         cifar10(data_dir=tmp_path)
     known = hashlib.sha256(arrays[0][0].tobytes()).hexdigest()
     monkeypatch.setitem(cifar10_files.BATCHES, "train_1", (*BATCHES["train_1"][:2], known, "another"))
@@ -149,7 +149,7 @@ def test_unreadable_files_are_named(tmp_path):
     with pytest.raises(DataError, match=r"CIFAR-10 batch .*data_batch_2 cannot be read: .*get it again"):
         read_python(tmp_path, "train_2")
     (tmp_path / "data_batch_1.bin").write_bytes(bytes(3074))
-    with pytest.raises(DataError, match=r"data_batch_1\.bin has 3074 bytes; wanted a multiple of 3073"):
+    with pytest.raises(DataError, match=r"data_batch_1\.bin has 3074 bytes; needed a multiple of 3073"):
         read_binary(tmp_path, "train_1")
     (tmp_path / "bad.tar.gz").write_bytes(b"no archive")
     with pytest.raises(DataError, match=r"bad\.tar\.gz cannot be read"):
@@ -177,5 +177,5 @@ def test_options_out_of_range_are_refused(tmp_path):
     for parties in (8, 0, -4):
         with pytest.raises(ConfigError, match=f"parties = {parties}: .*square number"):
             cifar10(parties=parties, data_dir=tmp_path)
-    with pytest.raises(ConfigError, match="limit = 0: wanted at least one"):
+    with pytest.raises(ConfigError, match="limit = 0: needed at least one"):
         cifar10(data_dir=tmp_path, limit=0)

@@ -75,12 +75,12 @@ def test_a_file_without_address_says_so():
 def test_a_local_file_with_another_checksum_is_refused(tmp_path):
     (tmp_path / "numbers.bin").write_bytes(b"other")
     wanted, got = hashlib.sha256(CONTENT).hexdigest(), hashlib.sha256(b"other").hexdigest()
-    with pytest.raises(DataError, match=f"numbers.bin is damaged.*{got}, wanted {wanted}; delete it"):
+    with pytest.raises(DataError, match=f"numbers.bin is damaged.*{got}, needed {wanted}; delete it"):
         fetch(published(), places("set", tmp_path))
 
 
 def test_a_download_with_another_checksum_leaves_nothing(remote, cache):
-    with pytest.raises(DataError, match=r"numbers.bin is damaged.*wanted"):
+    with pytest.raises(DataError, match=r"numbers.bin is damaged.*needed"):
         fetch(published(remote, content=b"other"), places("set"))
     assert list((cache / "set").iterdir()) == []
 

@@ -58,11 +58,11 @@ def test_subsets_limit_and_long_tail(tmp_path):
 
 def test_other_files_than_the_published_are_refused(tmp_path):
     write_mnist(tmp_path)
-    with pytest.raises(DataError, match=r"train-images-idx3-ubyte\.gz is damaged.*wanted 440fcabf"):
+    with pytest.raises(DataError, match=r"train-images-idx3-ubyte\.gz is damaged.*needed 440fcabf"):
         mnist(data_dir=tmp_path)
     (tmp_path / "train-images-idx3-ubyte.gz").rename(tmp_path / "elsewhere")
     (tmp_path / "train-images-idx3-ubyte").write_bytes(b"unpacked")
-    with pytest.raises(DataError, match=r"train-images-idx3-ubyte is damaged.*wanted ba891046"):
+    with pytest.raises(DataError, match=r"train-images-idx3-ubyte is damaged.*needed ba891046"):
         mnist(data_dir=tmp_path)
 
 
@@ -76,8 +76,8 @@ def test_the_missing_file_is_named_with_its_address(tmp_path):
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"", "begins with nothing, wanted 00000803"),
-        (idx(np.zeros(3)), "idx file of bytes in 3 dimensions: it begins with 00000801, wanted 00000803; get it again"),
+        (b"", "begins with nothing, needed 00000803"),
+        (idx(np.zeros(3)), "idx file of bytes in 3 dimensions: it begins with 00000801, needed 00000803; get it again"),
         (idx(np.zeros((2, 3, 3)))[:-1], r"17 bytes of data, its header says \(2, 3, 3\)"),
     ],
 )
@@ -102,7 +102,7 @@ def test_images_without_labels_are_refused(tmp_path):
 
 
 def test_options_out_of_range_are_refused(tmp_path):
-    with pytest.raises(ConfigError, match="limit = 0: wanted at least one"):
+    with pytest.raises(ConfigError, match="limit = 0: needed at least one"):
         mnist(data_dir=tmp_path, limit=0)
-    with pytest.raises(ConfigError, match="split = 'rows': wanted 'strips' or 'subsets'"):
+    with pytest.raises(ConfigError, match="split = 'rows': needed 'strips' or 'subsets'"):
         mnist(data_dir=tmp_path, split="rows")

@@ -73,7 +73,7 @@ def test_another_number_of_views_is_refused(tmp_path):
     write_modelnet(tmp_path, train=1, test=1)
     for path in Path(tmp_path).rglob("*_012.png"):
         path.unlink()
-    with pytest.raises(DataError, match=r"wanted 12 views per object, found view numbers \[1, 2, .*11\]"):
+    with pytest.raises(DataError, match=r"needed 12 views per object, found view numbers \[1, 2, .*11\]"):
         modelnet40(data_dir=tmp_path)
 
 
@@ -106,7 +106,7 @@ def test_missing_pillow_says_what_to_install(tmp_path, monkeypatch):
 
 
 def test_options_out_of_range_are_refused(tmp_path):
-    with pytest.raises(ConfigError, match="parties = 13: wanted 1 to 12"):
+    with pytest.raises(ConfigError, match="parties = 13: needed 1 to 12"):
         modelnet40(parties=13, data_dir=tmp_path)
     with pytest.raises(ConfigError, match="size = 0"):
         modelnet40(data_dir=tmp_path, size=0)

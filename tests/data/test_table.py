@@ -235,7 +235,7 @@ def test_bad_labels_are_named():
     refused(DataError, "the labels have no id column 'customer'", plain, labels=bank[["y"]], id="customer")
     refused(DataError, "party 'bank' also has the label column 'y'; drop it", tables,
             labels=bank[["customer", "y"]], id="customer")  # fmt: skip
-    refused(DataError, "wanted a column name, a frame or one label per row; got NoneType", plain, labels=None)
+    refused(DataError, "needed a column name, a frame or one label per row; got NoneType", plain, labels=None)
     refused(DataError, "label column 'y': 2 of 20 values are empty; drop those rows",
             {"bank": bank.assign(y=[None, None, *[1.0] * 18])}, labels="y")  # fmt: skip
     refused(DataError, "one label column, got 2.*'y', 'w'.*task='multilabel'", {"t": telco[["calls"]]},
@@ -254,7 +254,7 @@ def test_bad_tables_are_named():
     refused(DataError, "party 'telco' has the column 'x' more than once; rename",
             tables | {"telco": pd.DataFrame(np.zeros((20, 2)), columns=["x", "x"])}, labels="y")  # fmt: skip
     refused(DataError, "party 'telco' has no rows", tables | {"telco": telco.iloc[:0]}, labels="y")
-    refused(DataError, "party 'telco': wanted a data frame, got int", tables | {"telco": 3}, labels="y")
+    refused(DataError, "party 'telco': needed a data frame, got int", tables | {"telco": 3}, labels="y")
     refused(DataError, r"party 'telco': needed a data frame, got the text 'x.csv'; .* pandas.read_csv\('x.csv'\)",
             tables | {"telco": "x.csv"}, labels="y")  # fmt: skip
     refused(RowsDisagree, "party 'bank': 20 rows, party 'telco': 19 rows, the labels: 20 rows; name the column.*id=",

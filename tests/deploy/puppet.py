@@ -221,7 +221,7 @@ PROPOSALS: dict[str, tuple[Words, str]] = {
     ),
     "another protection": (
         lambda p: p.proposal(mechanism="none").notice().payload,
-        "the proposal wants mechanism 'none' between columns and wire; this party is set to 'seeded noise",
+        "the proposal asks for mechanism 'none' between columns and wire; this party is set to 'seeded noise",
     ),
     "noise of the method's own instead of the party's": (
         lambda p: (
@@ -390,7 +390,7 @@ ORDERS: dict[str, tuple[Order, str]] = {
     ),
     "evaluating rows that train": (
         _ask("EVALUATE", FEDERATION.split.train[:3].int()),
-        "order 3 wants to evaluate rows that train",
+        "order 3 asks to evaluate rows that train",
     ),
     "two training uploads in one round": (
         lambda p, t: p.seal(

@@ -66,7 +66,7 @@ def test_what_is_allowed_passes(policy: Policy) -> None:
         ),
         ({"purposes": ["RESELL"]}, ("purposes:", "'RESELL' was asked", "no purpose")),
         ({"training": {"rounds": 1001}}, ("most_rounds: 1,001 rounds", "allows 200;", "`most_rounds = 1001`")),
-        ({"rows": 4999}, ("fewest_rows: the run has 4,999", "wants 5,000", "line 6", "`fewest_rows = 4999`")),
+        ({"rows": 4999}, ("fewest_rows: the run has 4,999", "needs 5,000", "line 6", "`fewest_rows = 4999`")),
         ({"rows": 0}, ("fewest_rows:", "`fewest_rows = 1`")),
         ({"label_exposure": "noisy"}, ("label_exposure:", "'noisy' was asked", "allows full;", "line 8")),
         ({"mechanism": "laplace"}, ("require_mechanism:", "'laplace' was asked", "none, gaussian;", "line 9")),

@@ -133,7 +133,7 @@ class TestOuterJoin:
 
     @pytest.mark.parametrize(
         ("options", "sentence"),
-        [({"keep": "some"}, "wanted 'all' or 'partial'"), ({"id": None}, "needs an id to join on")],
+        [({"keep": "some"}, "needed 'all' or 'partial'"), ({"id": None}, "needs an id to join on")],
     )
     def test_refusals(self, options: dict[str, Any], sentence: str) -> None:
         with pytest.raises(ConfigError, match=sentence):
@@ -222,9 +222,9 @@ class TestFederation:
     @pytest.mark.parametrize(
         ("changes", "sentence"),
         [
-            ({"held": np.ones((80, 3), dtype=bool)}, r"held: wanted booleans of shape \(80, 2\)"),
-            ({"held": np.ones((80, 2))}, "wanted booleans"),
-            ({"labelled": np.ones(79, dtype=bool)}, r"labelled: wanted booleans of shape \(80,\)"),
+            ({"held": np.ones((80, 3), dtype=bool)}, r"held: needed booleans of shape \(80, 2\)"),
+            ({"held": np.ones((80, 2))}, "needed booleans"),
+            ({"labelled": np.ones(79, dtype=bool)}, r"labelled: needed booleans of shape \(80,\)"),
             ({"held": np.zeros((80, 2), dtype=bool), "labelled": None}, "validation rows are not held by all"),
             ({"labelled": np.zeros(80, dtype=bool), "held": None}, "no row has a label"),
         ],

@@ -88,7 +88,7 @@ def test_a_small_stem_keeps_the_pixels_of_a_patch() -> None:
 
 @pytest.mark.parametrize("kind", ["cnn", "resnet18"])
 def test_images_are_wanted_by_name(kind: str) -> None:
-    with pytest.raises(ModelError, match=f"'{kind}' wants columns of shape"):
+    with pytest.raises(ModelError, match=f"'{kind}' needs columns of shape"):
         build_encoder(ModelSettings(encoder=kind), (5,), 0, "bank")
 
 

@@ -267,7 +267,7 @@ class TestAwkwardNetworks:
     def test_a_network_that_cannot_read_the_columns_is_named_by_party(self) -> None:
         with pytest.raises(ModelError, match="party 'party_0' cannot read columns of shape"):
             fit(small(), VIMADMM(), encoders=lambda p, s: nn.Linear(3, 2))
-        with pytest.raises(ModelError, match=r"wanted \(rows, width\)"):
+        with pytest.raises(ModelError, match=r"needed \(rows, width\)"):
             fit(small(), VIMADMM(), encoders=lambda p, s: nn.Unflatten(1, (5, 1)))
 
 

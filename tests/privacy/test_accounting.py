@@ -133,5 +133,5 @@ def test_what_left_unchanged_has_no_bound_and_what_is_unknown_is_refused() -> No
 
 @pytest.mark.parametrize("delta", [0, 1, -0.1, math.nan])
 def test_a_delta_that_is_no_probability(delta: float) -> None:
-    with pytest.raises(AccountingError, match="wanted a probability between 0 and 1"):
+    with pytest.raises(AccountingError, match="needed a probability between 0 and 1"):
         exact_epsilon(1.0, delta)

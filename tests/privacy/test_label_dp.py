@@ -535,7 +535,7 @@ class TestSettings:
     @pytest.mark.parametrize("kind", KINDS)
     @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.inf, math.nan])
     def test_an_epsilon_that_is_none(self, kind: Any, epsilon: float) -> None:
-        with pytest.raises(ConfigError, match="wants a finite epsilon above 0"):
+        with pytest.raises(ConfigError, match="needs a finite epsilon above 0"):
             noisy(kind, torch.tensor([0, 1]), epsilon=epsilon)
 
     @pytest.mark.parametrize("kind", KINDS)

@@ -55,7 +55,7 @@ def test_noise_does_not_vanish_at_any_scale(source: NoiseSource, deviation: floa
 
 @pytest.mark.parametrize(("clip", "sigma"), [(1e-165, 60.0), (1.0, 1e-40), (1e20, 1e20)])
 def test_scales_whose_squares_are_no_numbers_are_refused(clip: float, sigma: float) -> None:
-    with pytest.raises(ConfigError, match="wanted a number from 1e-30 to 1e"):
+    with pytest.raises(ConfigError, match="needed a number from 1e-30 to 1e"):
         Gaussian(clip, sigma)
     with pytest.raises(ConfigError, match=r"clip|sigma x clip"):
         build(PrivacySettings, {"mechanism": "gaussian", "clip": clip, "sigma": sigma}, "privacy").protection(

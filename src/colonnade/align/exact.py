@@ -26,7 +26,7 @@ def align_exactly(
         others: the ids of each party.
     """
     if set(others) != set(settings.parties):
-        raise ConfigError(f"ids are wanted of {', '.join(settings.parties)}; got those of {', '.join(others)}")
+        raise ConfigError(f"ids are needed of {', '.join(settings.parties)}; got those of {', '.join(others)}")
     ids = check_ids(ids, settings.most_ids)
     sets = {name: set(check_ids(others[name], settings.most_ids)) for name in settings.parties}
     have = {name: np.array([id in held for id in ids]) for name, held in sets.items()}

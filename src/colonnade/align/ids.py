@@ -45,7 +45,7 @@ def read_ids(table: Any, id: str, whose: str = "the table") -> tuple[str, ...]:
 def check_ids(ids: Sequence[str], most: int) -> tuple[str, ...]:
     """Ids that did not come from `read_ids`, checked as far as the alignment needs it."""
     if not ids:
-        raise DataError("there are no ids to align; wanted at least one")
+        raise DataError("there are no ids to align; needed at least one")
     if len(ids) > most:
         raise DataError(f"{len(ids):,} ids are more than the {most:,} an alignment takes; align in several parts")
     if len(set(ids)) < len(ids):

@@ -67,7 +67,7 @@ class Parts:
             raise WireError(f"{self._what} has {self.total} parts; there is no part {part}")
         wanted = POINT * min(PART, self.ids - part * PART)
         if len(points) != wanted:
-            raise WireError(f"{self._what}: part {part} has {len(points)} bytes, wanted {wanted}")
+            raise WireError(f"{self._what}: part {part} has {len(points)} bytes, needed {wanted}")
 
     def put(self, part: int, points: bytes) -> None:
         """Keep a part; `check` has been asked before."""

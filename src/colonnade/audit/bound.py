@@ -43,7 +43,7 @@ class Bound:
 def upper_limit(errors: int, runs: int, alpha: float) -> float:
     """The one-sided Clopper-Pearson limit: the true rate is above it with probability at most `alpha`."""
     if not 0 <= errors <= runs or runs < 1:
-        raise ConfigError(f"an error rate wants 0 to `runs` errors in at least 1 run; got {errors} in {runs}")
+        raise ConfigError(f"an error rate needs 0 to `runs` errors in at least 1 run; got {errors} in {runs}")
     if errors == runs:
         return 1.0
     return float(_scipy("stats").beta.ppf(1 - alpha, errors + 1, runs - errors))
@@ -85,7 +85,7 @@ def runs_for(mu: float, factor: float = 2.0, rates: int = 4) -> int:
     The stronger the protection that is claimed, the more runs: 1,000 do at mu = 1, mu = 0.2 wants many more.
     """
     if mu <= 0 or factor <= 1:
-        raise ConfigError(f"wanted mu > 0 and a factor > 1; got mu = {mu}, factor = {factor}")
+        raise ConfigError(f"needed mu > 0 and a factor > 1; got mu = {mu}, factor = {factor}")
     rate = float(_scipy("special").ndtr(-factor * mu / 2))
     alpha, runs = (1 - CONFIDENCE) / rates, 125
     while runs < 2**30:

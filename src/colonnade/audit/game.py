@@ -41,7 +41,7 @@ class Layout:
         named = shape if isinstance(shape, Mapping) else {"h": shape}
         layout = cls(tuple((name, tuple(int(n) for n in sizes)) for name, sizes in named.items()))
         if layout.cells < 2:
-            raise ConfigError(f"the game wants an upload of at least 2 cells; got {dict(layout.shapes)}")
+            raise ConfigError(f"the game needs an upload of at least 2 cells; got {dict(layout.shapes)}")
         return layout
 
     @property
@@ -83,7 +83,7 @@ def lower_bound(
         neighbours: the other world has no party, or one with the opposite upload.
     """
     if releases < 1 or runs < 1 or clip <= 0:
-        raise ConfigError(f"wanted releases, runs and clip above 0; got {releases}, {runs} and {clip}")
+        raise ConfigError(f"needed releases, runs and clip above 0; got {releases}, {runs} and {clip}")
     layout = Layout.of(shape)
     canaries = clip * directions(releases, layout.cells, seed)  # (T, D)
     opposite = -canaries if neighbours == "replaced" else torch.zeros_like(canaries)

@@ -58,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
 def _positive(text: str) -> int:
     number = int(text)
     if number < 1:
-        raise argparse.ArgumentTypeError(f"wanted at least 1; got {text}")
+        raise argparse.ArgumentTypeError(f"needed at least 1; got {text}")
     return number
 
 

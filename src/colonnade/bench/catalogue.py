@@ -48,7 +48,7 @@ class Limit(Settings):
     @model_validator(mode="after")
     def _one_of_them(self) -> Limit:
         if (self.at_least is None) == (self.at_most is None):
-            raise ValueError("wanted either at_least or at_most")
+            raise ValueError("needed either at_least or at_most")
         return self
 
     def holds(self, value: float | None) -> bool:
@@ -134,5 +134,5 @@ def read_bench(name: str, tables: Mapping[str, Any]) -> Bench:
 def _limits(name: str, targets: Mapping[str, Any]) -> dict[str, Limit]:
     wrong = next((key for key, value in targets.items() if not isinstance(value, Mapping)), None)
     if wrong is not None:
-        raise ConfigError(f"benchmark {name}: target {wrong!r} wants {{ at_least = X }} or {{ at_most = X }}")
+        raise ConfigError(f"benchmark {name}: target {wrong!r} needs {{ at_least = X }} or {{ at_most = X }}")
     return {key: build(Limit, value, f"benchmark {name}: target {key}") for key, value in targets.items()}

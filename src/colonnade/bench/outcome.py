@@ -82,7 +82,7 @@ def tidy(results: Mapping[str, float | None]) -> dict[str, float]:
 def check_out(path: Path) -> None:
     """Refuse a place that cannot be written before hours are spent on what should go there."""
     if path.is_dir() or not path.resolve().parent.is_dir():
-        raise ConfigError(f"--out {str(path)!r}: wanted a file in a folder that exists")
+        raise ConfigError(f"--out {str(path)!r}: needed a file in a folder that exists")
 
 
 def write(outcome: Outcome, path: Path) -> None:

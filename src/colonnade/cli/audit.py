@@ -50,7 +50,7 @@ def audit(
     from colonnade.run import Run, read_record
 
     if out is not None and (out.is_dir() or not out.resolve().parent.is_dir()):
-        raise ConfigError(f"--out {str(out)!r}: wanted a file in a folder that exists")
+        raise ConfigError(f"--out {str(out)!r}: needed a file in a folder that exists")
     record = read_record(run)
     if record["own_encoders"] or record["config"] is None:
         raise RunError(f"{run} was started from Python, so it cannot be trained again here; {_in_python(run)}")

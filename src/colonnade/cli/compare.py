@@ -218,4 +218,4 @@ def read_numbers(text: str) -> list[int]:
             raise ValueError
         return [number for ends in parts for number in range(ends[0], ends[-1] + 1)]
     except ValueError:
-        raise ConfigError(f"--seeds {text!r}: wanted whole numbers and commas, e.g. --seeds 0,1,2 or 0-2") from None
+        raise ConfigError(f"--seeds {text!r}: needed whole numbers and commas, e.g. --seeds 0,1,2 or 0-2") from None

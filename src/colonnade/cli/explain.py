@@ -111,7 +111,7 @@ def _shares(text: str | None) -> list[float]:
     except ValueError:
         shares = [0.0]
     if not all(0 < share < 1 for share in shares):
-        raise ConfigError(f"--summarise {text!r}: wanted per cents between 0 and 100, e.g. 50,20")
+        raise ConfigError(f"--summarise {text!r}: needed per cents between 0 and 100, e.g. 50,20")
     return shares
 
 
@@ -124,7 +124,7 @@ def _noisy(text: str | None, federation: Federation) -> tuple[str, float | None]
     try:
         level = float(std) if std else None
     except ValueError:
-        raise ConfigError(f"--denoise {text!r}: wanted PARTY or PARTY=STD, e.g. {party}=1") from None
+        raise ConfigError(f"--denoise {text!r}: needed PARTY or PARTY=STD, e.g. {party}=1") from None
     return party, level
 
 

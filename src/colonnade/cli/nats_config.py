@@ -67,7 +67,7 @@ def nats_config(  # one parameter per option of the command line
 def _address(listen: str) -> tuple[str, int]:
     host, _, port = listen.rpartition(":")
     if not host or not port.isdecimal():
-        raise ConfigError(f"--listen {listen!r}: wanted HOST:PORT, e.g. --listen 0.0.0.0:4222")
+        raise ConfigError(f"--listen {listen!r}: needed HOST:PORT, e.g. --listen 0.0.0.0:4222")
     return host, int(port)
 
 
@@ -86,7 +86,7 @@ def _subjects(given: list[str]) -> dict[str, str]:
     for item in given:
         name, equals, subject = item.partition("=")
         if not equals or "=" not in subject:
-            raise ConfigError(f"--subject {item!r}: wanted NAME=SUBJECT, e.g. --subject bank_a=CN=bank_a,O=Bank")
+            raise ConfigError(f"--subject {item!r}: needed NAME=SUBJECT, e.g. --subject bank_a=CN=bank_a,O=Bank")
         found[name] = subject
     return found
 

@@ -20,7 +20,7 @@ def read_new_tables(run: Run, tables: Sequence[str], ids: Sequence[str]) -> tupl
     parties = list(run.plans) or [party["name"] for party in run.about["parties"]]
     files = dict(_pair(text) for text in tables)
     if set(files) != set(parties) or len(files) < len(tables):
-        raise DataError(f"--tables wants one file for each of the parties {', '.join(parties)}; got {', '.join(files)}")
+        raise DataError(f"--tables needs one file for each of the parties {', '.join(parties)}; got {', '.join(files)}")
     id = _ids(ids, parties)
     if run.plans:
         rows = read_rows(run.model, _raw(run, files, id), id)
@@ -56,7 +56,7 @@ def _arrays(run: Run, files: Mapping[str, str], id: Ids) -> tuple[Any, Sequence[
 def _pair(text: str) -> tuple[str, str]:
     party, equals, file = text.partition("=")
     if not (party and equals and file):
-        raise ConfigError(f"--tables {text!r}: wanted PARTY=FILE, e.g. --tables party_1=new.csv")
+        raise ConfigError(f"--tables {text!r}: needed PARTY=FILE, e.g. --tables party_1=new.csv")
     return party, file
 
 

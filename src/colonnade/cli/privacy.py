@@ -37,7 +37,7 @@ def epsilon(
     from colonnade.privacy import accounting
 
     if not sigma > 0:
-        raise ConfigError(f"--sigma {sigma:g}: wanted a noise multiplier above 0")
+        raise ConfigError(f"--sigma {sigma:g}: needed a noise multiplier above 0")
     mu = accounting.shift_of(sigma, rounds, _relation(neighbours))
     exact, rdp = accounting.exact_epsilon(mu, delta), accounting.rdp_epsilon(mu, delta)
     facts = {"unit": "PARTY", "neighbours": neighbours, "delta": delta, "sigma": sigma, "releases": rounds}
@@ -99,5 +99,5 @@ def explain(run: RunFolder, as_json: AsJson = False) -> None:
 
 def _relation(neighbours: str) -> accounting.Neighbours:
     if neighbours not in ("absent", "replaced"):
-        raise ConfigError(f"--neighbours {neighbours!r}: wanted absent or replaced")
+        raise ConfigError(f"--neighbours {neighbours!r}: needed absent or replaced")
     return cast("accounting.Neighbours", neighbours)

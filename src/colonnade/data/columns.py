@@ -217,7 +217,7 @@ def _kinds(party: str, frame: Any) -> tuple[list[str], dict[str, str]]:
         kind, as_category = _kind(frame[name]), _is_categorical(frame[name])
         if kind is None:
             raise DataError(
-                f"party {party!r}, column {name!r} has type {frame[name].dtype}; wanted numbers, text, categories or "
+                f"party {party!r}, column {name!r} has type {frame[name].dtype}; needed numbers, text, categories or "
                 "booleans; convert it (a date, for example, to days since a fixed day) or drop it"
             )
         if kind == TEXT and not as_category:

@@ -34,7 +34,7 @@ def add_noise(
     if party not in federation.names:
         raise ConfigError(f"no party called {party!r}; parties: {', '.join(federation.names)}")
     if not (math.isfinite(std) and std >= 0):
-        raise ConfigError(f"std = {std}: wanted a finite number from 0")
+        raise ConfigError(f"std = {std}: needed a finite number from 0")
 
     def noisy(columns: Tensor) -> Tensor:
         chosen = torch.arange(len(columns)) if rows is None else rows

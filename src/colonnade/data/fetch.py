@@ -126,5 +126,5 @@ def _compare(name: str, wanted: str, got: str) -> None:
     kind, _, expected = wanted.partition(":")
     if got != expected:
         raise DataError(
-            f"{name} is damaged or another version: its {kind} is {got}, wanted {expected}; delete it and get it again"
+            f"{name} is damaged or another version: its {kind} is {got}, needed {expected}; delete it and get it again"
         )

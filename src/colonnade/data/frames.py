@@ -82,14 +82,14 @@ def as_frame(whose: str, table: Any, key: str | None) -> Any:
         try:
             frame = pd.DataFrame(table)
         except (ValueError, TypeError) as error:
-            raise DataError(f"{whose}: wanted a data frame, got {type(table).__name__} ({error})") from None
+            raise DataError(f"{whose}: needed a data frame, got {type(table).__name__} ({error})") from None
     frame = frame.reset_index(drop=not (key is not None and frame.index.name == key and key not in frame.columns))
     frame.columns = [str(column) for column in frame.columns]
     twice = frame.columns[frame.columns.duplicated()]
     if len(twice):
         raise DataError(f"{whose} has the column {twice[0]!r} more than once; rename or drop one")
     if not len(frame):
-        raise DataError(f"{whose} has no rows; wanted at least one")
+        raise DataError(f"{whose} has no rows; needed at least one")
     return frame
 
 

@@ -21,7 +21,7 @@ from colonnade.randomness import permutation, stream
 def party_names(parties: int) -> list[str]:
     """party_1 .. party_M, padded with zeros so that they sort in order."""
     if parties < 1:
-        raise ConfigError(f"parties = {parties}: wanted at least one")
+        raise ConfigError(f"parties = {parties}: needed at least one")
     width = len(str(parties))
     return [f"party_{number:0{width}d}" for number in range(1, parties + 1)]
 
@@ -55,7 +55,7 @@ def patches(images: Any, grid: int) -> dict[str, Tensor]:
     pixels = _images(images)
     height, width = pixels.shape[-2:]
     if not 1 <= grid <= min(height, width):
-        raise ConfigError(f"grid = {grid}: wanted 1 to {min(height, width)} for images of {height} x {width} pixels")
+        raise ConfigError(f"grid = {grid}: needed 1 to {min(height, width)} for images of {height} x {width} pixels")
     cuts = [[size // grid * k for k in range(1, grid)] for size in (height, width)]
     parts = [p for row in pixels.tensor_split(cuts[0], dim=-2) for p in row.tensor_split(cuts[1], dim=-1)]
     return dict(zip(party_names(grid * grid), parts, strict=True))
@@ -82,7 +82,7 @@ def blocks(columns: Any, parties_or_widths: int | Sequence[int]) -> dict[str, Te
         return dict(zip(names, torch.tensor_split(table, parties_or_widths, dim=1), strict=True))
     widths = list(parties_or_widths)
     if not widths or min(widths) < 1 or sum(widths) != total:
-        raise ConfigError(f"widths {widths} add up to {sum(widths)}; wanted positive widths that add up to {total}")
+        raise ConfigError(f"widths {widths} add up to {sum(widths)}; needed positive widths that add up to {total}")
     return dict(zip(party_names(len(widths)), torch.split(table, widths, dim=1), strict=True))
 
 
@@ -119,7 +119,7 @@ def random_subsets(columns: Any, parties: int = 100, size: int = 14, seed: int =
     """
     table = _tensor(columns).flatten(1)
     if not 1 <= size <= table.shape[1]:
-        raise ConfigError(f"size = {size}: wanted 1 to {table.shape[1]} of {table.shape[1]} columns")
+        raise ConfigError(f"size = {size}: needed 1 to {table.shape[1]} of {table.shape[1]} columns")
     result = {}
     for name in party_names(parties):
         chosen = np.sort(stream(seed, "column subset", name).choice(table.shape[1], size, replace=False))
@@ -145,7 +145,7 @@ def holdout(train: int, test: int, *, validation: float = 0.1, seed: int = 0, on
         DataError: no row is left to train on.
     """
     if not 0 <= validation < 1:
-        raise ConfigError(f"validation = {validation}: wanted a fraction from 0 to below 1")
+        raise ConfigError(f"validation = {validation}: needed a fraction from 0 to below 1")
     order = permutation(torch.arange(train) if only is None else only, seed, "split")
     held = round(validation * len(order))
     if held == len(order):
@@ -156,7 +156,7 @@ def holdout(train: int, test: int, *, validation: float = 0.1, seed: int = 0, on
 def long_tail_sizes(head: int, classes: int, factor: float = 10) -> list[int]:
     """Rows per class, falling from `head` to `head / factor` in equal proportions."""
     if not factor >= 1:
-        raise ConfigError(f"long tail factor = {factor}: wanted at least 1")
+        raise ConfigError(f"long tail factor = {factor}: needed at least 1")
     # The small addend keeps 6000 / 10 from becoming 599 by rounding error.
     return [max(1, int(head * factor ** (-c / max(1, classes - 1)) + 1e-9)) for c in range(classes)]
 

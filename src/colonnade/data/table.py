@@ -167,7 +167,7 @@ def _take_labels(
         values = np.asarray(labels)
         if values.ndim not in (1, 2):
             raise DataError(
-                f"labels: wanted a column name, a frame or one label per row; got {type(labels).__name__} "
+                f"labels: needed a column name, a frame or one label per row; got {type(labels).__name__} "
                 f"of shape {values.shape}"
             )
         return frames, _by_position(frames, pd.DataFrame(values), keys)
@@ -309,7 +309,7 @@ def _known(target: Any, rows: Any) -> Any:
 
 def _check_keep(keep: str, keys: Mapping[str, str]) -> None:
     if keep not in KEEP:
-        raise ConfigError(f"keep = {keep!r}: wanted {' or '.join(map(repr, KEEP))}")
+        raise ConfigError(f"keep = {keep!r}: needed {' or '.join(map(repr, KEEP))}")
     if keep == "partial" and not keys:
         raise ConfigError("keep = 'partial' needs an id to join on: without one nobody can tell which rows are missing")
 

@@ -113,7 +113,7 @@ class Membership:
         privacy = proposal.privacy()
         if privacy.protects and privacy.evaluation == "simulated":
             raise Refused(
-                "the proposal wants looks at validation rows without noise (privacy.evaluation = 'simulated'), which "
+                "the proposal needs looks at validation rows without noise (privacy.evaluation = 'simulated'), which "
                 "is for simulations only; use 'none'"
             )
         self._check_mechanism(proposal)
@@ -134,7 +134,7 @@ class Membership:
         stands = kind_of(privacy.mechanism if privacy.protects else own or mine.name)
         if kind_of(str(proposal.body.get("mechanism"))) != stands:
             raise Refused(
-                f"the proposal wants mechanism {proposal.body.get('mechanism')!r} between columns and wire; "
+                f"the proposal asks for mechanism {proposal.body.get('mechanism')!r} between columns and wire; "
                 f"this party is set to {stands.name!r}"
             )
         if not mine.bare and (privacy.protects or own or privacy.secure_sum.use):
@@ -144,7 +144,7 @@ class Membership:
             )
         if own and Purpose.EVALUATE.value in proposal.body["purposes"]:
             raise Refused(
-                f"the proposal wants looks at validation rows without the method's noise ({own}), which would undo it"
+                f"the proposal needs looks at validation rows without the method's noise ({own}), which would undo it"
             )
 
     def _releases(self, proposal: Proposal) -> int:
@@ -281,7 +281,7 @@ class Membership:
         purposes = self.agreement.proposal.body["purposes"] if self.agreement else []
         if any(not 0 <= count <= MOST_STEPS for _, count in order.steps):
             raise WireError(
-                f"order {order.number} wants a number of local steps that is not between 0 and {MOST_STEPS:,}"
+                f"order {order.number} needs a number of local steps that is not between 0 and {MOST_STEPS:,}"
             )
         for ask in order.asks:
             if ask.purpose.value not in purposes:
@@ -321,7 +321,7 @@ class Membership:
             if ask.purpose is Purpose.TRAIN and not bool(inside.all()):
                 raise Refused(f"order {order.number} trains on rows that the run did not agree to train on")
             if ask.purpose is Purpose.EVALUATE and bool(inside.any()):
-                raise Refused(f"order {order.number} wants to evaluate rows that train")
+                raise Refused(f"order {order.number} asks to evaluate rows that train")
 
 
 def in_short(proposal: Proposal) -> Mapping[str, Any]:

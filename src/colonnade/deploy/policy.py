@@ -110,7 +110,7 @@ def check_run(policy: Policy, description: Mapping[str, Any]) -> None:
     rows = _said(description, int, "rows")
     if rows < policy.fewest_rows:
         raise Refused(
-            f"fewest_rows: the run has {rows:,} aligned rows, the policy wants {policy.fewest_rows:,} or more; "
+            f"fewest_rows: the run has {rows:,} aligned rows, the policy needs {policy.fewest_rows:,} or more; "
             + policy.where("fewest_rows", max(rows, 1))
         )
     if Purpose.TRAIN.value in purposes:
@@ -118,7 +118,7 @@ def check_run(policy: Policy, description: Mapping[str, Any]) -> None:
         _check_cost(policy, description)
     if policy.require_secure_sum and not _said(description, bool, "privacy", "secure_sum", "use"):
         raise Refused(
-            "require_secure_sum: uploads would be opened one by one, the policy wants only their sum to be; "
+            "require_secure_sum: uploads would be opened one by one, the policy needs only their sum to be; "
             + policy.where("require_secure_sum", False)
         )
 

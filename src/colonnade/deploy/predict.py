@@ -124,7 +124,7 @@ def _finished(folder: Path) -> tuple[Run, Agreement, int]:
 def _asks(run: Run, schema: Schema, wish: Wish) -> tuple[tuple[Ask, ...], list[Tensor]]:
     """Rows held by the same parties are asked about together; with each ask, the places its rows have in the wish."""
     if not len(wish.rows):
-        raise DataError("there are no rows to predict; wanted at least one id")
+        raise DataError("there are no rows to predict; needed at least one id")
     held = {
         p: np.asarray((wish.presence or {}).get(p, np.ones(int(wish.rows.max()) + 1, bool))) for p in schema.parties
     }

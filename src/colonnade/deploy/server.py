@@ -86,7 +86,7 @@ def server_config(
     if not names:
         raise ConfigError("the server needs to know the parties; name at least one")
     if not -1 <= port < 2**16 or port == 0:
-        raise ConfigError(f"port {port}: wanted 1 to 65535, or -1 for any that is free")
+        raise ConfigError(f"port {port}: needed 1 to 65535, or -1 for any that is free")
     for name in subjects or {}:
         if name not in known:
             raise ConfigError(f"subject for {name!r}: there is no such party; known: {', '.join(known)}")

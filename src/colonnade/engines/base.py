@@ -295,6 +295,6 @@ def _width(module: nn.Module, party: str, shape: tuple[int, ...], dtype: torch.d
     if out.dim() != 3:
         raise ModelError(
             f"the encoder of party {party!r} gives shape {tuple(out.shape[1:])} for {columns.shape[1]} rows; "
-            "wanted (rows, width)"
+            "needed (rows, width)"
         )
     return int(out.shape[2])

@@ -129,7 +129,7 @@ class NatsLink:
         self._client = client
         if client.max_payload < LIMIT + ENVELOPE:
             raise LinkError(
-                f"the server {connection.server} takes messages of {client.max_payload:,} bytes; wanted "
+                f"the server {connection.server} takes messages of {client.max_payload:,} bytes; needed "
                 f"{LIMIT + ENVELOPE:,}: set max_payload as `colonnade nats-config` does"
             )
 

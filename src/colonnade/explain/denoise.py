@@ -47,7 +47,7 @@ def fallen(parties: Sequence[str], before: Sequence[float], after: Sequence[floa
     """
     if not len(parties) == len(before) == len(after):
         raise ConfigError(
-            f"{len(parties)} parties, {len(before)} weights before and {len(after)} after; wanted as many"
+            f"{len(parties)} parties, {len(before)} weights before and {len(after)} after; needed as many"
         )
     tiny = 1e-12 * max(*before, *after, 1e-300)
     change = [math.log(max(a, tiny) / max(b, tiny)) for b, a in zip(before, after, strict=True)]

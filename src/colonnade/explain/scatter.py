@@ -20,7 +20,7 @@ def tsne(game: Coalitions, party: str, which: str, settings: ExplainSettings) ->
     values = _spoken(game, game.parties.index(party))
     rows = permutation(torch.arange(len(values)), settings.seed, "tsne")[: settings.tsne]
     if len(rows) < 5:
-        raise ConfigError(f"a t-SNE of {len(rows)} rows shows nothing; wanted at least 5")
+        raise ConfigError(f"a t-SNE of {len(rows)} rows shows nothing; needed at least 5")
     manifold = need("sklearn.manifold", extra="all", purpose="A t-SNE")
     draw = manifold.TSNE(
         perplexity=min(PERPLEXITY, (len(rows) - 1) / 3), init="random", random_state=key(settings.seed, "tsne") % 2**32

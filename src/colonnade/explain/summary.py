@@ -17,7 +17,7 @@ ENOUGH = 0.01  # loss against all parties, on validation rows, with which a part
 def subset(ranked: Sequence[str], share: float, which: Literal["most", "least"]) -> list[str]:
     """The most or least important share of the parties, rounded up."""
     if not 0 < share < 1:
-        raise ConfigError(f"a share of {share:g} of the parties: wanted more than 0 and less than 1")
+        raise ConfigError(f"a share of {share:g} of the parties: needed more than 0 and less than 1")
     count = math.ceil(share * len(ranked) - 1e-9)  # 7 % of 100 are 7, though 0.07 * 100 > 7
     return list(ranked[:count] if which == "most" else ranked[-count:])
 

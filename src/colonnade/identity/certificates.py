@@ -76,7 +76,7 @@ def make_trial(folder: Path, parties: Iterable[str], hosts: Sequence[str] | None
     """
     names = check_parties(parties)
     if not 1 <= days <= MOST_DAYS:
-        raise ConfigError(f"days = {days}: wanted 1 to {MOST_DAYS}")
+        raise ConfigError(f"days = {days}: needed 1 to {MOST_DAYS}")
     wanted = [_host(host) for host in (HERE if hosts is None else hosts)]
     if not wanted:
         raise ConfigError("the server needs at least one host name or address; give it with --host")
@@ -104,7 +104,7 @@ def _host(text: str) -> x509.GeneralName:
     except ValueError:
         pass
     if not _HOST.fullmatch(text):
-        raise ConfigError(f"host {text!r}: wanted a host name or an address, without a port, e.g. nats.example")
+        raise ConfigError(f"host {text!r}: needed a host name or an address, without a port, e.g. nats.example")
     return x509.DNSName(text)
 
 

@@ -124,7 +124,7 @@ def _unpacked(signature: Mapping[str, Any], whose: str) -> tuple[list[Certificat
         raise IdentityError(f"{whose} is missing: the signature is no object")
     pem, signed = signature.get("certificate"), signature.get("signature")
     if not isinstance(pem, str) or not isinstance(signed, str):
-        raise IdentityError(f"{whose} is missing: wanted the texts 'certificate' and 'signature'")
+        raise IdentityError(f"{whose} is missing: needed the texts 'certificate' and 'signature'")
     if max(len(pem), len(signed)) > MOST_CHARACTERS:
         raise IdentityError(f"{whose} is longer than {MOST_CHARACTERS:,} characters")
     try:

@@ -22,7 +22,7 @@ def check_parties(names: Iterable[str]) -> tuple[str, ...]:
     for name in parties:
         if not PARTY.fullmatch(name):
             raise ConfigError(
-                f"party {name!r}: wanted a letter and then letters, digits or _, 32 characters at most, e.g. bank_a"
+                f"party {name!r}: needed a letter and then letters, digits or _, 32 characters at most, e.g. bank_a"
             )
         if name.lower() in RESERVED:
             raise ConfigError(f"party {name!r}: this name stands for something else; choose another")

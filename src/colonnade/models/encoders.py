@@ -166,7 +166,7 @@ def _build(s: ModelSettings, shape: tuple[int, ...]) -> nn.Module:
         first, last = nn.Linear(width, s.hidden), nn.Linear(s.hidden, s.embedding)
         return nn.Sequential(nn.Flatten(), first, nn.ReLU(), *drop, last, nn.ReLU())
     if len(shape) != 3:
-        raise ModelError(f"encoder {kind!r} wants columns of shape (channels, height, width); these are {shape}")
+        raise ModelError(f"encoder {kind!r} needs columns of shape (channels, height, width); these are {shape}")
     if kind == "cnn":
         return ConvNet(shape[0], s.embedding)
     return ResNet(shape[0], s.embedding, 18 if kind == "resnet18" else 34, s.stem)

@@ -95,7 +95,7 @@ def largest_shift(epsilon: float, delta: float) -> float:
     """The largest mu that keeps to an epsilon: what a budget buys."""
     check_delta(delta)
     if not (epsilon > 0 and math.isfinite(epsilon)):
-        raise AccountingError(f"epsilon = {epsilon:g}: wanted a number above 0, e.g. 8")
+        raise AccountingError(f"epsilon = {epsilon:g}: needed a number above 0, e.g. 8")
     loss = _dp("dp_accounting.pld.privacy_loss_mechanism").GaussianPrivacyLoss
     solve = need("scipy.optimize", extra="privacy", purpose="a budget").brentq
     high = 1.0
@@ -108,7 +108,7 @@ def largest_shift(epsilon: float, delta: float) -> float:
 def calibrate(epsilon: float, delta: float, releases: int, neighbours: Neighbours = "absent") -> float:
     """The smallest noise multiplier with which so many releases cost at most `epsilon`, by the exact figure."""
     if releases < 1:
-        raise AccountingError(f"{releases} releases: wanted at least one to calibrate the noise for")
+        raise AccountingError(f"{releases} releases: needed at least one to calibrate the noise for")
     return shift_of(1.0, releases, neighbours) / largest_shift(epsilon, delta)
 
 
@@ -121,7 +121,7 @@ def affordable(sigma: float, epsilon: float, delta: float, neighbours: Neighbour
 def check_delta(delta: float) -> None:
     """Refuse what is no probability."""
     if not 0 < delta < 1:
-        raise AccountingError(f"delta = {delta:g}: wanted a probability between 0 and 1, e.g. 1e-5")
+        raise AccountingError(f"delta = {delta:g}: needed a probability between 0 and 1, e.g. 1e-5")
 
 
 def _dp(module: str) -> Any:

@@ -50,7 +50,7 @@ def step_of(deviation: float) -> float:
 def check_scale(what: str, value: float) -> None:
     """Refuse scales at which squares underflow or overflow: noise would vanish, and nobody would see it."""
     if not SMALLEST <= value <= LARGEST:
-        raise ConfigError(f"{what} = {value:g}: wanted a number from {SMALLEST:g} to {LARGEST:g}")
+        raise ConfigError(f"{what} = {value:g}: needed a number from {SMALLEST:g} to {LARGEST:g}")
 
 
 def check_noise(deviation: float, largest: float) -> None:
@@ -58,7 +58,7 @@ def check_noise(deviation: float, largest: float) -> None:
     if deviation < FAINTEST * largest:
         raise ConfigError(
             f"noise of deviation {deviation:g} beside numbers of up to {largest:g} hides nothing, and does not fit one "
-            f"float64 with them; wanted at least {FAINTEST:.1e} of the largest number, or no noise at all"
+            f"float64 with them; needed at least {FAINTEST:.1e} of the largest number, or no noise at all"
         )
 
 

@@ -238,6 +238,6 @@ def _check(alpha: float, trials: int, theta: float) -> None:
     if not alpha > 1:
         raise ConfigError(f"alpha = {alpha:g}: the order of a divergence here is above 1")
     if trials < 1:
-        raise ConfigError(f"trials = {trials}: wanted at least 1")
+        raise ConfigError(f"trials = {trials}: needed at least 1")
     if not 0 < theta < 0.5:
-        raise ConfigError(f"theta = {theta:g}: wanted above 0 and below 1/2, so that no outcome is impossible")
+        raise ConfigError(f"theta = {theta:g}: needed above 0 and below 1/2, so that no outcome is impossible")

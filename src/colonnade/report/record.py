@@ -197,10 +197,10 @@ class Terms:
         """
         target = section.get("target")
         if target is not None and (isinstance(target, bool) or not _finite(target)):
-            raise ConfigError(f"[compare] target = {target!r} is not valid: wanted a number, e.g. 96 (per cent)")
+            raise ConfigError(f"[compare] target = {target!r} is not valid: needed a number, e.g. 96 (per cent)")
         clock = section.get("clock", {})
         if not isinstance(clock, Mapping):
-            raise ConfigError(f"[compare] clock = {clock!r} is not valid: wanted settings, e.g. {{ latency = 50 }}")
+            raise ConfigError(f"[compare] clock = {clock!r} is not valid: needed settings, e.g. {{ latency = 50 }}")
         names = section.get("metrics", [])
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise ConfigError(f'[compare] metrics = {names!r} is not valid: needed a list, e.g. ["auc", "f1"]')

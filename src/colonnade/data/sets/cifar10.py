@@ -50,7 +50,7 @@ def cifar10(
         ConfigError: an option is out of range.
     """
     if parties < 1 or math.isqrt(parties) ** 2 != parties:
-        raise ConfigError(f"parties = {parties}: a grid of patches wants a square number (1, 4, 9, 16, ...)")
+        raise ConfigError(f"parties = {parties}: a grid of patches needs a square number (1, 4, 9, 16, ...)")
     images, labels, train = read_cifar10(places("cifar10", data_dir), download=download, limit=limit)
     images.sub_(torch.tensor(MEAN).view(3, 1, 1)).div_(torch.tensor(STD).view(3, 1, 1))  # as the paper's program does
     return Federation.from_arrays(
@@ -77,7 +77,7 @@ def read_cifar10(
         check: whether to compare checksums; off only for files made by tests.
     """
     if limit is not None and limit < 1:
-        raise ConfigError(f"limit = {limit}: wanted at least one training row")
+        raise ConfigError(f"limit = {limit}: needed at least one training row")
     read = open_layout(folders, download=download, check=check)
     parts = []  # bytes: a quarter of what the pixels take as float32
     train = 0

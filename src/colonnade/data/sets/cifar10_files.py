@@ -145,7 +145,7 @@ def read_binary(folder: Path, name: str) -> Batch:
     path = folder / f"{BATCHES[name][0]}.bin"
     raw = _read(path)
     if not raw or len(raw) % 3073:
-        raise DataError(f"{path} has {len(raw)} bytes; wanted a multiple of 3073; get it again")
+        raise DataError(f"{path} has {len(raw)} bytes; needed a multiple of 3073; get it again")
     rows = np.frombuffer(raw, dtype=np.uint8).reshape(-1, 3073)
     return _channels_last(rows[:, 1:]), rows[:, 0]
 
@@ -181,7 +181,7 @@ def _checked(read: Callable[[str], Batch], name: str) -> Batch:
         got = hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()
         if got != wanted:
             raise DataError(
-                f"CIFAR-10 batch {name!r}: its {what} are not the published ones (sha256 {got}, wanted {wanted}); "
+                f"CIFAR-10 batch {name!r}: its {what} are not the published ones (sha256 {got}, needed {wanted}); "
                 "get the files again"
             )
     return images, labels

@@ -91,7 +91,7 @@ def mnist(
         ConfigError: an option is out of range.
     """
     if split not in ("strips", "subsets"):
-        raise ConfigError(f"split = {split!r}: wanted 'strips' or 'subsets'")
+        raise ConfigError(f"split = {split!r}: needed 'strips' or 'subsets'")
     images, labels, train = read_mnist(places("mnist", data_dir), download=download, limit=limit)
     images.sub_(MEAN).div_(STD)  # as the paper's program does
     columns = cut.strips(images, parties) if split == "strips" else cut.random_subsets(images, parties, SUBSET, seed)
@@ -119,7 +119,7 @@ def read_mnist(
         check: whether to compare checksums; off only for files made by tests.
     """
     if limit is not None and limit < 1:
-        raise ConfigError(f"limit = {limit}: wanted at least one training row")
+        raise ConfigError(f"limit = {limit}: needed at least one training row")
     parts = []
     for part, most in (("train", limit), ("test", None)):
         images = read_idx(_locate(IMAGES[part], folders, download, check), dimensions=3)[:most]
@@ -163,7 +163,7 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
     if int(numbers[0]) != magic:
         raise DataError(
             f"{path} is not an idx file of bytes in {dimensions} dimensions: it begins with "
-            f"{raw[:4].hex() or 'nothing'}, wanted {magic:08x}; get it again"
+            f"{raw[:4].hex() or 'nothing'}, needed {magic:08x}; get it again"
         )
     shape = tuple(int(n) for n in numbers[1:])
     if len(raw) - header != int(np.prod(shape)):

@@ -54,9 +54,9 @@ def modelnet40(parties: int = 4, data_dir: str | Path | None = None, seed: int =
         ConfigError: an option is out of range.
     """
     if not 1 <= parties <= VIEWS:
-        raise ConfigError(f"parties = {parties}: wanted 1 to {VIEWS}, one per view")
+        raise ConfigError(f"parties = {parties}: needed 1 to {VIEWS}, one per view")
     if size < 1:
-        raise ConfigError(f"size = {size}: wanted at least one pixel")
+        raise ConfigError(f"size = {size}: needed at least one pixel")
     things = _things(_root(places("modelnet40", data_dir)))
     columns = {
         name: _load([thing.images[view] for thing in things], size) for view, name in enumerate(party_names(parties))
@@ -99,13 +99,13 @@ def _things(root: Path) -> list[Thing]:
 def _check_views(root: Path, grouped: dict[tuple[str, int, str], dict[int, Path]]) -> None:
     for part in ("train", "test"):
         if not any(key[0] == part for key in grouped):
-            raise DataError(f"ModelNet40 in {root}: no images in <class>/{part}; wanted <object>_<view>.png there")
+            raise DataError(f"ModelNet40 in {root}: no images in <class>/{part}; needed <object>_<view>.png there")
     every = sorted({view for views in grouped.values() for view in views})
     short = [(key[2], sorted(set(every) - set(views))) for key, views in grouped.items() if len(views) < len(every)]
     if len(every) == VIEWS and not short:
         return
     if len(every) != VIEWS:
-        raise DataError(f"ModelNet40 in {root}: wanted {VIEWS} views per object, found view numbers {every}")
+        raise DataError(f"ModelNet40 in {root}: needed {VIEWS} views per object, found view numbers {every}")
     named = ", ".join(f"{thing} (no view {', '.join(map(str, lacks))})" for thing, lacks in short[:3])
     raise DataError(f"ModelNet40 in {root}: {len(short)} objects lack views: {named}; get their images again")
 

@@ -51,7 +51,7 @@ def nus_wide(
     if parties not in (2, 4):
         raise ConfigError(f"parties = {parties}: NUS-WIDE has 4 parties, or 2 (image features, tags)")
     if limit is not None and limit < 1:
-        raise ConfigError(f"limit = {limit}: wanted at least one training row")
+        raise ConfigError(f"limit = {limit}: needed at least one training row")
     root = _root(places("nus_wide", data_dir))
     parts = {part: _read_part(root, part, limit if part == "Train" else None) for part in MOST}
     shapes = {part: (image.shape[1], tags.shape[1]) for part, (image, tags, _) in parts.items()}

@@ -152,9 +152,9 @@ def check(mechanism: str, task: Task, epsilon: float) -> None:
             "numbers without a bound; use mechanism = 'none', or cut the numbers into classes"
         )
     if not (0 < epsilon < math.inf):
-        raise ConfigError(f"label mechanism {mechanism!r} wants a finite epsilon above 0; got {epsilon}")
+        raise ConfigError(f"label mechanism {mechanism!r} needs a finite epsilon above 0; got {epsilon}")
     if task.exclusive and task.outputs < 2:
-        raise ConfigError(f"label mechanism {mechanism!r} wants at least two classes; got {task.outputs}")
+        raise ConfigError(f"label mechanism {mechanism!r} needs at least two classes; got {task.outputs}")
 
 
 def noise_stream(key: int, mechanism: str, epsilon: float, shape: tuple[int, ...]) -> np.random.Generator:

@@ -106,7 +106,7 @@ class Grid:
         cells = np.clip(cut, -self._largest, self._largest).astype(np.int64)
         if noise is not None:
             if noise.shape != cells.shape:
-                raise ConfigError(f"noise has shape {noise.shape}; wanted that of the values, {cells.shape}")
+                raise ConfigError(f"noise has shape {noise.shape}; needed that of the values, {cells.shape}")
             cells += np.rint(_within(noise, TAIL * self.deviation, "noise") / self.step).astype(np.int64)
         return np.asarray(cells, order="C").view(np.uint64)
 

@@ -40,7 +40,7 @@ class Roster:
             raise ConfigError(f"a secure sum needs at least 2 parties; this one has {len(self.public)}")
         for name, key in self.public:
             if not isinstance(key, bytes) or len(key) != _KEY:
-                raise IdentityError(f"the mask key of party {name!r} is no public key: wanted {_KEY} bytes")
+                raise IdentityError(f"the mask key of party {name!r} is no public key: needed {_KEY} bytes")
         if list(self.public) != sorted(dict(self.public).items()):
             raise ConfigError("a roster names each party once, by name; make it with Roster.of")
         if len({key for _, key in self.public}) < len(self.public):

@@ -53,6 +53,6 @@ def _check(name: str, message: Masked, roster: str, address: Address, shape: tup
     elif message.address != address:
         problem = f"is about {message.address}, asked was {address}"
     elif message.cells.dtype != np.uint64 or message.cells.shape != shape:
-        problem = f"is {message.cells.dtype} of shape {message.cells.shape}, wanted uint64 of shape {shape}"
+        problem = f"is {message.cells.dtype} of shape {message.cells.shape}, needed uint64 of shape {shape}"
     if problem:
         raise WireError(f"the masked message of party {name!r} {problem}; nothing was opened")
