@@ -16,6 +16,7 @@ from torch import Tensor
 
 from colonnade.federation import Task
 from colonnade.methods._steps import task_loss
+from colonnade.methods.base import Heard, Reply
 from colonnade.models.cohort import Cohort
 from colonnade.models.heads import Head, apply_heads, dropout_keys, open_heads
 from colonnade.models.optimise import Optimiser, rate_of
@@ -101,6 +102,20 @@ def train_server(
     if after:
         _, slope = server_gradients(state, x, targets, labels.task, turn.number, weights)
     return slope, labels.task.notes(logits, targets)
+
+
+def train_and_reply(
+    state: dict[str, Tensor], turn: Turn, heard: Heard, labels: Labels, optimiser: Optimiser, after: bool
+) -> Reply:
+    """One step of the server model on all embeddings; each party is sent the slope at its own, before or after it."""
+    h = [group["h"] for group in heard.groups]  # (P, B, d_f) per group
+    slope, notes = train_server(state, join(h), turn, labels, optimiser, after)
+    return Reply(own=tuple({"slope": part} for part in apart(slope, h)), notes=notes)
+
+
+def predict_server(state: Mapping[str, Tensor], heard: Heard) -> Tensor:
+    """The server model on all embeddings side by side."""
+    return apply_server(get_server(state), join([group["h"] for group in heard.groups]))
 
 
 def follow(cohort: Cohort, inputs: Mapping[str, Tensor]) -> Tensor:

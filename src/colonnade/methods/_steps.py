@@ -9,7 +9,10 @@ from torch import Tensor
 from colonnade.errors import ConfigError
 from colonnade.models.cohort import Cohort
 from colonnade.models.heads import Head, open_heads
-from colonnade.models.schema import Schema
+from colonnade.models.optimise import SGD
+from colonnade.models.schema import Group, Schema
+from colonnade.models.stack import Mode
+from colonnade.privacy.sealed import Array, Upload
 from colonnade.schedule import Turn
 from colonnade.tasks import Task
 
@@ -53,6 +56,22 @@ def published(table: Mapping[str, tuple[float, int, float]], dataset: str) -> tu
     if dataset not in table:
         raise ConfigError(f"no published settings for {dataset!r}; there are some for {', '.join(table)}")
     return table[dataset]
+
+
+def published_sgd(table: Mapping[str, tuple[float, int, float]], dataset: str) -> tuple[int, SGD, SGD]:
+    """Local steps, local and server optimiser of a published experiment: only the parties have momentum."""
+    lr, steps, momentum = published(table, dataset)
+    return steps, SGD(lr=lr, momentum=momentum, weight_decay=1e-3), SGD(lr=lr, momentum=0.0, weight_decay=1e-3)
+
+
+def embedding(group: Group) -> dict[str, Array]:
+    """What methods declare whose parties send their embedding of each row."""
+    return {"h": Array(group.width)}
+
+
+def upload_embedding(cohort: Cohort, x: Tensor, training: bool) -> Upload:
+    """The embeddings (P, B, d) of these columns."""
+    return Upload({"h": cohort.encode(x, Mode.SPEAK if training else Mode.PREDICT)})
 
 
 def check_damping(damping: float | None, parties: int) -> None:

@@ -35,12 +35,12 @@ from colonnade.methods._compress import Kind, Packed, arrays, compress, expand, 
 from colonnade.methods._given import OPENING, keep_labels, release_labels
 from colonnade.methods._server import apply_server, get_server, join, open_server
 from colonnade.methods._snapshot import loss_beside_snapshot, snapshot, train_beside
-from colonnade.methods._steps import local_steps, published
+from colonnade.methods._steps import local_steps, published_sgd
 from colonnade.methods.base import Heard, Received, Reply, State
 from colonnade.models.cohort import Cohort
 from colonnade.models.descend import descend
 from colonnade.models.heads import dropout_keys
-from colonnade.models.optimise import SGD, AdamW, Optimiser
+from colonnade.models.optimise import AdamW, Optimiser
 from colonnade.models.schema import Group, Schema
 from colonnade.models.stack import Mode
 from colonnade.privacy.events import LabelExposure
@@ -78,8 +78,7 @@ class CVFL(Settings):
     @classmethod
     def paper(cls, dataset: str = "mnist") -> CVFL:
         """Plain SGD and Q = 10 as in the publication, with the step sizes that the VIMADMM paper has for FedBCD."""
-        lr, steps, momentum = published(NEAREST, dataset)
-        local, server = (SGD(lr=lr, momentum=m, weight_decay=1e-3) for m in (momentum, 0.0))
+        steps, local, server = published_sgd(NEAREST, dataset)
         return cls(local_steps=steps, optimiser=local, server_optimiser=server)
 
     def open_party(self, cohort: Cohort) -> None:

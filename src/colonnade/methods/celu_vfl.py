@@ -41,15 +41,16 @@ from colonnade.methods._server import (
     get_server,
     join,
     open_server,
+    predict_server,
     server_gradients,
     step_server,
 )
-from colonnade.methods._steps import local_steps, published, task_loss
+from colonnade.methods._steps import embedding, local_steps, published_sgd, task_loss, upload_embedding
 from colonnade.methods.base import Heard, Received, Reply, State
 from colonnade.models.cohort import Cohort
 from colonnade.models.descend import descend
 from colonnade.models.heads import apply_heads
-from colonnade.models.optimise import SGD, AdamW, Optimiser
+from colonnade.models.optimise import AdamW, Optimiser
 from colonnade.models.schema import Group, Schema
 from colonnade.models.stack import Mode
 from colonnade.privacy.events import LabelExposure
@@ -84,8 +85,7 @@ class CELUVFL(Settings):
     @classmethod
     def paper(cls, dataset: str = "mnist") -> CELUVFL:
         """W = R = 5 and 60 degrees as published, with the step sizes that the VIMADMM paper has for FedBCD."""
-        lr, steps, momentum = published(NEAREST, dataset)
-        local, server = (SGD(lr=lr, momentum=m, weight_decay=1e-3) for m in (momentum, 0.0))
+        steps, local, server = published_sgd(NEAREST, dataset)
         return cls(local_steps=steps, optimiser=local, server_optimiser=server)
 
     def open_party(self, cohort: Cohort) -> None:
@@ -100,11 +100,11 @@ class CELUVFL(Settings):
 
     def says(self, schema: Schema, group: Group) -> Mapping[str, Array]:
         """What a party sends per row."""
-        return {"h": Array(group.width)}
+        return embedding(group)
 
     def speak(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
         """The embeddings."""
-        return Upload({"h": cohort.encode(x, Mode.SPEAK if training else Mode.PREDICT)})
+        return upload_embedding(cohort, x, training)
 
     def coordinate(self, state: State, turn: Turn, heard: Heard, labels: Labels) -> Reply:
         """(exact): one step and the derivatives; then (cached) steps of the server model."""
@@ -169,7 +169,7 @@ class CELUVFL(Settings):
 
     def predict(self, state: State, heard: Heard) -> Tensor:
         """The server model on all embeddings."""
-        return apply_server(get_server(state), join([group["h"] for group in heard.groups]))
+        return predict_server(state, heard)
 
 
 def trusted(fresh: Tensor, cached: Tensor, angle: float) -> Tensor:

@@ -42,7 +42,7 @@ from torch import Tensor
 
 from colonnade.config import Settings
 from colonnade.methods._server import follow, get_server, step_server
-from colonnade.methods._steps import local_steps, published
+from colonnade.methods._steps import embedding, local_steps, published, upload_embedding
 from colonnade.methods._views import (
     classify,
     estimate,
@@ -59,7 +59,6 @@ from colonnade.models.cohort import Cohort
 from colonnade.models.descend import descend
 from colonnade.models.optimise import AdamW, Optimiser
 from colonnade.models.schema import Group, Schema
-from colonnade.models.stack import Mode
 from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.sealed import Array, Upload
@@ -123,11 +122,11 @@ class FedMVT(Settings):
 
     def says(self, schema: Schema, group: Group) -> Mapping[str, Array]:
         """What a party sends per row."""
-        return {"h": Array(group.width)}
+        return embedding(group)
 
     def speak(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
         """(views)."""
-        return Upload({"h": cohort.encode(x, Mode.SPEAK if training else Mode.PREDICT)})
+        return upload_embedding(cohort, x, training)
 
     def coordinate(self, state: State, turn: Turn, heard: Heard, labels: Labels) -> Reply:
         """(estimate) to (gradient)."""

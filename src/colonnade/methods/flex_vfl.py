@@ -27,14 +27,13 @@ from torch import Tensor
 
 from colonnade.config import Settings
 from colonnade.methods._given import OPENING, keep_labels, release_labels
-from colonnade.methods._server import apply_server, get_server, join, open_server
+from colonnade.methods._server import get_server, join, open_server, predict_server
 from colonnade.methods._snapshot import loss_beside_snapshot, paced, paces, snapshot, train_beside
-from colonnade.methods._steps import published
+from colonnade.methods._steps import embedding, published_sgd, upload_embedding
 from colonnade.methods.base import Heard, Received, Reply, State
 from colonnade.models.cohort import Cohort
-from colonnade.models.optimise import SGD, AdamW, Optimiser
+from colonnade.models.optimise import AdamW, Optimiser
 from colonnade.models.schema import Group, Schema
-from colonnade.models.stack import Mode
 from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.sealed import Array, Upload
@@ -68,8 +67,7 @@ class FlexVFL(Settings):
     @classmethod
     def paper(cls, dataset: str = "mnist") -> FlexVFL:
         """Plain SGD as in the publication, with the step sizes that the VIMADMM paper has for FedBCD."""
-        lr, steps, momentum = published(NEAREST, dataset)
-        local, server = (SGD(lr=lr, momentum=m, weight_decay=1e-3) for m in (momentum, 0.0))
+        steps, local, server = published_sgd(NEAREST, dataset)
         return cls(local_steps=steps, optimiser=local, server_optimiser=server)
 
     def open_party(self, cohort: Cohort) -> None:
@@ -83,11 +81,11 @@ class FlexVFL(Settings):
 
     def says(self, schema: Schema, group: Group) -> Mapping[str, Array]:
         """What a party sends per row."""
-        return {"h": Array(group.width)}
+        return embedding(group)
 
     def speak(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
         """The embeddings."""
-        return Upload({"h": cohort.encode(x, Mode.SPEAK if training else Mode.PREDICT)})
+        return upload_embedding(cohort, x, training)
 
     def coordinate(self, state: State, turn: Turn, heard: Heard, labels: Labels) -> Reply:
         """The snapshot as it is now goes down; then the server model takes its own steps."""
@@ -110,4 +108,4 @@ class FlexVFL(Settings):
 
     def predict(self, state: State, heard: Heard) -> Tensor:
         """The server model on all embeddings."""
-        return apply_server(get_server(state), join([group["h"] for group in heard.groups]))
+        return predict_server(state, heard)

@@ -26,14 +26,18 @@ from pydantic import Field
 from torch import Tensor
 
 from colonnade.config import Settings
-from colonnade.methods._server import apart, apply_server, follow, get_server, join, open_server, train_server
-from colonnade.methods._steps import local_steps, published
+from colonnade.methods._server import (
+    follow,
+    open_server,
+    predict_server,
+    train_and_reply,
+)
+from colonnade.methods._steps import embedding, local_steps, published_sgd, upload_embedding
 from colonnade.methods.base import Heard, Received, Reply, State
 from colonnade.models.cohort import Cohort
 from colonnade.models.descend import descend
-from colonnade.models.optimise import SGD, AdamW, Optimiser
+from colonnade.models.optimise import AdamW, Optimiser
 from colonnade.models.schema import Group, Schema
-from colonnade.models.stack import Mode
 from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.sealed import Array, Upload
@@ -66,8 +70,7 @@ class SplitLearning(Settings):
     @classmethod
     def paper(cls, dataset: str = "mnist") -> SplitLearning:
         """The published settings, as the paper's program runs them: only the parties have momentum."""
-        lr, _, momentum = published(PUBLISHED, dataset)
-        local, server = (SGD(lr=lr, momentum=m, weight_decay=1e-3) for m in (momentum, 0.0))
+        _, local, server = published_sgd(PUBLISHED, dataset)
         return cls(optimiser=local, server_optimiser=server)
 
     def open_party(self, cohort: Cohort) -> None:
@@ -81,20 +84,16 @@ class SplitLearning(Settings):
 
     def says(self, schema: Schema, group: Group) -> Mapping[str, Array]:
         """What a party sends per row."""
-        return {"h": Array(group.width)}
+        return embedding(group)
 
     def speak(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
         """Step (1): the embeddings."""
-        return Upload({"h": cohort.encode(x, Mode.SPEAK if training else Mode.PREDICT)})
+        return upload_embedding(cohort, x, training)
 
     def coordinate(self, state: State, turn: Turn, heard: Heard, labels: Labels) -> Reply:
-        """Steps (2) and (3)."""
-        h = [group["h"] for group in heard.groups]  # (P, B, d_f) per group
+        """Steps (2) and (3): (update_W_sdg), (compute_gradient_sgd)."""
         after = self.gradient == "after"
-        slope, notes = train_server(
-            state, join(h), turn, labels, self.server_optimiser, after
-        )  # (update_W_sdg), (compute_gradient_sgd)
-        return Reply(own=tuple({"slope": part} for part in apart(slope, h)), notes=notes)
+        return train_and_reply(state, turn, heard, labels, self.server_optimiser, after)
 
     def learn(self, cohort: Cohort, turn: Turn, said: Mapping[str, Tensor], reply: Received) -> None:
         """Step (4): one step (update_theta_sgd)."""
@@ -104,4 +103,4 @@ class SplitLearning(Settings):
 
     def predict(self, state: State, heard: Heard) -> Tensor:
         """The server model on all embeddings."""
-        return apply_server(get_server(state), join([group["h"] for group in heard.groups]))
+        return predict_server(state, heard)

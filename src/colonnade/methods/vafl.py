@@ -42,13 +42,12 @@ from colonnade.methods._server import (
     server_gradients,
     step_server,
 )
-from colonnade.methods._steps import local_steps, published, sum_logits
+from colonnade.methods._steps import embedding, local_steps, published_sgd, sum_logits, upload_embedding
 from colonnade.methods.base import Heard, Received, Reply, State
 from colonnade.models.cohort import Cohort
 from colonnade.models.descend import descend
-from colonnade.models.optimise import SGD, AdamW, Optimiser, rate_of
+from colonnade.models.optimise import AdamW, Optimiser, rate_of
 from colonnade.models.schema import Group, Schema
-from colonnade.models.stack import Mode
 from colonnade.privacy.bounded import BoundedGaussian, BoundedGaussianEvent
 from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.gaussian import NoiseSource
@@ -97,8 +96,7 @@ class VAFL(Settings):
     @classmethod
     def paper(cls, dataset: str = "mnist") -> VAFL:
         """The settings of the VIMADMM paper's comparison: synchronous, only the parties have momentum."""
-        lr, _, momentum = published(PUBLISHED, dataset)
-        local, server = (SGD(lr=lr, momentum=m, weight_decay=1e-3) for m in (momentum, 0.0))
+        _, local, server = published_sgd(PUBLISHED, dataset)
         return cls(optimiser=local, server_optimiser=server, weight_lr=0.01)
 
     def open_party(self, cohort: Cohort) -> None:
@@ -121,11 +119,11 @@ class VAFL(Settings):
 
     def says(self, schema: Schema, group: Group) -> Mapping[str, Array]:
         """What a party sends per row."""
-        return {"h": Array(group.width)}
+        return embedding(group)
 
     def speak(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
         """The embeddings."""
-        return Upload({"h": cohort.encode(x, Mode.SPEAK if training else Mode.PREDICT)})
+        return upload_embedding(cohort, x, training)
 
     def coordinate(self, state: State, turn: Turn, heard: Heard, labels: Labels) -> Reply:
         """(sum), (server), (weights), (gradient)."""

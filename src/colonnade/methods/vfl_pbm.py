@@ -31,11 +31,11 @@ from torch import Tensor
 from colonnade.config import Settings
 from colonnade.errors import ConfigError
 from colonnade.methods._server import apply_server, get_server, open_server, train_server
-from colonnade.methods._steps import local_steps, published
+from colonnade.methods._steps import local_steps, published_sgd
 from colonnade.methods.base import Heard, Received, Reply, State
 from colonnade.models.cohort import Cohort
 from colonnade.models.descend import descend
-from colonnade.models.optimise import SGD, AdamW, Optimiser
+from colonnade.models.optimise import AdamW, Optimiser
 from colonnade.models.schema import Group, Schema
 from colonnade.models.stack import Mode
 from colonnade.privacy.events import LabelExposure
@@ -76,8 +76,7 @@ class VFLPBM(Settings):
     @classmethod
     def paper(cls, dataset: str = "mnist") -> VFLPBM:
         """Plain SGD as in the publication, with the step sizes that the VIMADMM paper has for Split Learning."""
-        lr, _, momentum = published(NEAREST, dataset)
-        local, server = (SGD(lr=lr, momentum=m, weight_decay=1e-3) for m in (momentum, 0.0))
+        _, local, server = published_sgd(NEAREST, dataset)
         return cls(optimiser=local, server_optimiser=server)
 
     @property

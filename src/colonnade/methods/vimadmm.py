@@ -34,12 +34,14 @@ from colonnade.config import Settings
 from colonnade.errors import ConfigError
 from colonnade.methods._steps import (
     check_damping,
+    embedding,
     first_heads,
     get_heads,
     local_steps,
     published,
     put_heads,
     sum_logits,
+    upload_embedding,
 )
 from colonnade.methods.base import Heard, Received, Reply, State
 from colonnade.models.approach import Effort, approach
@@ -47,7 +49,6 @@ from colonnade.models.cohort import Cohort
 from colonnade.models.heads import Head, apply_heads, dropout_keys
 from colonnade.models.optimise import SGD, AdamW, Optimiser, rate_of
 from colonnade.models.schema import Group, Schema
-from colonnade.models.stack import Mode
 from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.sealed import Array, Upload
@@ -119,11 +120,11 @@ class VIMADMM(Settings):
 
     def says(self, schema: Schema, group: Group) -> Mapping[str, Array]:
         """What a party sends per row."""
-        return {"h": Array(group.width)}
+        return embedding(group)
 
     def speak(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
         """Step (1): the embeddings."""
-        return Upload({"h": cohort.encode(x, Mode.SPEAK if training else Mode.PREDICT)})
+        return upload_embedding(cohort, x, training)
 
     def coordinate(self, state: State, turn: Turn, heard: Heard, labels: Labels) -> Reply:
         """Steps (2) to (5)."""
