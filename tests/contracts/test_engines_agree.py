@@ -39,6 +39,11 @@ SCENARIOS: dict[str, dict[str, Any]] = {
 }
 
 
+# One method of each kind is compared in all of them, the others where engines are most likely to differ.
+CLOSELY = ("vimadmm", "vimadmm_j", "split_learning", "fdml")
+USUAL = ("plain", "participation", "two architectures", "batch norm and dropout", "regression", "binary")
+
+
 def opened(name: str, scenario: dict[str, Any], **training: Any) -> tuple[Federation, Method, dict[str, Any]]:
     options = {"schedule": {"batch": 20}, "model": TINY, **scenario, **training}
     federation = options.pop("federation", None) or small()
@@ -49,7 +54,12 @@ def applicable() -> list[tuple[str, str]]:
     """Every method in every scenario that means something to it: who never speaks in training cannot be silent."""
     silence = ("participation", "silent")
     without = {n: (*silence, "two") if make(n).pools else silence if make(n).hears == "nothing" else () for n in EVERY}
-    return [(name, scenario) for name in EVERY for scenario in SCENARIOS if not scenario.startswith(without[name])]
+    return [
+        (name, scenario)
+        for name in EVERY
+        for scenario in (SCENARIOS if name in CLOSELY else USUAL)
+        if not scenario.startswith(without[name])
+    ]
 
 
 @pytest.mark.parametrize(("name", "scenario"), applicable())
@@ -58,7 +68,7 @@ def test_whole_trajectories_agree(name: str, scenario: str) -> None:
     assert_engines_agree(federation, method, **options)
 
 
-@pytest.mark.parametrize("scenario", ["plain", "participation", "two architectures", "batch norm and dropout"])
+@pytest.mark.parametrize("scenario", ["participation", "batch norm and dropout"])
 @pytest.mark.parametrize("name", EVERY)
 def test_every_message_is_the_same_to_the_last_byte(name: str, scenario: str) -> None:
     """Uploads rounded to a grid hide the last bits in which a batched product differs; then all bytes agree."""
@@ -109,7 +119,7 @@ def test_one_step_in_float32_agrees(name: str, network: str) -> None:
     assert_same_tensors(after[0], after[1], atol=tolerance)
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", CLOSELY)
 def test_accuracy_over_a_run_in_float32_agrees(name: str) -> None:
     """Within 0.2 points over all 1,797 digits."""
     federation = digits(parties=2 if name in ONLY_TWO else 4)

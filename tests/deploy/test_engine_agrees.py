@@ -7,7 +7,6 @@ for the server.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from colonnade.store import Store
 from colonnade.wire.messages import COORDINATOR
 from tests.contracts.registry import NAMES, make
 from tests.deploy.trials import DATA, MODEL, PARTIES, TRAINING, Ending, Stage
-from tests.exchanges import assert_same_tensors, open_trainer
+from tests.exchanges import assert_same_tensors, changed, open_trainer
 from tests.federations import mixed_encoder, small
 from tests.nats_server import needs_nats
 
@@ -81,7 +80,8 @@ def gathered(stage: Stage, like: Run) -> Run:
         store.close()
         assert saved is not None
         models[party] = {k: saved.tensors[f"cohort.{k}"][0] for k in like.models[party]}
-    return replace(like, state=Run.load(stage.trial.place(COORDINATOR)).state, models=models, path=None)
+    state = Run.load(stage.trial.place(COORDINATOR)).model.state
+    return changed(like, models=models, state=state, path=None)
 
 
 @pytest.mark.parametrize(("name", "scenario"), cases())
