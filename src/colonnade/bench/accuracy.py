@@ -107,7 +107,7 @@ def watcher(what: str, say: Say) -> Watcher:
         nonlocal last
         if time.monotonic() - last >= SAY_EVERY or progress.round == progress.rounds:
             last = time.monotonic()
-            best = "" if progress.best is None else f", best validation score {100 * progress.best:.2f} %"
+            best = "" if progress.best is None else f", best {progress.judged} {progress.best:.4f}"
             say(f"{what}: round {progress.round} of {progress.rounds}{best}")
 
     return watch
