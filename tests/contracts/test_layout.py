@@ -139,8 +139,7 @@ def test_resuming_with_other_threads_warns_by_name(tmp_path: Path) -> None:
 
 # -- other instruction sets -----------------------------------------------------------------------
 
-INSTRUCTIONS = {
-    "default": {},
+INSTRUCTIONS = {  # besides those of this processor, under which all other tests of restarts run
     "avx2": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"},
     "plain": {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_ENABLE_INSTRUCTIONS": "SSE4_2"},
 }
