@@ -45,7 +45,7 @@ __all__ = ["DTYPES", "LEDGER", "RECORD", "STORE", "Run", "Training", "read_recor
 class Training(Settings):
     """How a method is trained: length, batches, evaluation, stopping, numbers and place."""
 
-    rounds: int = Field(100, ge=1, description="exchanges at most")
+    rounds: int = Field(100, ge=1, description="rounds at most")
     seed: int = Field(0, ge=0, description="of every random choice in the run")
     schedule: ScheduleSettings = Field(ScheduleSettings(), description="batches and participation")
     evaluate_every: int = Field(5, ge=0, description="rounds between evaluations on the validation rows; 0: never")
