@@ -27,7 +27,8 @@ TABLES: dict[str, Any] = {
 
 
 def test_every_case_has_its_own_results() -> None:
-    results = run_zoo(read_bench("small", TABLES), Options(seeds=2), lambda _: None)
+    found = run_zoo(read_bench("small", TABLES), Options(seeds=2), lambda _: None)
+    results = found.results
     assert results["rounds.split_learning"] == 3 and results["rounds.short"] == 2
     floats = {"split_learning": 6, "short": 10}  # numbers per row that a party sends
     for key, width in floats.items():
@@ -36,7 +37,12 @@ def test_every_case_has_its_own_results() -> None:
     assert results["rounds_to_5.short"] == 1 and results["test_accuracy.short"] is not None
 
 
-@pytest.mark.parametrize("cases", [[], [{"method": {"name": "fdml"}}, {"method": {"name": "fdml", "local_steps": 2}}]])
+def test_a_file_without_cases_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"has no \[\[cases\]\]"):
+        run_zoo(read_bench("small", {**TABLES, "cases": []}), Options(seeds=1), lambda _: None)
+
+
+@pytest.mark.parametrize("cases", [[{"method": {"name": "fdml"}}, {"method": {"name": "fdml", "local_steps": 2}}]])
 def test_cases_without_a_name_of_their_own_are_refused(cases: list[Any]) -> None:
     with pytest.raises(ConfigError, match="each with a key of its own"):
         run_zoo(read_bench("small", {**TABLES, "cases": cases}), Options(seeds=1), lambda _: None)

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from colonnade.bench.catalogue import find, names
-from colonnade.bench.outcome import Outcome, check_out, write
+from colonnade.bench.outcome import Outcome
 from colonnade.bench.page import write_pages
-from colonnade.bench.perform import perform
+from colonnade.bench.perform import measure
 from colonnade.bench.settings import Options
 from colonnade.errors import ColonnadeError
 
@@ -29,12 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         if given.name is None:
             parser.error("which benchmark? --list names them")
-        if given.out is not None:
-            check_out(given.out)
-        options = Options(given.data_dir, given.device, given.seeds)
-        outcome = perform(given.name, options, _to_stderr)
-        if given.out is not None:
-            write(outcome, given.out)
+        options = Options(given.data_dir, given.device, given.seeds, only=tuple(given.only or ()))
+        outcome = measure(given.name, options, given.out, _to_stderr)
     except ColonnadeError as error:
         _to_stderr(str(error))
         return 2
@@ -50,6 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--data-dir", type=Path, help="folder of the data files")
     parser.add_argument("--device", help="cpu, cuda or cuda:N")
     parser.add_argument("--seeds", type=_positive, default=3, help="how many seeds (accuracy)")
+    parser.add_argument("--only", action="append", metavar="CASE", help="only this case; may be said several times")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
     parser.add_argument("--out", type=Path, help="also write the JSON object to this file")
     return parser

@@ -15,6 +15,7 @@ from colonnade.run import Run
 from colonnade.wire.traffic import Traffic
 
 MB = 1e6
+SHARED = ("data", "model", "training")  # sections of which a case says only what differs
 SAY_EVERY = 5.0  # seconds between lines of progress
 
 
@@ -27,14 +28,14 @@ def run_accuracy(bench: Bench, options: Options, say: Say) -> dict[str, float | 
 
 
 def case_job(bench: Bench, case: Mapping[str, Any], options: Options, seed: int) -> Job:
-    """The benchmark's job with one seed; sections of `case` come on top, of [training] only what it names."""
-    tables = {key: dict(value) for key, value in bench.tables.items() if key != "cases"}
-    training = {**tables.get("training", {}), **case.get("training", {})}
-    tables |= {**case, "training": training}
+    """The benchmark's job with one seed; sections of `case` come on top, of those in SHARED only what it names."""
+    tables = {key: dict(value) for key, value in bench.tables.items() if key not in ("cases", bench.kind)}
+    for name, section in case.items():
+        tables[name] = {**tables.get(name, {}), **section} if name in SHARED else dict(section)
     if options.data_dir is not None:
         tables.setdefault("data", {})["data_dir"] = str(options.data_dir)
     if options.device is not None:
-        training["device"] = options.device
+        tables.setdefault("training", {})["device"] = options.device
     return read_job(tables, seed=seed)
 
 

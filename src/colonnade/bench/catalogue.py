@@ -8,7 +8,8 @@ test_accuracy = { at_least = 97.8 }
 [paper]                                  # what the paper has, by result: a number, or text with another unit
 options = "--seeds 10"                   # what else to type for the results that were kept
 [data] [method] [model] [training]       # accuracy: the job, as any configuration file has it
-[[cases]]                                # zoo, private, unmatched: method (and promise, or rows) of each case
+[[cases]]                                # zoo, sweep, private, unmatched: method (promise, rows) of each case
+[sweep]                                  # sweep: one setting, and its values
 [unmatched]                              # unmatched: shares of the rows that are matched, and seeds
 [poisson]                                # poisson: the regression, and how rows are split
 [explain]                                # explain: questions, and what to train again
@@ -34,7 +35,7 @@ from colonnade.errors import ConfigError
 CHECKOUT = Path(__file__).parents[3]  # where the sources lie, if this is not an installed package
 DEVICES = ("cpu", "cuda")
 Kind = Literal[
-    "accuracy", "zoo", "private", "unmatched", "poisson", "explain", "speed", "align", "deployment", "faults",
+    "accuracy", "zoo", "sweep", "private", "unmatched", "poisson", "explain", "speed", "align", "deployment", "faults",
     "restart", "audit",
 ]  # fmt: skip
 

@@ -8,7 +8,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,15 @@ from colonnade.config import build
 from colonnade.errors import ConfigError
 
 DIGITS = 6  # significant digits of a result
+Curve = tuple[tuple[int, float], ...]  # rounds, and a figure after each
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a benchmark found: figures, and curves where one figure is not enough."""
+
+    results: Mapping[str, float | None]
+    curves: Mapping[str, Curve] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -50,6 +59,7 @@ class Outcome:
     targets: Mapping[str, Limit]
     machine: Mapping[str, Any]
     commit: str
+    curves: Mapping[str, Curve] = field(default_factory=dict)
 
     @property
     def passed(self) -> bool:
@@ -70,6 +80,11 @@ class Outcome:
             "passed": self.passed,
             "machine": dict(self.machine),
             "commit": self.commit,
+            **(
+                {"curves": {key: [list(point) for point in curve] for key, curve in self.curves.items()}}
+                if self.curves
+                else {}
+            ),
         }
 
 
@@ -83,6 +98,32 @@ def check_out(path: Path) -> None:
     """Refuse a place that cannot be written before hours are spent on what should go there."""
     if path.is_dir() or not path.resolve().parent.is_dir():
         raise ConfigError(f"--out {str(path)!r}: needed a file in a folder that exists")
+
+
+def check_part(path: Path, bench: str, device: str) -> None:
+    """Refuse to add some cases to a file whose other cases were measured elsewhere, or from another commit."""
+    if not path.exists():
+        return
+    there, here = read(path), (bench, commit(), _place(machine(device)))
+    if (there.bench, there.commit, _place(there.machine)) != here:
+        raise ConfigError(
+            f"--out {str(path)!r} holds {there.bench} of commit {there.commit}, {_place(there.machine)}; cases of "
+            f"{', '.join(here)} do not belong to it: name another file, or measure all cases anew"
+        )
+
+
+def _place(machine: Mapping[str, Any]) -> str:
+    """What figures of one file must have in common; of a machine with a GPU the processor does not matter."""
+    return f"{machine['gpu'] or machine['cpu']}, torch {machine['torch']}"
+
+
+def joined(part: Outcome, path: Path) -> Outcome:
+    """The outcome of some cases together with those that the file holds; `check_part` says that they belong."""
+    if not path.exists():
+        return part
+    there = read(path)
+    results, curves = {**there.results, **part.results}, {**there.curves, **part.curves}
+    return replace(part, results=results, curves=curves)
 
 
 def write(outcome: Outcome, path: Path) -> None:
@@ -101,7 +142,8 @@ def read(path: Path) -> Outcome:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         targets = {key: build(Limit, limit, f"{path.name}: target {key}") for key, limit in found["targets"].items()}
-        return Outcome(found["bench"], found["results"], targets, found["machine"], found["commit"])
+        curves = {key: tuple((int(n), float(v)) for n, v in c) for key, c in found.get("curves", {}).items()}
+        return Outcome(found["bench"], found["results"], targets, found["machine"], found["commit"], curves)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{path} is no result of a benchmark ({error!r}); measure it again") from None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 
@@ -10,13 +11,13 @@ from colonnade.bench.accuracy import run_accuracy
 from colonnade.bench.catalogue import Bench, find
 from colonnade.bench.clock import available_cores, torch_threads
 from colonnade.bench.explain import run_explain
-from colonnade.bench.outcome import Outcome, commit, machine, tidy
+from colonnade.bench.outcome import Findings, Outcome, check_out, check_part, commit, joined, machine, tidy, write
 from colonnade.bench.poisson import run_poisson
 from colonnade.bench.private import run_private
 from colonnade.bench.settings import Options, Say
 from colonnade.bench.speed import run_speed
 from colonnade.bench.unmatched import run_unmatched
-from colonnade.bench.zoo import run_zoo
+from colonnade.bench.zoo import run_sweep, run_zoo
 from colonnade.errors import ConfigError
 
 
@@ -50,9 +51,10 @@ def _run_audit(bench: Bench, options: Options, say: Say) -> dict[str, float | No
     return run_audit(bench, options, say)
 
 
-RUNNERS: dict[str, Callable[[Bench, Options, Say], dict[str, float | None]]] = {
+RUNNERS: dict[str, Callable[[Bench, Options, Say], dict[str, float | None] | Findings]] = {
     "accuracy": run_accuracy,
     "zoo": run_zoo,
+    "sweep": run_sweep,
     "private": run_private,
     "unmatched": run_unmatched,
     "poisson": run_poisson,
@@ -64,16 +66,39 @@ RUNNERS: dict[str, Callable[[Bench, Options, Say], dict[str, float | None]]] = {
     "restart": _run_restart,
     "audit": _run_audit,
 }
+WITH_CASES = ("zoo", "sweep", "private")
+
+
+def measure(name: str, options: Options, out: Path | None, say: Say) -> Outcome:
+    """Run a benchmark and write what it found to `out`; some of its cases are added to those that are there."""
+    if out is not None:
+        check_out(out)
+    if options.only and find(name).kind not in WITH_CASES:
+        raise ConfigError(f"--only: benchmark {name} has no cases to choose from; leave it out")
+    if out is not None and options.only:
+        check_part(out, name, _device(find(name), options))
+    outcome = perform(name, options, say)
+    if out is not None:
+        outcome = joined(outcome, out) if options.only else outcome
+        write(outcome, out)
+    return outcome
 
 
 def perform(name: str, options: Options, say: Say) -> Outcome:
     """The outcome of the benchmark called `name`; progress goes to `say`."""
     bench = find(name)
+    device = _device(bench, options)
+    with torch_threads(options.threads or available_cores()):
+        found = RUNNERS[bench.kind](bench, options, say)
+        found = found if isinstance(found, Findings) else Findings(found)
+        limits = bench.limits(device)
+        return Outcome(bench.name, tidy(found.results), limits, machine(device), commit(), found.curves)
+
+
+def _device(bench: Bench, options: Options) -> str:
     device = options.device or str(bench.tables.get("training", {}).get("device", "cpu"))
     _check_device(device)
-    with torch_threads(options.threads or available_cores()):
-        results = tidy(RUNNERS[bench.kind](bench, options, say))
-        return Outcome(bench.name, results, bench.limits(device), machine(device), commit())
+    return device
 
 
 def _check_device(device: str) -> None:

@@ -22,6 +22,7 @@ class Options:
     device: str | None = None
     seeds: int = 3
     threads: int = 0  # of torch, and processes of the baseline's pool; 0: all cores
+    only: tuple[str, ...] = ()  # names of the cases to run; empty: all
 
 
 class Shape(Settings):

@@ -1,60 +1,92 @@
-"""Many methods on the same rows: accuracy, bytes per round and bytes until a given accuracy, several seeds each.
+"""Many methods or settings on the same rows: accuracy, bytes per round and bytes until a given accuracy, several seeds.
 
     reach = 96.0                  per cent on validation rows: test rows are looked at once, at the end of a run
     [data] [model] [training]     what all cases share
-    [[cases]]
-    key = "vimadmm_25"            what its results are called; the method's name if left out
-    method = { name = "vimadmm", ... }
-    training = { rounds = 400 }   what differs
+    [[cases]]                     as `cases.py` has them
+    [sweep]                       kind = "sweep": one setting over several values, for every case
+    setting = "method.rho"        section and setting; "training.schedule.participation" reaches into a table
+    values = [0.5, 1.0, 2.0]
 
-Results: those of an accuracy benchmark, each with `.KEY`, and `mb_per_round_up.KEY`, `mb_per_round_down.KEY`: what
-one party sends and receives in a full round, in MB of 10^6 bytes, counted on the encoded messages.
+Results: those of an accuracy benchmark, each with `.KEY` (of a sweep `.KEY_VALUE`), and
+`mb_per_round_up.KEY`, `mb_per_round_down.KEY`: what one party sends and receives in a full round, in MB of 10^6 bytes,
+counted on the encoded messages; `class_accuracy_std.KEY`: the standard deviation of the accuracies of the classes on
+test rows, in points (the paper's figure of fairness); `chosen.KEY`: the number of the try, where there was a choice;
+of private cases `epsilon_spent.KEY` and `epsilon_rdp.KEY`, see `private.py`. Curves: the validation accuracy at every
+evaluation, mean over seeds.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pydantic import Field
 
-from colonnade.bench.accuracy import MB, case_job, summarise, watcher
+from colonnade.bench.accuracy import MB, summarise
+from colonnade.bench.cases import Case, each_case, read_cases, selected
 from colonnade.bench.catalogue import Bench
+from colonnade.bench.outcome import Curve, Findings
+from colonnade.bench.private import epsilons
 from colonnade.bench.settings import Options, Say
 from colonnade.config import Settings, build
 from colonnade.errors import ConfigError
 from colonnade.run import Run
 
-
-class Case(Settings):
-    """One method with its settings."""
-
-    key: str = Field("", description="what its results are called; empty: the method's name")
-    method: dict[str, object] = Field(description="as [method] has it")
-    training: dict[str, object] = Field(default_factory=dict, description="what differs from [training]")
-
-    @property
-    def name(self) -> str:
-        """What its results are called."""
-        return self.key or str(self.method["name"])
+SECTIONS = ("method", "data", "model", "training", "privacy")
 
 
-def run_zoo(bench: Bench, options: Options, say: Say) -> dict[str, float | None]:
-    """Train every case with seeds 0 to n - 1 on the same rows."""
-    cases = [build(Case, case, f"benchmark {bench.name}: cases") for case in bench.tables.get("cases", ())]
-    if not cases or len({case.name for case in cases}) < len(cases):
-        raise ConfigError(f"benchmark {bench.name} needs [[cases]], each with a key of its own")
-    jobs = [
-        [case_job(bench, case.model_dump(exclude={"key"}), options, seed) for seed in range(options.seeds)]
+class SweepSettings(Settings):
+    """One setting, and the values it takes."""
+
+    setting: str = Field(pattern=rf"^({'|'.join(SECTIONS)})(\.\w+)+$", description="section.setting")
+    values: tuple[bool | int | float | str, ...] = Field(min_length=1, description="in the order of the results")
+
+
+def run_zoo(bench: Bench, options: Options, say: Say) -> Findings:
+    """Train every case with seeds 0 to n - 1."""
+    return _run(bench, read_cases(bench, Case), options, say)
+
+
+def run_sweep(bench: Bench, options: Options, say: Say) -> Findings:
+    """Train every case with every value of one setting."""
+    settings = build(SweepSettings, bench.tables.get("sweep", {}), f"benchmark {bench.name}: sweep")
+    return _run(bench, swept(read_cases(bench, Case), settings, bench.tables), options, say)
+
+
+def swept(cases: Sequence[Case], settings: SweepSettings, shared: Mapping[str, Any]) -> list[Case]:
+    """Every case once for each value, under the name KEY_VALUE."""
+    section, *path = settings.setting.split(".")
+    return [
+        case.model_copy(
+            update={
+                "key": f"{case.name}_{value:g}" if isinstance(value, float) else f"{case.name}_{value}",
+                section: _laid({**shared.get(section, {}), **getattr(case, section)}, path, value),
+            }
+        )
         for case in cases
+        for value in settings.values
     ]
-    federation = jobs[0][0].federation()
+
+
+def _laid(section: Mapping[str, Any], path: Sequence[str], value: object) -> dict[str, Any]:
+    """The section with one setting replaced, whatever else its tables hold."""
+    first, *rest = path
+    return {**section, first: _laid(section.get(first, {}), rest, value) if rest else value}
+
+
+def _run(bench: Bench, cases: Sequence[Case], options: Options, say: Say) -> Findings:
+    if len({case.name for case in cases}) < len(cases):
+        raise ConfigError(f"benchmark {bench.name} needs [[cases]], each with a key of its own")
     results: dict[str, float | None] = {}
-    for case, seeds in zip(cases, jobs, strict=True):
-        runs = [job.fit(federation, watch=watcher(f"{case.name}, seed {s}", say)) for s, job in enumerate(seeds)]
-        values = {**summarise(runs, bench.reach), **per_round(runs)}
+    curves: dict[str, Curve] = {}
+    for case, runs, chosen in each_case(bench, selected(cases, options.only), options, say):
+        values = summarise(runs, bench.reach) | per_round(runs) | _fairness(runs) | epsilons(runs)
+        if chosen is not None:
+            values["chosen"] = chosen
         results |= {f"{key}.{case.name}": value for key, value in values.items()}
-    return results
+        curves[case.name] = curve(runs)
+    return Findings(results, curves)
 
 
 def per_round(runs: Sequence[Run]) -> dict[str, float | None]:
@@ -66,3 +98,15 @@ def per_round(runs: Sequence[Run]) -> dict[str, float | None]:
         "mb_per_round_up": statistics.median(up) / MB if up else 0.0,
         "mb_per_round_down": statistics.median(down) / MB if down else None,
     }
+
+
+def curve(runs: Sequence[Run]) -> Curve:
+    """Round and validation accuracy in per cent, mean over the runs, for as long as all of them lasted."""
+    scores = [{int(r["round"]): 100 * r["score"] for r in run.history if "score" in r} for run in runs]
+    common = sorted(set.intersection(*(set(one) for one in scores)))
+    return tuple((number, round(statistics.fmean(one[number] for one in scores), 2)) for number in common)
+
+
+def _fairness(runs: Sequence[Run]) -> dict[str, float | None]:
+    known = [100 * run.result["class_accuracy_std"] for run in runs if "class_accuracy_std" in run.result]
+    return {"class_accuracy_std": statistics.fmean(known)} if len(known) == len(runs) else {}

@@ -20,15 +20,22 @@ Seeds = Annotated[int, typer.Option(min=1, help="How many seeds, for benchmarks 
 WritePages = Annotated[
     bool, typer.Option("--write-pages", help="Write the kept results into the two README.md and stop.")
 ]
+Only = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Only this case; may be repeated. --out adds it to a file of the same commit.", show_default=False
+    ),
+]
 Out = Annotated[Path | None, typer.Option(help="Also write the JSON object to this file.", show_default=False)]
 
 
-def bench(  # one parameter per option of the command line
+def bench(  # noqa: PLR0913, PLR0917 - one parameter per option of the command line
     name: Name = None,
     list_all: ListAll = False,
     data_dir: DataDir = None,
     device: Device = None,
     seeds: Seeds = 3,
+    only: Only = None,
     as_json: AsJson = False,
     out: Out = None,
     write_pages: WritePages = False,
@@ -37,8 +44,7 @@ def bench(  # one parameter per option of the command line
 
     Example: colonnade bench speed --device cuda
     """
-    from colonnade.bench.outcome import check_out, write
-    from colonnade.bench.perform import perform
+    from colonnade.bench.perform import measure
     from colonnade.bench.settings import Options
 
     screen = Screen(as_json)
@@ -50,11 +56,7 @@ def bench(  # one parameter per option of the command line
         return
     if name is None:
         raise typer.BadParameter("which benchmark? --list names them", param_hint="NAME")
-    if out is not None:
-        check_out(out)
-    outcome = perform(name, Options(data_dir, device, seeds), _progress)
-    if out is not None:
-        write(outcome, out)
+    outcome = measure(name, Options(data_dir, device, seeds, only=tuple(only or ())), out, _progress)
     screen.emit(outcome.to_json())
     if screen.talks:
         _show(screen, outcome)
