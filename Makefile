@@ -48,7 +48,9 @@ demo: setup ## is it worth joining? each party alone, all together, and in one p
 
 # One thread per worker: two workers with two threads each fight over two cores.
 # worksteal: neighbours (and their module fixtures) stay together until a worker runs dry.
+# Compiled files are kept, whatever the shell says: else each of some hundred processes compiles the package again.
 check test measure: export OMP_NUM_THREADS = 1
+unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal
 
 lint: setup
