@@ -99,8 +99,7 @@ class Drawing:
         with mpl.rc_context(PAPER.style(self.name)):
             figure = self._painted(PAPER)
             svg = _saved(figure, transparent=False)
-            figure.set_layout_engine("none")  # as it was laid out just now; to do it again takes as long as drawing
-            FigureCanvasAgg(figure)
+            FigureCanvasAgg(figure)  # laid out as it was just now
             out = io.BytesIO()
             figure.savefig(out, format="png", dpi=DPI, metadata={"Software": None})
         return {"svg": svg.encode(), "png": out.getvalue()}
@@ -117,6 +116,10 @@ class Drawing:
 
 def _saved(figure: Figure, *, transparent: bool) -> str:
     FigureCanvasSVG(figure)
+    layout = figure.get_layout_engine()
+    if layout is not None:
+        layout.execute(figure)
+        figure.set_layout_engine(None)  # else saving draws everything twice, once only to lay it out
     out = io.StringIO()
     figure.savefig(out, format="svg", transparent=transparent, metadata={"Date": None, "Creator": None})
     return out.getvalue()
