@@ -30,7 +30,6 @@ from tests.nats_server import needs_nats
 from tests.processes import LONG
 
 pytestmark = needs_nats
-VICTIM = "party_1"
 
 # What a party is about to do, or has just done, when it dies. Exchange 3 trains and evaluates: two messages.
 PARTY = {
@@ -75,21 +74,34 @@ LABEL_HOLDER = {
 }
 
 
-def halves(points: dict[str, tuple[str, object]]) -> list[dict[str, tuple[str, object]]]:
-    """Two tests of about the same length, so that two workers share them."""
-    return [dict(list(points.items())[n::2]) for n in range(2)]
+APART = 11  # steps of the coordinator between its two deaths: exchanges are done in between
 
 
-@pytest.mark.parametrize("points", halves(PARTY), ids=["odd", "even"])
-def test_a_party_dies_at_each_step(points: dict[str, tuple[str, object]], calm: Ending, tmp_path: Path) -> None:
-    cases = {name: [Deed(VICTIM, point, about)] for name, (point, about) in points.items()}
-    assert play_cases(tmp_path, cases, calm) == {}
+def cases() -> dict[str, list[Deed]]:
+    """Every step once. In a run each party dies at most once and the coordinator twice, far apart.
+
+    So no death is followed so soon by another of the same process that it would hide what the first one broke.
+    """
+    steps: dict[int, dict[str, Deed]] = {run: {} for run in range(APART)}
+    for place, (name, (point, about)) in enumerate(LABEL_HOLDER.items()):
+        steps[place % APART][f"coordinator {name}"] = Deed(COORDINATOR, point, about)
+    share = len(PARTY) // len(PARTIES)
+    for place, (name, (point, about)) in enumerate(PARTY.items()):
+        party = PARTIES[place // share]
+        steps[place % share][f"{party} {name}"] = Deed(party, point, about)
+    return {", ".join(deeds): list(deeds.values()) for deeds in steps.values()}
 
 
-@pytest.mark.parametrize("points", halves(LABEL_HOLDER), ids=["odd", "even"])
-def test_the_coordinator_dies_at_each_step(points: dict[str, tuple[str, object]], calm: Ending, tmp_path: Path) -> None:
-    cases = {name: [Deed(COORDINATOR, point, about)] for name, (point, about) in points.items()}
-    assert play_cases(tmp_path, cases, calm) == {}
+def test_every_step_is_somebodys_last() -> None:
+    deeds = [deed for case in cases().values() for deed in case]
+    assert len(deeds) == len(PARTY) + len(LABEL_HOLDER)
+    assert all(len({d.who for d in case if d.who != COORDINATOR}) == sum(d.who != COORDINATOR for d in case)
+               for case in cases().values())  # fmt: skip
+
+
+@pytest.mark.parametrize("half", range(2), ids=["odd", "even"])  # so that two workers share them
+def test_somebody_dies_at_each_step(half: int, calm: Ending, tmp_path: Path) -> None:
+    assert play_cases(tmp_path, dict(list(cases().items())[half::2]), calm) == {}
 
 
 # -- float32 ---------------------------------------------------------------------------------------
@@ -100,7 +112,7 @@ FLOAT32 = {
     "model": {"hidden": 12, "embedding": 6},
     "training": {**TRAINING, "dtype": "float32", "schedule": {"batch": 512}},
 }
-MOMENTS = {"after a commit": ("after a commit", 3), "after all answers": ("after all answers", 5)}
+MOMENTS = (("after a commit", 3), ("after all answers", 5))
 
 
 @pytest.mark.parametrize("method", ["vimadmm", "vimadmm_j"])
@@ -108,8 +120,8 @@ def test_the_coordinator_dies_in_float32(method: str, tmp_path: Path) -> None:
     changes = {**FLOAT32, "method": {"name": method}}
     with Stage(tmp_path / "calm", **changes) as stage:
         calm = stage.play()
-    cases = {name: [Deed(COORDINATOR, point, about)] for name, (point, about) in MOMENTS.items()}
-    assert play_cases(tmp_path, cases, calm, **changes) == {}
+    deeds = [Deed(COORDINATOR, point, about) for point, about in MOMENTS]
+    assert play_cases(tmp_path, {"both moments": deeds}, calm, **changes) == {}
 
 
 # -- random moments -------------------------------------------------------------------------------

@@ -435,8 +435,8 @@ def _problem(stage: Stage, deadline: float, calm: Ending) -> str | None:
         return str(error)
     differences = stage.ending().differences(calm)
     twice = [message for who in (COORDINATOR, *PARTIES) for message in two_versions(stage.sent(who))]
-    if not stage.kills:
-        return "nobody was killed"
+    if stage.kills != len(stage.trial.deeds):
+        return f"{stage.kills} were killed, not {len(stage.trial.deeds)}"
     if differences or twice:
         return f"differs in {differences}; sent in two versions: {twice}"
     return ""
