@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from colonnade.models.heads import HeadSettings
 EVERY = sorted(METHODS)
 ONLY_TWO = {"fedmvt"}  # for exactly two parties: `fitting` cuts a federation down for them
 NAMES = [name for name in EVERY if name not in ONLY_TWO]  # for any federation
+CLOSELY = ("vimadmm", "vimadmm_j", "split_learning", "fdml")  # one method of each kind, tried in every combination
 WITHOUT_NETWORKS = {"linear_admm"}  # a party's model is one matrix: no encoder learns, and a solve has no steps
 
 TRIED_WITH: dict[str, dict[str, Any]] = {  # rows are missing, labels are guessed
@@ -26,6 +28,12 @@ def make(name: str, **settings: Any) -> Method:
     """A method with default settings, except those it declares among `settings` and those it is tried with."""
     known = {k: v for k, v in settings.items() if k in METHODS[name].model_fields}
     return make_method(name, {**TRIED_WITH.get(name, {}), **known})
+
+
+def covering(choices: Sequence[str]) -> list[tuple[str, str]]:
+    """Every method with one of the choices in turn, one method of each kind with all of them."""
+    each = [(name, choices[place % len(choices)]) for place, name in enumerate(EVERY) if name not in CLOSELY]
+    return each + [(name, choice) for name in CLOSELY for choice in choices]
 
 
 def fitting(name: str, federation: Federation) -> Federation:

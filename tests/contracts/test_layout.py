@@ -84,11 +84,9 @@ def test_odd_layouts_change_no_bit(name: str, engine: str, tmp_path: Path, monke
     plain = fit(federation, method, engine=engine, **OPTIONS)
     with monkeypatch.context() as patch:
         scramble(patch, type(method))
-        scrambled = fit(federation, method, engine=engine, **OPTIONS)
         with pytest.raises(KeyboardInterrupt):
             fit(federation, method, engine=engine, out=tmp_path / "run", watch=interrupt(4), **OPTIONS)
         again = resume(tmp_path / "run", federation)
-    assert scrambled.fingerprint() == plain.fingerprint()
     assert again.fingerprint() == plain.fingerprint()
     assert untimed(again.history) == untimed(plain.history)
 
@@ -127,7 +125,7 @@ class TestCanonical:
 def test_resuming_with_other_threads_warns_by_name(tmp_path: Path) -> None:
     federation, method = small(), make("vimadmm")
     with pytest.raises(KeyboardInterrupt):
-        fit(federation, method, out=tmp_path / "run", watch=interrupt(3), **OPTIONS)
+        fit(federation, method, out=tmp_path / "run", watch=interrupt(OPTIONS["rounds"] - 1), **OPTIONS)
     before = torch.get_num_threads()
     torch.set_num_threads(before + 1)
     try:
@@ -152,13 +150,13 @@ from tests.contracts.registry import EVERY, fitting, make
 from tests.contracts.test_layout import OPTIONS
 from tests.contracts.test_saved_runs import interrupt
 from tests.federations import digits
-wide = {**OPTIONS, "model": {"hidden": 12, "embedding": 6}, "schedule": {"batch": 512}}
+wide = {**OPTIONS, "rounds": 5, "model": {"hidden": 12, "embedding": 6}, "schedule": {"batch": 512}}
 for name in EVERY:
     federation, method = fitting(name, digits(parties=2)), make(name, local_steps=2)
     whole = fit(federation, method, **wide)
     folder = Path(sys.argv[1]) / name
     try:
-        fit(federation, method, out=folder, watch=interrupt(4), **wide)
+        fit(federation, method, out=folder, watch=interrupt(3), **wide)
     except KeyboardInterrupt:
         pass
     print(name, resume(folder, federation).fingerprint() == whole.fingerprint())

@@ -11,7 +11,7 @@ import pytest
 from colonnade.errors import ConfigError
 from colonnade.methods import METHODS, make_method
 from colonnade.testing.methods import DescribedContract, LearningContract, SettingsContract
-from tests.contracts.registry import EVERY, ONLY_TWO, Walking, make
+from tests.contracts.registry import EVERY, ONLY_TWO, Walking, covering, make
 from tests.exchanges import ENGINES, open_trainer
 from tests.federations import small
 
@@ -51,8 +51,7 @@ def test_a_method_for_two_parties_refuses_other_numbers(name: str, parties: int)
         open_trainer(small(widths=(3,) * parties), make(name), rounds=1)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize(("name", "engine"), covering(ENGINES))
 class TestLearning(Walking, LearningContract):
     @pytest.fixture(autouse=True)
     def in_one_engine(self, engine: str) -> None:

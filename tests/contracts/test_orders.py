@@ -14,7 +14,7 @@ from colonnade.fit import fit
 from colonnade.methods.base import Method
 from colonnade.models.optimise import AdamW
 from colonnade.wire.messages import COORDINATOR
-from tests.contracts.registry import EVERY, fitting, make
+from tests.contracts.registry import EVERY, covering, fitting, make
 from tests.exchanges import ENGINES, Exchange, assert_same_tensors, exchanges, open_trainer, party_tensors
 from tests.federations import small, trivial
 
@@ -33,8 +33,7 @@ def test_the_trivial_federation_is_solved_in_turns(name: str, order: str) -> Non
     assert not run.result["diverged"]
 
 
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize(("name", "order"), covering(ORDERS))
 def test_one_speaks_and_learns_and_the_engines_agree(name: str, order: str) -> None:
     method = make(name, local_steps=2, optimiser=AdamW(lr=0.01))
     seen = {engine: played(name, method, engine, order) for engine in ENGINES}
@@ -73,8 +72,7 @@ def moved(before: dict[str, dict[str, torch.Tensor]], after: dict[str, dict[str,
     return [p for p, held in before.items() if any(not torch.equal(v, after[p][k]) for k, v in held.items())]
 
 
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize(("name", "order"), covering(ORDERS))
 def test_what_is_counted_and_recorded_is_what_is_sent(name: str, order: str) -> None:
     """The common message reaches everybody, also who does not learn from it; own parts reach learners only."""
     federation, schedule = fitting(name, small()), {"batch": 20, "order": order}

@@ -32,7 +32,7 @@ from colonnade.run import Training
 from colonnade.schedule import Turn
 from colonnade.wire.codec import decode
 from colonnade.wire.messages import Purpose
-from tests.contracts.registry import EVERY, fitting, make
+from tests.contracts.registry import EVERY, covering, fitting, make
 from tests.exchanges import ENGINES, TINY, Exchange, exchanges
 from tests.federations import small
 
@@ -51,8 +51,7 @@ def opened(method: Any, federation: Federation, privacy: dict[str, Any], **train
     return Trainer.open(federation, method, settings, TINY, None, None, about, promise)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize(("name", "engine"), covering(ENGINES))
 class TestTheGate:
     def test_uploads_are_noised_recorded_and_as_declared(self, name: str, engine: str) -> None:
         method = make(name, local_steps=1, noise=False)  # not what a method brings itself: this is about the gate's
@@ -132,8 +131,7 @@ class TestWhoSeesLabels:
         assert said, f"docs/methods/{name}.md does not say 'Label exposure is {make(name).exposes.value}'"
         assert said[0] == make(name).exposes.value
 
-    @pytest.mark.parametrize("engine", ENGINES)
-    @pytest.mark.parametrize("name", EVERY)
+    @pytest.mark.parametrize(("name", "engine"), covering(ENGINES))
     def test_what_it_declares_is_what_goes_down(self, name: str, engine: str) -> None:
         """Other labels: what goes down stays as it is, to the last byte, if and only if the method exposes NONE."""
         method, federation = make(name, local_steps=1), fitting(name, small())
@@ -141,8 +139,7 @@ class TestWhoSeesLabels:
         same = downlink(method, federation, {}, engine) == downlink(method, other, {}, engine)
         assert same == (method.exposes is LabelExposure.NONE)
 
-    @pytest.mark.parametrize("engine", ENGINES)
-    @pytest.mark.parametrize("name", EVERY)
+    @pytest.mark.parametrize(("name", "engine"), covering(ENGINES))
     def test_behind_a_mechanism_only_protected_labels_go_down(self, name: str, engine: str) -> None:
         """Labels that the noise makes equal send equal bytes, looks at validation rows and best rounds included."""
         method, federation = make(name, local_steps=1), fitting(name, small())

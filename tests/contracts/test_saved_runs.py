@@ -13,7 +13,7 @@ from colonnade.fit import fit, resume
 from colonnade.run import Run
 from colonnade.store import Store
 from colonnade.testing.methods import PredictionContract, assert_resumes, interrupt
-from tests.contracts.registry import EVERY, Walking, fitting, for_heads, make
+from tests.contracts.registry import CLOSELY, EVERY, Walking, covering, fitting, for_heads, make
 from tests.contracts.test_engines_agree import SCENARIOS
 from tests.exchanges import ENGINES, TINY
 from tests.federations import normed_encoder, small
@@ -22,16 +22,18 @@ from tests.mechanisms import Noise
 OPTIONS: dict[str, Any] = {"rounds": 7, "evaluate_every": 2, "model": TINY, "checkpoint_every": 3}
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize(("name", "engine"), covering(ENGINES))
 class TestPrediction(Walking, PredictionContract):
     @pytest.fixture(autouse=True)
     def in_one_engine(self, engine: str) -> None:
         self.engines = (engine,)
 
 
-@pytest.mark.parametrize("scenario", ["participation and noise", "head dropout", "batch norm and dropout"])
-@pytest.mark.parametrize("name", EVERY)
+# Where something besides the weights is kept between rounds; of heads in one method of each kind.
+KEPT = [(name, scenario) for name in EVERY for scenario in ("participation and noise", "batch norm and dropout")]
+
+
+@pytest.mark.parametrize(("name", "scenario"), [*KEPT, *((name, "head dropout") for name in CLOSELY)])
 def test_a_resumed_run_is_the_uninterrupted_one(name: str, scenario: str, tmp_path: Path) -> None:
     """Interrupted before and after the first checkpoint by an exception, which loses what was not committed."""
     options = {**OPTIONS, "schedule": {"batch": 20}, **SCENARIOS[scenario]}

@@ -20,7 +20,7 @@ from colonnade.privacy.mechanism import Budget, Protection, Unchanged
 from colonnade.privacy.sealed import Array, Upload
 from colonnade.privacy.settings import last_affordable
 from colonnade.wire.messages import Purpose
-from tests.contracts.registry import NAMES, make
+from tests.contracts.registry import NAMES, covering, make
 from tests.federations import small
 
 PARTIES = ("bank", "telco")
@@ -205,8 +205,10 @@ def test_settings_and_a_mechanism_of_ones_own() -> None:
 # -- labels -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if not make(n).pools])
-@pytest.mark.parametrize("mechanism", ["alibi", "randomised_response"])
+@pytest.mark.parametrize(
+    ("name", "mechanism"),
+    [(n, m) for n, m in covering(["alibi", "randomised_response"]) if n in NAMES and not make(n).pools],
+)
 def test_protected_labels_say_so_in_ledger_and_record_and_judge_by_noisy_labels(name: str, mechanism: str) -> None:
     privacy = {"labels": {"mechanism": mechanism, "epsilon": 2.0}}
     run = train(name, privacy)
