@@ -17,7 +17,7 @@ import inspect
 import json
 import textwrap
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar, get_args
@@ -146,11 +146,11 @@ class SettingsContract(Tried):
             self.make(**{f: getattr(m, f) for f, m in zip(choices, combination, strict=True)})
             for combination in product(*choices.values())
         ]
-        trained = [self.weights(base) for base in bases]
+        trained = cache(lambda place: self.weights(bases[place]))
         for field in fields:
             matters = any(
-                weights != self.weights(base.model_copy(update={field: getattr(variant, field)}))
-                for base, weights in zip(bases, trained, strict=True)
+                trained(place) != self.weights(base.model_copy(update={field: getattr(variant, field)}))
+                for place, base in enumerate(bases)
                 for variant in self.changed(field)
             )
             assert matters, f"{self.name}.{field} changes nothing"
