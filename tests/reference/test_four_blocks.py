@@ -109,7 +109,9 @@ def _solve(design: Tensor, goal: Tensor) -> Tensor:
 @pytest.mark.parametrize("step", ["joint", "damped"])
 def test_it_never_rises_and_ends_stationary(step: Step) -> None:
     blocks = FourBlocks(*federation(), step)
-    values = np.array([blocks.round() for _ in range(ROUNDS)])
+    values = [blocks.round()]
+    while max(blocks.violations().values()) > 1e-8 and len(values) < ROUNDS:
+        values += [blocks.round() for _ in range(100)]
     assert np.diff(values)[1:].max() <= 1e-12  # from round 1 on
     assert max(blocks.violations().values()) <= 1e-8, blocks.violations()
     assert float(blocks.heads.abs().max()) > 0.1  # not the trivial point where nothing is learnt

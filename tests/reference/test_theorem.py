@@ -124,7 +124,8 @@ def test_it_descends_to_the_minimum(kind: Columns, parties: int, step: Step) -> 
     x = columns(kind, parties)
     classes = labels(x)
     admm = Sharing(x, torch.from_numpy(np.eye(K)[classes]), BETA, step)
-    admm.run(ROUNDS)
+    while admm.kkt() > 1e-9 and len(admm.lagrangian) < ROUNDS:
+        admm.run(100)
     assert admm.rises().max() <= 1e-12
     assert admm.kkt() <= 1e-9
     # Logits, not weights: where columns coincide, many weights give the same logits.

@@ -103,7 +103,9 @@ def difference(trainer: Trainer, reference: Reference, joined: bool) -> float:
 
 
 NOISES, ROUNDINGS, SHARES, DAMPINGS = (0.0, 0.2), (False, True), (1.0, 0.5), (1.0, 1 / PARTIES)
-UPLOADS = list(product(NOISES, ROUNDINGS, SHARES))
+UPLOADS = [  # nothing, every two and all three: a mistake in one of them shows beside another, too
+    (n, r, s) for n, r, s in product(NOISES, ROUNDINGS, SHARES) if bool(n) + r + (s < 1) != 1
+]
 
 
 @pytest.mark.parametrize("damping", DAMPINGS, ids=["undamped", "damped"])
