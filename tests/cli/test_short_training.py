@@ -1,4 +1,7 @@
-"""Rounds that do not visit every training row are warned about, with the number that would."""
+"""Rounds that do not visit every training row are warned about, with the number that would.
+
+That a command says it once, in one line, is checked where runs are trained in several processes: test_compare_and_demo.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,6 @@ from colonnade import fit
 from colonnade.errors import ShortTraining
 from colonnade.methods import make_method
 from colonnade.schedule import Schedule, ScheduleSettings
-from tests.cli.conftest import Call
 from tests.federations import small
 
 ROWS = 1_000_000
@@ -66,19 +68,3 @@ def test_enough_rounds_are_not_warned_about() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", ShortTraining)
         fit(small(), make_method("local_only"), rounds=1, schedule={"batch": 10_000})
-
-
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_a_command_says_it_once_in_one_line(
-    cli: Call, config: Path, monkeypatch: pytest.MonkeyPatch, jobs: int
-) -> None:
-    monkeypatch.setattr("colonnade.many._free_memory", lambda: 1e12)
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    short = ("--set", "training.rounds=2", "--set", "training.schedule.batch=10", "--jobs", jobs)
-    with warnings.catch_warnings():
-        warnings.simplefilter("default")
-        done = cli("compare", config, "--methods", "vimadmm,local_only", "--out", "here", "--json", *short)
-    assert done.code == 0, done.err
-    (line,) = done.err.splitlines()
-    assert line.startswith("warning: 2 rounds of 10 rows visit 20 of the ")
-    assert done.json["runs"]
