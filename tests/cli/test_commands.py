@@ -80,9 +80,9 @@ def test_the_report_goes_where_it_is_told(cli: Call, finished: Path) -> None:
     assert all(Path(place).exists() for place in files.values())
     alone = cli("report", finished, "--out", "alone/report.html", "--alone", "--json").json
     assert (alone["markdown"], [path.name for path in Path("alone").iterdir()]) == (None, ["report.html"])
-    assert cli("report", finished, "--out", "folder").out.strip() == "folder/report.html"
-    assert cli("report", finished, finished).out.strip() == "report.html"
-    assert cli("report", finished.parent, "--out", "parent.html").code == 0  # a folder of runs
+    assert cli("report", finished, "--out", "folder", "--alone").out.strip() == "folder/report.html"
+    assert cli("report", finished, finished, "--alone").out.strip() == "report.html"
+    assert cli("report", finished.parent, "--out", "parent.html", "--alone").code == 0  # a folder of runs
 
 
 def test_a_report_that_cannot_be_written(cli: Call, finished: Path, config: Path) -> None:

@@ -51,8 +51,8 @@ def test_a_replaced_party_costs_as_much_as_half_the_noise() -> None:
     assert shift_of(30, 53, "replaced") == shift_of(15, 53)
 
 
-@pytest.mark.parametrize(("sigma", "releases", "delta"), GRID)
-def test_dp_accounting_composes_to_the_same(sigma: float, releases: int, delta: float) -> None:
+@pytest.mark.parametrize(("sigma", "releases"), sorted({(sigma, releases) for sigma, releases, _ in GRID}))
+def test_dp_accounting_composes_to_the_same(sigma: float, releases: int) -> None:
     """Its RDP accountant release by release, and its privacy loss distributions, which round up a little."""
     import dp_accounting
     from dp_accounting.pld import PLDAccountant
@@ -61,13 +61,17 @@ def test_dp_accounting_composes_to_the_same(sigma: float, releases: int, delta: 
     mu, event = shift_of(sigma, releases), dp_accounting.GaussianDpEvent(sigma)
     rdp = RdpAccountant(orders=1 + np.exp(np.linspace(-6, 12, 3000)))
     rdp.compose(event, releases)
-    assert rdp_epsilon(mu, delta) == pytest.approx(rdp.get_epsilon(delta), abs=1e-3, rel=1e-6)
-    ours = exact_epsilon(mu, delta)
-    assert ours <= rdp_epsilon(mu, delta) + 1e-9
-    if ours < 30:
+    deltas = sorted({delta for *_, delta in GRID})
+    ours = {delta: exact_epsilon(mu, delta) for delta in deltas}
+    for delta in deltas:
+        assert rdp_epsilon(mu, delta) == pytest.approx(rdp.get_epsilon(delta), abs=1e-3, rel=1e-6)
+        assert ours[delta] <= rdp_epsilon(mu, delta) + 1e-9
+    moderate = [delta for delta in deltas if ours[delta] < 30]
+    if moderate:
         pld = PLDAccountant(value_discretization_interval=1e-4)
         pld.compose(event, releases)
-        assert ours == pytest.approx(pld.get_epsilon(delta), abs=1e-3)
+        for delta in moderate:
+            assert ours[delta] == pytest.approx(pld.get_epsilon(delta), abs=1e-3)
 
 
 @pytest.mark.parametrize(("sigma", "releases"), KNOWN)
