@@ -11,12 +11,13 @@ from sklearn.linear_model import PoissonRegressor
 from sklearn.metrics import mean_poisson_deviance
 
 from colonnade.bench.catalogue import CHECKOUT, find, read_bench
-from colonnade.bench.poisson import PoissonBenchSettings, Tables, regression, run_poisson, summarise
+from colonnade.bench.poisson import Case, Found, PoissonBenchSettings, Tables, regression, run_poisson, summarise
 from colonnade.bench.settings import Options
 from colonnade.config import build
 from colonnade.errors import ConfigError, MissingData
 from colonnade.methods import make_method
 from colonnade.row_split import RowSplit
+from colonnade.run import Training
 
 pd = pytest.importorskip("pandas")
 ROWS = 120
@@ -76,9 +77,58 @@ def test_the_regression_has_the_columns_of_all_and_its_alpha_from_validation_row
 
 
 def test_a_run_without_a_score_has_no_mean() -> None:
-    results = summarise({"poisson_regressor": [1.0, 1.2], "fu": [0.9, None]}, {"fu": [1.0, 2.0]})
+    results = summarise(Found({"poisson_regressor": [1.0, 1.2], "fu": [0.9, None]}, {"fu": [1.0, 2.0]}))
     assert results["deviance.fu"] is results["excess.fu"] is None
     assert results["seconds.fu"] == 1.5
+
+
+def test_the_difference_from_the_regression_is_paired_over_seeds() -> None:
+    results = summarise(Found({"poisson_regressor": [1.0, 2.0], "fu": [1.1, 2.3]}, {"fu": [1.0, 2.0]}))
+    assert results["excess.fu"] == pytest.approx(0.2)
+    assert results["excess_se.fu"] == pytest.approx(np.std([0.1, 0.3], ddof=1) / np.sqrt(2))
+
+
+SEARCH: dict[str, Any] = {
+    **TABLES,
+    "search": {"training.rounds": [1, 3], "method.local_steps": [2, 5]},
+    "cases": [
+        {"method": {"name": "vimadmm_j"}},
+        {"name": "plain", "search": False, "method": {"name": "vimadmm_j"}},
+    ],
+}
+
+
+def test_validation_rows_choose_settings_while_the_test_rows_are_absent(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained: list[tuple[str, int, int]] = []  # candidate, rows there are, rows to test
+    train = Case.train
+
+    def watched(self: Case, name: str, federation: Any, seed: int, say: Any) -> Any:
+        trained.append((name, federation.rows, len(federation.split.test)))
+        return train(self, name, federation, seed, say)
+
+    monkeypatch.setattr(Case, "train", watched)
+    found = run_poisson(read_bench("small", SEARCH), Options(data_dir, seeds=1), lambda _: None)
+    searched, (chosen, plain) = trained[:4], trained[4:]
+    assert len({name for name, _, _ in searched}) == 4
+    assert {(rows, tests) for _, rows, tests in searched} == {(ROWS - 18, 0)}
+    assert chosen[1:] == plain[1:] == (ROWS, 18)
+    lowest = min((found[f"validation.vimadmm_j.{name}"], name) for name, _, _ in searched)
+    assert lowest[1] == chosen[0]
+    assert [found[f"chosen.vimadmm_j.{name}"] for name, _, _ in searched] == [
+        float(name == chosen[0]) for name, _, _ in searched
+    ]
+    assert found["deviance.plain"] is not None and not any(key.startswith("validation.plain") for key in found)
+
+
+def test_other_first_seeds_are_other_splits(data_dir: Path) -> None:
+    later = {**TABLES, "poisson": {**TABLES["poisson"], "first_seed": 3}}
+    results = run_poisson(read_bench("small", later), Options(data_dir, seeds=1), lambda _: None)
+    tables = Tables.read(TABLES["data"], "made_up", data_dir)
+    assert results["deviance.poisson_regressor"] == pytest.approx(
+        regression(tables.federation(RowSplit.random(ROWS, seed=3)), (1e-3, 10.0))
+    )
 
 
 def test_files_that_are_nowhere_are_named(tmp_path: Path, data_dir: Path) -> None:
@@ -95,8 +145,9 @@ def test_the_shipped_one_has_a_target_for_each_case(monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(CHECKOUT)
     bench = find("dvisits")
     build(PoissonBenchSettings, bench.tables["poisson"], "poisson")
-    methods = [
-        make_method(c["method"]["name"], {k: v for k, v in c["method"].items() if k != "name"})
-        for c in bench.tables["cases"]
-    ]
-    assert {f"excess.{method.name}" for method in methods} == set(bench.limits("cpu"))
+    cases = {case.key: case for case in (Case.read(bench, given, Options()) for given in bench.tables["cases"])}
+    assert {f"excess.{key}" for key, case in cases.items() if len(case.candidates) > 1} == set(bench.limits("cpu"))
+    for name in ("vimadmm", "vimadmm_j"):
+        (as_they_are,) = cases[f"{name}_defaults"].candidates.values()
+        assert as_they_are.method == make_method(name)
+        assert as_they_are.training == Training()

@@ -11,7 +11,7 @@ options = "--seeds 10"                   # what else to type for the results tha
 [[cases]]                                # zoo, sweep, private, unmatched: method (promise, rows) of each case
 [sweep]                                  # sweep: one setting, and its values
 [unmatched]                              # unmatched: shares of the rows that are matched, and seeds
-[poisson]                                # poisson: the regression, and how rows are split
+[poisson] [search]                       # poisson: the regression, how rows are split, settings to choose from
 [explain]                                # explain: questions, and what to train again
 [speed]                                  # speed: sizes and repetitions
 [align]                                  # align: sizes

@@ -3,23 +3,34 @@
     [data]                        tables with labels that are counts; files are looked for in --data-dir or the cache
     [model] [training]            what all cases share
     [poisson]                     alphas that the regression may choose from; shares of validation and test rows
+    [search]                      "section.setting" = [values]: every combination is a candidate
     [[cases]]
     method = { name = "vimadmm" }
+    name = "defaults"             key of the results; unset: the method's name
+    search = false                takes the settings as they are; unset: the candidates of [search]
 
-A seed draws the rows that train, validate and test, and first weights and row order. scikit-learn's PoissonRegressor
-gets the columns of all parties as the federation encodes them and the same rows; its alpha is the one with the lowest
-deviance on the validation rows, which also choose the round of a method. Test rows are evaluated once.
+A seed draws the rows that train, validate and test, and first weights and row order. For each seed alone the validation
+rows choose: of a case the candidate with the lowest deviance (its best round), of scikit-learn's PoissonRegressor
+alpha. Candidates are trained on a federation in which the test rows are absent; the chosen one is then trained once
+more and evaluated on them, once. The regression gets the columns of all parties as the federation encodes them.
 
 Results, for a case KEY: `deviance.KEY`, the mean Poisson deviance on the test rows, mean over seeds, with `_std`;
-`excess.KEY`, by how much it is above that of the regression on the same rows, mean over seeds; `seconds.KEY` of a
-training. `deviance.poisson_regressor` is the regression, `deviance.constant` the mean of the training rows as a guess.
+`excess.KEY`, by how much it is above that of the regression on the same rows, mean over seeds, with `_std` and the
+standard error `excess_se.KEY` of that paired difference; `chosen.KEY.CANDIDATE`, how many seeds chose it, and
+`validation.KEY.CANDIDATE`, its mean validation deviance; `seconds.KEY` of a training.
+`deviance.poisson_regressor` is the regression, `deviance.constant` the mean of the training rows as a guess.
 """
 
 from __future__ import annotations
 
+import copy
+import itertools
+import json
+import math
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +42,16 @@ from colonnade.bench.accuracy import case_job, watcher
 from colonnade.bench.catalogue import Bench
 from colonnade.bench.clock import torch_threads
 from colonnade.bench.settings import Options, Say
-from colonnade.config import Settings, build
+from colonnade.config import Settings, build, with_overrides
 from colonnade.data.fetch import find, places
 from colonnade.data.frames import read_table
 from colonnade.errors import ConfigError, MissingData
 from colonnade.extras import need
 from colonnade.federation import Federation
+from colonnade.job import Job, read_job
 from colonnade.row_split import RowSplit
 from colonnade.run import Run
+from colonnade.tune import without_test
 
 REFERENCE = "poisson_regressor"
 Results = dict[str, float | None]
@@ -52,6 +65,7 @@ class PoissonBenchSettings(Settings):
     )
     validation: float = Field(0.1, gt=0, lt=1, description="share of the rows that choose alpha and rounds")
     test: float = Field(0.15, gt=0, lt=1, description="share of the rows that are evaluated once, at the end")
+    first_seed: int = Field(0, ge=0, description="the first of the seeds; the others follow it")
     folder: str = Field("", description="folder of the files, in --data-dir or the cache")
     threads: int = Field(1, ge=1, description="of torch: rounds of few rows lose by more")
 
@@ -82,34 +96,86 @@ class Tables:
         return Federation.from_tables(self.frames, labels=self.labels, id=self.id, task="count", split=split)
 
 
+@dataclass
+class Found:
+    """What the seeds so far gave, by case."""
+
+    deviances: dict[str, list[float | None]] = field(default_factory=dict)  # on the test rows
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+    validation: dict[str, list[float]] = field(default_factory=dict)  # by case and candidate
+    chosen: Counter[str] = field(default_factory=Counter)  # by case and candidate
+
+    def tested(self, key: str, run: Run) -> None:
+        """A run that was evaluated on the test rows."""
+        self.deviances.setdefault(key, []).append(run.score)
+        self.seconds.setdefault(key, []).append(run.result["seconds"])
+
+
 def run_poisson(bench: Bench, options: Options, say: Say) -> Results:
     """Every case and the regression, on the same split for each seed."""
     settings = build(PoissonBenchSettings, bench.tables.get("poisson", {}), f"benchmark {bench.name}: poisson")
-    cases = bench.tables.get("cases", ())
+    cases = [Case.read(bench, case, options) for case in bench.tables.get("cases", ())]
     if not cases:
         raise ConfigError(f"benchmark {bench.name} needs [[cases]], each with a method")
     tables = Tables.read(bench.tables["data"], settings.folder, options.data_dir)
     rows = tables.federation().rows
     shares = {"validation": settings.validation, "test": settings.test}
-    deviances: dict[str, list[float | None]] = {}
-    seconds: dict[str, list[float]] = {}
+    found = Found()
     with torch_threads(settings.threads):
-        for seed in range(options.seeds):
+        for seed in range(settings.first_seed, settings.first_seed + options.seeds):
             federation = tables.federation(RowSplit.random(rows, seed=seed, **shares))
-            deviances.setdefault(REFERENCE, []).append(regression(federation, settings.alphas))
+            found.deviances.setdefault(REFERENCE, []).append(regression(federation, settings.alphas))
             for case in cases:
-                run = _train(bench, case, federation, seed, options, say)
-                deviances.setdefault(run.method.name, []).append(run.score)
-                seconds.setdefault(run.method.name, []).append(run.result["seconds"])
-            deviances.setdefault("constant", []).append(run.metrics["poisson_deviance"]["baseline"])
-    return summarise(deviances, seconds)
+                name = case.choose(federation, seed, found, say)
+                run = case.train(name, federation, seed, say)
+                found.tested(case.key, run)
+            found.deviances.setdefault("constant", []).append(run.metrics["poisson_deviance"]["baseline"])
+    return summarise(found)
 
 
-def _train(bench: Bench, case: Mapping[str, Any], federation: Federation, seed: int, options: Options, say: Say) -> Run:
-    shared = {key: value for key, value in bench.tables.items() if key not in ("poisson", "data")}
-    bare = Bench(bench.name, bench.title, bench.kind, None, {}, shared)
-    job = case_job(bare, case, Options(device=options.device), seed)
-    return job.fit(federation, watch=watcher(f"{job.method.name}, seed {seed}", say))
+@dataclass(frozen=True)
+class Case:
+    """A method, and the settings that the validation rows choose from."""
+
+    key: str
+    candidates: Mapping[str, Job]  # by their name
+
+    @classmethod
+    def read(cls, bench: Bench, given: Mapping[str, Any], options: Options) -> Case:
+        """A case of the file, with every combination of [search] unless it says `search = false`."""
+        case = copy.deepcopy({key: value for key, value in given.items() if key not in ("name", "search")})
+        shared = {key: value for key, value in bench.tables.items() if key not in ("poisson", "data", "search")}
+        bare = Bench(bench.name, bench.title, bench.kind, None, {}, shared)
+        plain = case_job(bare, case, Options(device=options.device), 0)
+        grid = bench.tables.get("search", {}) if given.get("search", True) else {}
+        candidates = {}
+        for values in itertools.product(*grid.values()):
+            texts = [f"{name}={json.dumps(value)}" for name, value in zip(grid, values, strict=True)]
+            names = [f"{name.rpartition('.')[2]}={value}" for name, value in zip(grid, values, strict=True)]
+            candidates[",".join(names)] = read_job(with_overrides(copy.deepcopy(plain.tables), texts))
+        return cls(str(given.get("name", plain.method.name)), candidates)
+
+    def choose(self, federation: Federation, seed: int, found: Found, say: Say) -> str:
+        """The candidate with the lowest deviance on the validation rows; the test rows are absent."""
+        if len(self.candidates) == 1:
+            return next(iter(self.candidates))
+        judged = without_test(federation)
+        scores = {}
+        for name in self.candidates:
+            result = self.train(name, judged, seed, say).result
+            value = result["validation_score"]
+            scores[name] = math.inf if value is None or result["diverged"] else float(value)
+            found.validation.setdefault(f"{self.key}.{name}", []).append(scores[name])
+        best = min(scores, key=lambda name: scores[name])
+        found.chosen[f"{self.key}.{best}"] += 1
+        return best
+
+    def train(self, name: str, federation: Federation, seed: int, say: Say) -> Run:
+        """One candidate with one seed."""
+        job = self.candidates[name]
+        training = job.training.model_copy(update={"seed": seed})
+        told = watcher(f"{self.key}, seed {seed}, {name or 'settings as they are'}", say)
+        return replace(job, training=training).fit(federation, watch=told)
 
 
 def regression(federation: Federation, alphas: Sequence[float]) -> float:
@@ -128,17 +194,28 @@ def regression(federation: Federation, alphas: Sequence[float]) -> float:
     return deviance(min(fitted, key=lambda model: deviance(model, split.validation)), split.test)
 
 
-def summarise(deviances: Mapping[str, Sequence[float | None]], seconds: Mapping[str, Sequence[float]]) -> Results:
+def summarise(found: Found) -> Results:
     """Means over seeds; None where a run has no score, because the others do not speak for it."""
     results: Results = {}
-    for key, found in deviances.items():
-        known = [value for value in found if value is not None]
-        whole = len(known) == len(found)
-        results[f"deviance.{key}"] = statistics.fmean(known) if whole else None
-        results[f"deviance_std.{key}"] = statistics.stdev(known) if whole and len(known) > 1 else None
-        if key in seconds:
-            beside = zip(found, deviances[REFERENCE], strict=True)
-            apart = [a - b for a, b in beside if a is not None and b is not None]
-            results[f"excess.{key}"] = statistics.fmean(apart) if whole else None
-            results[f"seconds.{key}"] = statistics.fmean(seconds[key])
+    for key, scores in found.deviances.items():
+        known = [value for value in scores if value is not None]
+        whole = len(known) == len(scores)
+        results |= _spread("deviance", key, known if whole else [])
+        if key in found.seconds:
+            beside = zip(scores, found.deviances[REFERENCE], strict=True)
+            apart = [a - b for a, b in beside if a is not None and b is not None] if whole else []
+            results |= _spread("excess", key, apart)
+            deviation = results[f"excess_std.{key}"]
+            results[f"excess_se.{key}"] = None if deviation is None else deviation / math.sqrt(len(apart))
+            results[f"seconds.{key}"] = statistics.fmean(found.seconds[key])
+    for key, judged in found.validation.items():
+        results[f"chosen.{key}"] = float(found.chosen[key])
+        results[f"validation.{key}"] = statistics.fmean(judged)
     return results
+
+
+def _spread(what: str, key: str, known: Sequence[float]) -> Results:
+    return {
+        f"{what}.{key}": statistics.fmean(known) if known else None,
+        f"{what}_std.{key}": statistics.stdev(known) if len(known) > 1 else None,
+    }
