@@ -294,3 +294,71 @@ def test_raw_tables_that_trained_with_noise_are_refused(cli: Call) -> None:
     Path("here", TRAINED).unlink()
     told = cli("predict", "here", *given)
     assert told.code == 0 and told.err.startswith("warning: this run was saved without digests of its training rows")
+
+
+TABLE_ARGUMENTS = ["--tables", "bank=bank.csv", "--tables", "telco=telco.csv"]
+
+
+def test_a_saved_model_predicts_tables_as_its_run_does_and_its_ledger_goes_on(cli: Call) -> None:
+    trained_from_tables(cli)
+    wanted = cli("predict", "here", *TABLE_ARGUMENTS, "--proba").out
+    Run.load("here").model.save("model")
+    before = Path("model/ledger.jsonl").read_text().count("\n")
+    done = cli("predict", "model", *TABLE_ARGUMENTS, "--proba")
+    assert done.code == 0, done.err
+    assert done.out == wanted
+    assert Path("model/ledger.jsonl").read_text().count("\n") == before + 2
+
+
+def test_a_saved_model_of_arrays_takes_tables_of_numbers(cli: Call, finished: Path) -> None:
+    rows = load_set("digits", parties=2).select(torch.arange(5))
+    Run.load(finished).model.save("model")
+    for party, columns in rows.columns.items():
+        write(f"{party}.csv", columns.flatten(1).double().numpy())
+    given = ["--tables", "party_1=party_1.csv", "--tables", "party_2=party_2.csv"]
+    done = cli("predict", "model", *given)
+    assert done.out == cli("predict", finished, *given).out and done.code == 0
+
+
+def test_a_saved_model_knows_no_rows_of_its_own_and_asks_no_parties(cli: Call, finished: Path) -> None:
+    Run.load(finished).model.save("model")
+    refused(cli("predict", "model", "--rows", "test"), "is a saved model", "--rows", "use --tables PARTY=FILE")
+    Path("ids.txt").write_text("1\n")
+    refused(cli("predict", "model", "--ids", "ids.txt"), "is a saved model", "--ids", "use --tables PARTY=FILE")
+
+
+def test_a_part_alone_is_refused_with_what_a_prediction_needs(cli: Call) -> None:
+    trained_from_tables(cli)
+    Run.load("here").model.part("bank").save("bank")
+    refused(
+        cli("predict", "bank", "--tables", "bank=bank.csv"),
+        "holds the part of one party, and a prediction needs the parts of all",
+        "--ids at the label holder",
+        "Part.load('bank')",
+    )
+
+
+def test_a_threshold_moves_the_decision_of_yes_and_no(cli: Call) -> None:
+    write_tables()
+    edit("tables.toml", 'id = "customer"', 'id = "customer"\ntask = "binary"')
+    assert cli("train", "tables.toml", "--out", "here").code == 0
+    plain = cli("predict", "here", "--rows", "train", "--json").json
+    half = cli("predict", "here", "--rows", "train", "--threshold", "0.5", "--json").json
+    assert half["predictions"] == plain["predictions"]
+    done = cli("predict", "here", "--rows", "train", "--proba", "--threshold", "0.3", "--output", "out.csv", "--json")
+    told = pd.read_csv("out.csv")
+    assert (told["prediction"] == (told["proba_1"] > 0.3)).all()
+    assert 0 < (told["proba_1"] > 0.5).sum() < (told["proba_1"] > 0.3).sum(), "it has to make a difference here"
+    labels = pd.read_csv("telco.csv").set_index("customer")["churn"]
+    right = (told["prediction"].to_numpy() == labels.loc[told["row"]].to_numpy()).mean()
+    assert (done.json["score_name"], done.json["score"]) == ("accuracy at threshold 0.3", pytest.approx(right))
+    refused(cli("predict", "here", *TABLE_ARGUMENTS, "--threshold", "1.5"), "threshold = 1.5", "between 0 and 1")
+
+
+def test_a_threshold_is_refused_for_other_tasks_before_anything_leaves(cli: Call, finished: Path) -> None:
+    before = (finished / "ledger.jsonl").read_bytes()
+    refused(
+        cli("predict", finished, "--rows", "test", "--threshold", "0.4"),
+        "threshold = 0.4 is for a yes/no task; this is a",
+    )
+    assert (finished / "ledger.jsonl").read_bytes() == before

@@ -1,4 +1,4 @@
-"""`colonnade predict`: what a finished run says about rows of its own data, or of new tables."""
+"""`colonnade predict`: what a finished run or a saved model says about rows of its own data, or of new tables."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from colonnade.cli.options import AsJson, DataDir, RunFolder
+from colonnade.cli.options import AsJson, DataDir
 from colonnade.cli.predict_ids import Absent, DeployedConfig, Ids, Patience, When, predict_ids
-from colonnade.cli.predictions import show, table_of
+from colonnade.cli.predictions import Answer, show, table_of
 from colonnade.cli.resume import data_of, read_about
 from colonnade.cli.screen import Screen
 from colonnade.errors import ConfigError, DataError, RunError, UnknownTrainingRows
@@ -22,8 +22,13 @@ from colonnade.errors import ConfigError, DataError, RunError, UnknownTrainingRo
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from colonnade.model import Model
     from colonnade.run import Run
 
+Folder = Annotated[
+    Path,
+    typer.Argument(metavar="FOLDER", help="Of a run, or of a model that `Model.save` wrote.", show_default=False),
+]
 Rows = Literal["train", "validation", "test"]
 
 
@@ -37,7 +42,7 @@ class Wanted:
 
 
 def predict(  # noqa: PLR0913, PLR0917 - one parameter per option of the command line
-    run: RunFolder,
+    folder: Folder,
     rows: Annotated[
         Rows | None, typer.Option(help="Rows of the data the run was trained on.", show_default=False)
     ] = None,
@@ -57,6 +62,10 @@ def predict(  # noqa: PLR0913, PLR0917 - one parameter per option of the command
         Literal["refuse", "release"], typer.Option(help="Rows that trained with noise, which none protects now.")
     ] = "refuse",
     proba: Annotated[bool, typer.Option("--proba", help="Also the probability of each class.")] = False,
+    threshold: Annotated[
+        float | None,
+        typer.Option(help="Yes/no tasks: say yes above this probability; default: 0.5.", show_default=False),
+    ] = None,
     output: Annotated[
         Path | None, typer.Option(metavar="FILE.csv", help="Default: stdout.", show_default=False)
     ] = None,
@@ -72,34 +81,69 @@ def predict(  # noqa: PLR0913, PLR0917 - one parameter per option of the command
     --ids is for a run of separate organisations, at the label holder: aligned ids, in a table or one per line. The
     parties are asked, and each answer is a release. A row that lacks a party's part says so in the column without.
 
+    A folder that `Model.save` wrote takes --tables. That of one party's part is refused: a prediction needs all parts.
+
     Example: colonnade predict runs/first --rows test --proba --output test.csv
     """
-    from colonnade.run import Run
-
     if sum((rows is not None, bool(tables), ids is not None)) != 1:
         raise ConfigError(
             "say one thing to predict: --rows train|validation|test, or --tables PARTY=FILE per party, or --ids FILE"
         )
+    _check_folder(folder, rows is not None, ids is not None)
+    answer, screen = Answer(proba, threshold, output), Screen(as_json)
     if ids is not None:
-        return predict_ids(run, ids, config, When(absent, patience), proba, output, Screen(as_json))
-    trained = Run.load(run)
-    if trained.about["engine"] == "nats":
-        raise RunError(f"the parties of {run} keep their columns and models; predict aligned ids with --ids FILE")
-    if trained.result["diverged"] and trained.result["best_round"] is None:
-        raise RunError(f"the training of {run} diverged before any round was kept: there is no model to predict with")
-    trained.releases_training_rows = training_rows == "release"
-    screen = Screen(as_json)
+        return predict_ids(folder, ids, config, When(absent, patience), answer, screen)
+    run, model = _load(folder)
+    answer.check(model.task)
+    model.releases_training_rows = training_rows == "release"
     with _warnings_told(screen):
-        if rows is not None:
-            wanted = _own_rows(run, trained, rows, data_dir)
+        if run is not None and rows is not None:
+            wanted = _own_rows(folder, run, rows, data_dir)
         else:
             from colonnade.cli.predict_tables import read_new_tables
 
-            given, names = read_new_tables(trained, tables or [], id or [])
+            given, names = read_new_tables(model, tables or [], id or [])
             wanted = Wanted(names, given)
-        logits = trained.logits(wanted.rows)
-    table = table_of(trained, wanted.names, logits, proba)
-    return show(screen, run, output, table, _told(trained, logits, wanted))
+        logits = model.logits(wanted.rows)
+    score = None if run is None else _told(run, logits, wanted, answer)
+    return show(screen, folder, output, table_of(model, wanted.names, logits, answer), score)
+
+
+def _check_folder(folder: Path, rows: bool, ids: bool) -> None:
+    """Refuse what a folder of a model or of a part cannot do; what there is in a run folder is seen later."""
+    from colonnade.model import ABOUT
+    from colonnade.part import PARTY
+    from colonnade.record import RECORD
+
+    if (folder / RECORD).exists():
+        return
+    if (folder / ABOUT).exists() and (rows or ids):
+        told = "--rows: it holds no record of the data it was trained on" if rows else "--ids: its parts are all here"
+        raise RunError(f"{folder} is a saved model, which cannot predict {told}; use --tables PARTY=FILE")
+    if (folder / PARTY).exists():
+        raise RunError(
+            f"{folder} holds the part of one party, and a prediction needs the parts of all: predict a saved model or "
+            f"a run with --tables, or ask the parties with --ids at the label holder (one party's share, in Python: "
+            f"Part.load({str(folder)!r}).predict(table))"
+        )
+
+
+def _load(folder: Path) -> tuple[Run | None, Model]:
+    """The run of a folder and its model; of a saved model there is no run."""
+    from colonnade.model import ABOUT, Model
+    from colonnade.record import RECORD
+    from colonnade.run import Run
+
+    if (folder / ABOUT).exists() and not (folder / RECORD).exists():
+        return None, Model.load(folder)
+    run = Run.load(folder)
+    if run.about["engine"] == "nats":
+        raise RunError(f"the parties of {folder} keep their columns and models; predict aligned ids with --ids FILE")
+    if run.result["diverged"] and run.result["best_round"] is None:
+        raise RunError(
+            f"the training of {folder} diverged before any round was kept: there is no model to predict with"
+        )
+    return run, run.model
 
 
 def _own_rows(folder: Path, run: Run, rows: Rows, data_dir: Path | None) -> Wanted:
@@ -133,11 +177,13 @@ def _warnings_told(screen: Screen) -> Iterator[None]:
         screen.aside(f"warning: {warning.message}")
 
 
-def _told(run: Run, logits: Tensor, wanted: Wanted) -> tuple[str, float] | None:
+def _told(run: Run, logits: Tensor, wanted: Wanted, answer: Answer) -> tuple[str, float] | None:
+    """The run's metric where labels are known; with a threshold the accuracy of what is decided."""
     from colonnade.evaluate.metrics import find_metric
 
     if wanted.truth is None:
         return None
-    metric = find_metric(run.metric)
-    value = metric(run.task, logits, wanted.truth)
-    return None if math.isnan(value) else (metric.title, value)
+    metric = find_metric(run.metric if answer.threshold is None else "accuracy")
+    value = metric(run.task, answer.decided(run.task, logits), wanted.truth)
+    at = "" if answer.threshold is None else f" at threshold {answer.threshold:g}"
+    return None if math.isnan(value) else (f"{metric.title}{at}", value)

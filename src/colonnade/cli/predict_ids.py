@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from colonnade.cli.operating import Journal, operated
-from colonnade.cli.predictions import show, table_of
+from colonnade.cli.predictions import Answer, show, table_of
 from colonnade.cli.screen import Screen
 from colonnade.errors import ConfigError, DataError, RunError
 
@@ -43,9 +43,7 @@ class When:
     patience: float
 
 
-def predict_ids(
-    folder: Path, ids: Path, config: Path | None, when: When, proba: bool, output: Path | None, screen: Screen
-) -> None:
+def predict_ids(folder: Path, ids: Path, config: Path | None, when: When, answer: Answer, screen: Screen) -> None:
     """Predict aligned ids, with whoever answers."""
     with operated(Journal("text", quiet=screen.as_json)) as say:
         from colonnade.align.files import read_alignment
@@ -59,6 +57,7 @@ def predict_ids(
         run = Run.load(folder)
         if run.about["engine"] != "nats":
             raise RunError(f"{folder} is a simulated run; predict it with --rows or --tables")
+        answer.check(run.task)
         if when.absent == "leave-out":  # before the parties are even looked for
             check_can_leave_out(run.method, run.privacy.secure_sum.use)
         read = read_coordinator(config or _config_of(folder))
@@ -67,11 +66,11 @@ def predict_ids(
         wish = Wish(_rows(names, alignment), alignment.presence, when.absent, when.patience)
         with claimed(folder), linked(read.credentials(), read.coordinator.run, say) as link:
             found = predict_rows(folder, link, wish, say)
-    header, lines = table_of(run, names, found.logits, proba)
+    header, lines = table_of(run.model, names, found.logits, answer)
     if found.left_out:
         header = [*header, "without"]
         lines = [[*line, " ".join(without)] for line, without in zip(lines, found.without, strict=True)]
-    show(screen, folder, output, (header, lines), None, found.left_out)
+    show(screen, folder, answer.output, (header, lines), None, found.left_out)
 
 
 def _config_of(folder: Path) -> Path:

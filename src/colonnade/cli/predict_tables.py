@@ -1,4 +1,4 @@
-"""`colonnade predict RUN --tables PARTY=FILE`: new tables of a finished run, raw or as numbers."""
+"""`colonnade predict FOLDER --tables PARTY=FILE`: new tables of a trained model, raw or as numbers."""
 
 from __future__ import annotations
 
@@ -9,48 +9,48 @@ from colonnade.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from colonnade.data.frames import Ids
-    from colonnade.run import Run
+    from colonnade.model import Model
 
 
-def read_new_tables(run: Run, tables: Sequence[str], ids: Sequence[str]) -> tuple[Any, Sequence[str]]:
-    """What to hand to the run, and the names of the rows."""
+def read_new_tables(model: Model, tables: Sequence[str], ids: Sequence[str]) -> tuple[Any, Sequence[str]]:
+    """What to hand to the model, and the names of the rows."""
     from colonnade.predict import check_preprocessing, read_rows
 
-    check_preprocessing(run.model)
-    parties = list(run.plans) or [party["name"] for party in run.about["parties"]]
+    check_preprocessing(model)
+    parties = list(model.plans) or list(model.parts)
     files = dict(_pair(text) for text in tables)
     if set(files) != set(parties) or len(files) < len(tables):
         raise DataError(f"--tables needs one file for each of the parties {', '.join(parties)}; got {', '.join(files)}")
     id = _ids(ids, parties)
-    if run.plans:
-        rows = read_rows(run.model, _raw(run, files, id), id)
+    if model.plans:
+        rows = read_rows(model, _raw(model, files, id), id)
         return rows, [str(name) for name in rows.index]
-    return _arrays(run, files, id)
+    return _arrays(model, files, id)
 
 
-def _raw(run: Run, files: Mapping[str, str], id: Ids) -> dict[str, Any]:
+def _raw(model: Model, files: Mapping[str, str], id: Ids) -> dict[str, Any]:
     """Raw tables; ids and the categories of the training stay text, whatever their values look like."""
     from colonnade.data.columns import BOOLEAN
     from colonnade.data.frames import id_columns, read_table
 
-    keys, frames = id_columns(id, run.plans), {}
+    plans = model.plans
+    keys, frames = id_columns(id, plans), {}
     for party, file in files.items():
-        plan = run.plans[party]
+        plan = plans[party]
         text = [name for name, kind in plan.categories.items() if kind != BOOLEAN]
         frames[party] = read_table(file, id=keys.get(party, plan.id), categories=text)
     return frames
 
 
-def _arrays(run: Run, files: Mapping[str, str], id: Ids) -> tuple[Any, Sequence[str]]:
-    """Tables of a run that was trained from arrays: numbers exactly as its networks read them, in order."""
+def _arrays(model: Model, files: Mapping[str, str], id: Ids) -> tuple[Any, Sequence[str]]:
+    """Tables of a model that was trained from arrays: numbers exactly as its networks read them, in order."""
     from colonnade.data.frames import as_frame, id_columns, read_table
     from colonnade.data.new_rows import match_rows
 
     keys = id_columns(id, files)
     read = {party: read_table(file, id=keys.get(party)) for party, file in files.items()}
     frames, index = match_rows({p: as_frame(f"party {p!r}", frame, None) for p, frame in read.items()}, keys)
-    shapes = {party["name"]: tuple(party["shape"]) for party in run.about["parties"]}
-    return {p: _numbers(p, frame, shapes[p]) for p, frame in frames.items()}, [str(name) for name in index]
+    return {p: _numbers(p, frame, model.parts[p].shape) for p, frame in frames.items()}, [str(name) for name in index]
 
 
 def _pair(text: str) -> tuple[str, str]:

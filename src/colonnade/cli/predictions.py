@@ -6,6 +6,7 @@ import csv
 import io
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,20 +16,43 @@ from colonnade.errors import RunError
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from colonnade.run import Run
+    from colonnade.model import Model
+    from colonnade.tasks import Task
 
 Table = tuple[list[str], list[list[Any]]]
 
 
-def table_of(run: Run, names: Sequence[str], logits: Tensor, proba: bool) -> Table:
+@dataclass(frozen=True)
+class Answer:
+    """What is told of each row, and where to."""
+
+    proba: bool = False
+    threshold: float | None = None  # None: the likelier class
+    output: Path | None = None  # None: stdout
+
+    def decided(self, task: Task, logits: Tensor) -> Tensor:
+        """Outputs whose decisions follow the threshold."""
+        return logits if self.threshold is None else task.moved(logits, self.threshold)
+
+    def check(self, task: Task) -> None:
+        """Refuse what the task does not have, before anything leaves a party."""
+        import torch
+
+        nothing = torch.zeros(0, task.outputs)
+        self.decided(task, nothing)
+        if self.proba:
+            task.probabilities(nothing)
+
+
+def table_of(model: Model, names: Sequence[str], logits: Tensor, answer: Answer) -> Table:
     """The header and the rows of the CSV file; classes by name where they have one."""
-    told = run.task.decide(logits)
+    told = model.task.decide(answer.decided(model.task, logits))
     values = told.reshape(len(names), -1).tolist()
     header = ["row", *(["prediction"] if told.ndim == 1 else [f"prediction_{k}" for k in range(told.shape[1])])]
     lines = [[name, *row] for name, row in zip(names, values, strict=True)]
-    if proba:
-        header += [f"proba_{name}" for name in run.classes]
-        shares = run.task.probabilities(logits.double()).tolist()
+    if answer.proba:
+        header += [f"proba_{name}" for name in model.classes]
+        shares = model.task.probabilities(logits.double()).tolist()
         lines = [[*line, *(float(f"{p:.6g}") for p in row)] for line, row in zip(lines, shares, strict=True)]
     return header, lines
 
