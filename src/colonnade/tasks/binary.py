@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from colonnade.errors import ConfigError, DataError
-from colonnade.tasks import flags
-from colonnade.tasks.base import Array, Classes, Read, Task
-from colonnade.tasks.prox import prox_logistic
+from colonnade.tasks.base import Array, Classes, Read
+from colonnade.tasks.flags import Flags, right
 from colonnade.tasks.reading import AS_NAMED, as_labels, codes_of, kind_of, named, no_and_yes, numeric
 
 
 @final
 @dataclass(frozen=True)
-class Binary(Task):
+class Binary(Flags):
     """Truth is (N, 1) zeros and ones; `names` are (no, yes)."""
 
     name: ClassVar[str] = "binary"
@@ -30,7 +29,6 @@ class Binary(Task):
         "auc", "accuracy", "balanced_accuracy", "average_precision", "log_loss", "brier", "ks", "f1",
     )  # fmt: skip
     one_class: ClassVar[bool] = True
-    label_noise: ClassVar[Literal["classes", "flags"] | None] = "flags"
 
     @classmethod
     def read(cls, seen: Array, classes: Classes) -> Read:
@@ -53,37 +51,9 @@ class Binary(Task):
 
     # -- training -----------------------------------------------------------------------------
 
-    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """The logistic loss."""
-        return flags.losses(outputs, targets)
-
-    def mean(self, outputs: Tensor) -> Tensor:
-        """The probability of a yes."""
-        return outputs.sigmoid()
-
-    def spread(self, outputs: Tensor) -> Tensor:
-        """p (1 - p)."""
-        return flags.spread(outputs)
-
-    def prox(self, total: Tensor, dual: Tensor, targets: Tensor, rho: float | Tensor) -> Tensor:
-        """Newton's method in a bracket."""
-        return prox_logistic(total, dual, targets, rho)
-
-    def compact(self, values: Tensor) -> Tensor:
-        """A byte per row."""
-        return values.to(torch.uint8)
-
     def by_class(self, targets: Tensor) -> Tensor:
         """(B, 2): no, yes."""
         return torch.cat([1 - targets, targets], dim=1)
-
-    def notes(self, total: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        """The share of rows that agree with their targets."""
-        return flags.notes(total, targets)
-
-    def pseudo(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
-        """The likelier answer, and its probability."""
-        return flags.pseudo(outputs)
 
     # -- answers ------------------------------------------------------------------------------
 
@@ -91,10 +61,6 @@ class Binary(Task):
     def classes(self) -> tuple[Any, ...]:
         """(no, yes), as the labels were; or 0 and 1."""
         return as_labels(self.names, self.kind) if self.names else (0, 1)
-
-    def codes(self, outputs: Tensor) -> Tensor:
-        """(B, 1): 1 where a yes is likelier."""
-        return (outputs > 0).to(torch.int64)
 
     def moved(self, outputs: Tensor, threshold: float) -> Tensor:
         """The log odds, less those of the threshold."""
@@ -114,14 +80,10 @@ class Binary(Task):
 
     # -- how good -----------------------------------------------------------------------------
 
-    def constant(self, shares: Tensor) -> Tensor:
-        """The log odds."""
-        return flags.log_odds(shares)
-
     def by_kind(self, outputs: Tensor, truth: Tensor) -> list[float]:
         """Accuracy on the rows of each class."""
-        right, yes = flags.right(outputs, truth).double()[:, 0], truth[:, 0]
-        rows = [right[yes == c] for c in (0, 1)]
+        hits, yes = right(outputs, truth).double()[:, 0], truth[:, 0]
+        rows = [hits[yes == c] for c in (0, 1)]
         return [float(one.mean()) if len(one) else 0.0 for one in rows]
 
     def kinds(self, truth: Tensor) -> tuple[list[int], list[str]]:

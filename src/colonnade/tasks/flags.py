@@ -5,9 +5,59 @@ loss = log(1 + exp(o)) - y o        mean = sigmoid(o)
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from colonnade.tasks.base import Task
+from colonnade.tasks.prox import prox_logistic
+
+
+@dataclass(frozen=True)
+class Flags(Task):
+    """Truth is (N, K) zeros and ones; each output is the logit of a yes."""
+
+    label_noise: ClassVar[Literal["classes", "flags"] | None] = "flags"
+
+    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The logistic loss of each label."""
+        return losses(outputs, targets)
+
+    def mean(self, outputs: Tensor) -> Tensor:
+        """The probability of each yes."""
+        return outputs.sigmoid()
+
+    def spread(self, outputs: Tensor) -> Tensor:
+        """p (1 - p)."""
+        return spread(outputs)
+
+    def prox(self, total: Tensor, dual: Tensor, targets: Tensor, rho: float | Tensor) -> Tensor:
+        """Newton's method in a bracket, for each label."""
+        return prox_logistic(total, dual, targets, rho)
+
+    def compact(self, values: Tensor) -> Tensor:
+        """A byte per label."""
+        return values.to(torch.uint8)
+
+    def notes(self, total: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        """The share of labels that agree with their targets."""
+        return {"batch_accuracy": ((total > 0) == (targets > 0.5)).double().mean()}
+
+    def pseudo(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        """The likelier answer to each label, and the probability of the least sure of them."""
+        p = outputs.sigmoid()
+        return (p > 0.5).to(p.dtype), torch.maximum(p, 1 - p).min(dim=1).values
+
+    def codes(self, outputs: Tensor) -> Tensor:
+        """(B, K): 1 where a yes is likelier."""
+        return (outputs > 0).to(torch.int64)
+
+    def constant(self, shares: Tensor) -> Tensor:
+        """The log odds."""
+        return log_odds(shares)
 
 
 def losses(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -19,17 +69,6 @@ def spread(outputs: Tensor) -> Tensor:
     """p (1 - p)."""
     p = outputs.sigmoid()
     return p * (1 - p)
-
-
-def notes(total: Tensor, targets: Tensor) -> dict[str, Tensor]:
-    """The share of labels that agree with their targets."""
-    return {"batch_accuracy": ((total > 0) == (targets > 0.5)).double().mean()}
-
-
-def pseudo(outputs: Tensor) -> tuple[Tensor, Tensor]:
-    """The likelier answer to each label, and the probability of the least sure of them."""
-    p = outputs.sigmoid()
-    return (p > 0.5).to(p.dtype), torch.maximum(p, 1 - p).min(dim=1).values
 
 
 def right(outputs: Tensor, truth: Tensor) -> Tensor:

@@ -8,59 +8,36 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import torch
 from torch import Tensor
 
 from colonnade.errors import GateError
-from colonnade.privacy.events import Event
-from colonnade.privacy.labels import Labels, Visit
-from colonnade.tasks import Task
+from colonnade.privacy.labels import Visit
+from colonnade.privacy.labels.around import AroundLabels
 
 
 @dataclass(frozen=True)
-class KnownLabels:
-    """Labels as they are inside, for the rows that have one."""
+class KnownLabels(AroundLabels):
+    """Labels as they are inside, for the rows that have one.
 
-    inner: Labels
+    Weights are given of any rows: they tell of labels only what the targets tell, which may be a method's own guesses.
+    """
+
     labelled: Tensor = field(repr=False)  # (N,) whose label is known
-
-    @property
-    def task(self) -> Task:
-        """Of the labels inside."""
-        return self.inner.task
-
-    @property
-    def event(self) -> Event:
-        """Of the labels inside."""
-        return self.inner.event
-
-    @property
-    def epsilon(self) -> float | None:
-        """Of the labels inside."""
-        return self.inner.epsilon
 
     def targets(self, turn: Visit, logits: Tensor) -> Tensor:
         """Targets of the turn's rows, all of which must have a label."""
         self._check(turn.rows)
-        return self.inner.targets(turn, logits)
+        return super().targets(turn, logits)
 
     def held_out(self, rows: Tensor) -> Tensor:
         """Targets of rows to validate on."""
         self._check(rows)
-        return self.inner.held_out(rows)
-
-    def state(self, dtype: torch.dtype) -> dict[str, Tensor]:
-        """Of the labels inside."""
-        return self.inner.state(dtype)
+        return super().held_out(rows)
 
     def compact(self, rows: Tensor) -> Tensor:
         """Targets of some rows in a small form."""
         self._check(rows)
-        return self.inner.compact(rows)
-
-    def weights(self, rows: Tensor, targets: Tensor) -> Tensor | None:
-        """Of any rows: they say nothing of labels but what the targets say, which may be a method's own guesses."""
-        return self.inner.weights(rows, targets)
+        return super().compact(rows)
 
     def _check(self, rows: Tensor) -> None:
         known = self.labelled[rows.to(self.labelled.device)]

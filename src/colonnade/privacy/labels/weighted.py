@@ -12,52 +12,19 @@ import torch
 from torch import Tensor
 
 from colonnade.errors import ConfigError
-from colonnade.privacy.events import Event
-from colonnade.privacy.labels import Labels, Visit
+from colonnade.privacy.labels import Labels
+from colonnade.privacy.labels.around import AroundLabels
 from colonnade.privacy.labels.settings import LabelSettings
-from colonnade.tasks import Task
 from colonnade.tasks.weights import BALANCED, ClassWeights, class_weights
 
 
 @dataclass(frozen=True)
-class WeightedLabels:
-    """Labels as they are inside, and weights with mean 1 over the training rows."""
+class WeightedLabels(AroundLabels):
+    """Labels as they are inside, and weights with mean 1 over the training rows; with a mechanism, of classes only."""
 
-    inner: Labels
     rows: Tensor | None = field(repr=False)  # (N,) float64, each row's own; None: all alike
     classes: Tensor | None = field(repr=False)  # (C,) float64; None: all alike
     scale: float = 1.0
-
-    @property
-    def task(self) -> Task:
-        """Of the labels inside."""
-        return self.inner.task
-
-    @property
-    def event(self) -> Event:
-        """Of the labels inside: row weights are refused beside a mechanism."""
-        return self.inner.event
-
-    @property
-    def epsilon(self) -> float | None:
-        """Of the labels inside."""
-        return self.inner.epsilon
-
-    def targets(self, turn: Visit, logits: Tensor) -> Tensor:
-        """Of the labels inside."""
-        return self.inner.targets(turn, logits)
-
-    def held_out(self, rows: Tensor) -> Tensor:
-        """Of the labels inside."""
-        return self.inner.held_out(rows)
-
-    def state(self, dtype: torch.dtype) -> dict[str, Tensor]:
-        """Of the labels inside."""
-        return self.inner.state(dtype)
-
-    def compact(self, rows: Tensor) -> Tensor:
-        """Of the labels inside."""
-        return self.inner.compact(rows)
 
     def weights(self, rows: Tensor, targets: Tensor) -> Tensor:
         """(B,) in the dtype of the targets."""

@@ -1,0 +1,54 @@
+"""Labels around others: what a wrapper does not change, it asks of the labels inside."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from colonnade.privacy.events import Event
+from colonnade.privacy.labels import Labels, Visit
+from colonnade.tasks import Task
+
+
+@dataclass(frozen=True)
+class AroundLabels:
+    """Labels as they are inside; a subclass says what is different."""
+
+    inner: Labels
+
+    @property
+    def task(self) -> Task:
+        """Of the labels inside."""
+        return self.inner.task
+
+    @property
+    def event(self) -> Event:
+        """Of the labels inside."""
+        return self.inner.event
+
+    @property
+    def epsilon(self) -> float | None:
+        """Of the labels inside."""
+        return self.inner.epsilon
+
+    def targets(self, turn: Visit, logits: Tensor) -> Tensor:
+        """Of the labels inside."""
+        return self.inner.targets(turn, logits)
+
+    def held_out(self, rows: Tensor) -> Tensor:
+        """Of the labels inside."""
+        return self.inner.held_out(rows)
+
+    def state(self, dtype: torch.dtype) -> dict[str, Tensor]:
+        """Of the labels inside."""
+        return self.inner.state(dtype)
+
+    def compact(self, rows: Tensor) -> Tensor:
+        """Of the labels inside."""
+        return self.inner.compact(rows)
+
+    def weights(self, rows: Tensor, targets: Tensor) -> Tensor | None:
+        """Of the labels inside."""
+        return self.inner.weights(rows, targets)
