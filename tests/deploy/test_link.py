@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,23 +19,25 @@ from colonnade.bench.noise import SeededNoise
 from colonnade.config import build
 from colonnade.deploy import coordinator as coordinator_module
 from colonnade.deploy.agreement import CLOSED
+from colonnade.deploy.coordinator import Undertaking
 from colonnade.deploy.predict import Wish
 from colonnade.engines import nats, remote
 from colonnade.engines.link import Link
-from colonnade.errors import RunError
+from colonnade.errors import Refused, RunError
 from colonnade.methods import METHODS
 from colonnade.model import Model
 from colonnade.models.encoders import ModelSettings
 from colonnade.part import Part
 from colonnade.randomness import stream
+from colonnade.row_split import RowSplit
 from colonnade.run import Run
-from colonnade.saved import fingerprint
+from colonnade.saved import TRAINED, fingerprint
 from colonnade.store import Store
 from colonnade.wire.codec import LIMIT
 from colonnade.wire.messages import COORDINATOR
 from tests.contracts.registry import NAMES, make
 from tests.contracts.test_models import put_together
-from tests.deploy.memory import Carry, MemoryLink, Room, Way
+from tests.deploy.memory import Carry, MemoryLink, Room, SmallTrial, Way, at_once
 from tests.exchanges import changed, open_trainer, untimed
 from tests.federations import small
 
@@ -233,6 +236,50 @@ def test_a_party_that_comes_back_finds_its_place(tmp_path: Path, expected: Run) 
     assert_the_same(scene, run, expected)
 
 
+@dataclass(frozen=True)
+class OtherLabels(SmallTrial):
+    """The same files of the label holder, with one thing changed."""
+
+    change: str = ""
+
+    def undertaking(self) -> Undertaking:
+        u = super().undertaking()
+        weights = torch.ones(len(u.labels)) if u.weights is None else u.weights.clone()
+        if self.change == "label":
+            labels = u.labels.clone()
+            row = int(u.split.train[0])
+            labels[row] = (labels[row] + 1) % u.task.outputs
+            return replace(u, labels=labels)
+        if self.change == "weight":
+            weights[int(u.split.train[0])] *= 2
+            return replace(u, weights=weights)
+        if self.change == "names":
+            return replace(u, task=replace(u.task, names=tuple(f"other {k}" for k in range(u.task.outputs))))
+        swapped = RowSplit(u.split.train, u.split.test, u.split.validation)
+        return replace(u, split=swapped)
+
+
+@pytest.mark.parametrize("change", ["label", "weight", "names", "split"])
+def test_a_coordinator_that_comes_back_with_other_labels_refuses(change: str, tmp_path: Path, expected: Run) -> None:
+    def killed(way: Way) -> Sequence[float]:
+        if way.kind == "ALL" and way.number == 3:
+            raise InterruptedError
+        return (0.0,)
+
+    with room(tmp_path, killed) as scene:
+        with pytest.raises(InterruptedError):
+            scene.train()
+        scene.office.carry = at_once
+        facts = {f.name: getattr(scene.trial, f.name) for f in fields(scene.trial)}
+        other = replace(scene, trial=OtherLabels(**facts, change=change))
+        with pytest.raises(
+            RunError, match="labels, row weights or split of run 'test' are not those that it began with"
+        ):
+            other.train()
+        run = scene.train()  # with the labels it began with it goes on
+    assert_the_same(scene, run, expected)
+
+
 class TestPrediction:
     rows = torch.tensor([80, 3, 17, 64])
 
@@ -286,6 +333,22 @@ class TestPrediction:
                     break
                 time.sleep(0.1)
         assert Part.load(scene.trial.place("party_1")).fingerprint() == part.fingerprint()
+
+    def test_a_party_folder_knows_the_rows_that_trained_with_noise(self, tmp_path: Path) -> None:
+        with room(tmp_path) as scene:
+            scene.train()
+        federation = small(**DATA)
+        columns, split = federation.parties[1].columns, federation.split
+        part = Part.load(scene.trial.place("party_1"))
+        assert part.noisy
+        with pytest.raises(Refused, match="2 of these rows trained this run"):
+            part.predict(columns[torch.cat([split.test[:2], split.train[:2]])])
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert len(part.predict(columns[split.test[:2]])["h"]) == 2
+        with plain_room(tmp_path / "plain") as scene:
+            scene.train()
+        assert not (scene.trial.place("party_1") / TRAINED).exists()
 
     @pytest.mark.parametrize("becomes", [LOST, TWICE], ids=["lost", "twice"])
     @pytest.mark.parametrize("kind", ["PREDICT", "ALL"])

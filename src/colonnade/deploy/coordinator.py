@@ -169,6 +169,7 @@ class CoordinatorProcess:
                     f"{self.folder} holds run {self.link.run!r} with other settings, rows or labels; continue it with "
                     "the configuration it began with, or give the new run another name and folder"
                 )
+            self._check_labels(agreement)
             self._seal(agreement)
             return agreement
         proposal = propose(u.body(self.link.run), u.split.train, self.keys.public, self.credentials)
@@ -183,6 +184,16 @@ class CoordinatorProcess:
         self.say("agreed", run=self.link.run, parties=list(u.parties))
         self._seal(agreement)
         return agreement
+
+    def _check_labels(self, agreement: Agreement) -> None:
+        """Refuse labels, row weights, split or classes that are not those the run began with; nobody else sees them."""
+        began, now = self.store.about(), self.undertaking.federation(agreement)
+        same_classes = list(began["about"].get("class_names", [])) == list(now.task.names)
+        if began["data"] != checkpoint.fingerprint(now) or not same_classes:
+            raise RunError(
+                f"the labels, row weights or split of run {self.link.run!r} are not those that it began with; put the "
+                "label holder's table back, or give the new run another name and folder"
+            )
 
     def _seal(self, agreement: Agreement) -> None:
         """From now on nobody but its reader opens a message."""

@@ -1,9 +1,10 @@
 """What a party keeps for its people when training is over: its part of the model, and everything that left it.
 
-party.json           which run, what was agreed on, how it ended, counts of releases
-model.safetensors    the party's part of the kept model
-columns.skops        how its table became the columns that the model reads
-ledger.jsonl         one line per release: purpose, rows, mechanism and the SHA-256 of the message
+party.json                   which run, what was agreed on, how it ended, counts of releases
+model.safetensors            the party's part of the kept model
+columns.skops                how its table became the columns that the model reads
+training_rows.safetensors    after a training with noise: digests of its own training rows, which the part refuses
+ledger.jsonl                 one line per release: purpose, rows, mechanism and the SHA-256 of the message
 
 `Part.load` reads the part. The store stays what the process goes on from; these files are for reading.
 """

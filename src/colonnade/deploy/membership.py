@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -39,6 +40,7 @@ from colonnade.privacy.gaussian import SystemNoise
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.mechanism import Mechanism, Protection, Unchanged
 from colonnade.privacy.registry import kind_of
+from colonnade.privacy.training_rows import TrainingRows
 from colonnade.run import DTYPES
 from colonnade.wire.messages import Order, Purpose
 from colonnade.wire.notice import Notice
@@ -262,7 +264,15 @@ class Membership:
         shape, noisy = tuple(columns.values.shape[1:]), not kind_of(body["mechanism"]).bare
         tokens = () if columns.values.is_floating_point() else (self.me,)
         design = replace(Design.proposed(body), settings=self._settings(self.agreement.proposal), tokens=tokens)
-        return Part(design, self.me, shape, tensors, plans, self.duty.encoders, noisy)
+        trained = self._training_rows if noisy else None
+        return Part(design, self.me, shape, tensors, plans, self.duty.encoders, noisy, trained)
+
+    @cached_property
+    def _training_rows(self) -> TrainingRows:
+        """What the part knows its training rows by; computed once, because every prediction writes the part again."""
+        if self.agreement is None:
+            raise RunError(f"party {self.me!r} has not agreed to a run")
+        return TrainingRows.of_one(self.me, self.columns.values[self.agreement.proposal.train])
 
     def _protection(self, agreement: Agreement, schema: Schema) -> Protection:
         """What stands before every upload: as proposed, with noise that nobody can repeat; or this party's own."""

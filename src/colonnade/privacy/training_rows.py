@@ -66,6 +66,13 @@ class TrainingRows:
         complete = held.all(dim=1).numpy()
         return cls(salt, np.unique(_joined(salt, found)[complete]), apart)
 
+    @classmethod
+    def of_one(cls, party: str, columns: Tensor) -> TrainingRows:
+        """What a party alone keeps: its own training rows (R, ...), where its columns tell them apart."""
+        salt = secrets.token_bytes(_SALT)
+        found = _digests(salt, party, columns)
+        return cls(salt, found[:0], {party: _telling(found)})
+
     def among(self, columns: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """(B,) which of some rows (B, ...) are training rows: by the columns of each party, and under "" by all."""
         given = {name: _digests(self.salt, name, columns[name]) for name in self.apart}
