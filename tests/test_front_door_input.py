@@ -148,3 +148,27 @@ def test_rows_are_selected_by_number_or_by_a_mask() -> None:
         selected = federation.select(rows)
         for party in federation.parties:
             assert torch.equal(selected.columns[party.name], party.columns[[4, 7]])
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    {
+        "too large": ([0, 60], r"rows: 1 of 2 row numbers do not exist \(first: 60\); the rows are 0 to 59"),
+        "negative": ([-1, 3], r"rows: 1 of 2 row numbers do not exist \(first: -1\)"),
+        "twice": ([4, 5, 4], "rows: row 4 is named more than once; name each row once"),
+        "fractions": ([0.5], "rows: needed a list of row numbers"),
+    }.values(),
+)
+def test_rows_that_a_federation_cannot_take_are_refused(rows: list[float], words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        small(rows=60).take(torch.tensor(rows))
+
+
+def test_rows_that_are_taken_keep_their_part_and_their_order() -> None:
+    whole = small(rows=60)
+    part = whole.take([59, 3, 20])
+    assert part.rows == 3
+    assert torch.equal(part.labels, whole.labels[[59, 3, 20]])
+    assert torch.equal(part.parties[0].columns, whole.parties[0].columns[[59, 3, 20]])
+    tested = set(whole.split.test.tolist()) & {59, 3, 20}
+    assert {[59, 3, 20][k] for k in part.split.test.tolist()} == tested

@@ -275,8 +275,9 @@ class Federation:
             raise DataError("no training row is held by all parties and has a label; there is nothing to match")
         return self.take(complete.nonzero().squeeze(1))
 
-    def take(self, rows: Tensor) -> Federation:
-        """Some of the rows, numbered anew in this order; they train, validate or test as before."""
+    def take(self, rows: Any) -> Federation:
+        """Some of the rows (as for `select`, each once), numbered anew; they train, validate or test as before."""
+        rows = row_numbers(rows, self.rows, once=True)
         place = torch.full((self.rows,), -1, dtype=torch.int64)
         place[rows] = torch.arange(len(rows))
         train, validation, test = (

@@ -36,8 +36,8 @@ class Rows:
         return Rows({"everyone": together}, self.index, self.plans, self.training)
 
 
-def row_numbers(given: Any, rows: int) -> Tensor:
-    """Row numbers, or booleans (N,), as row numbers that exist."""
+def row_numbers(given: Any, rows: int, once: bool = False) -> Tensor:
+    """Row numbers, or booleans (N,), as row numbers that exist; `once`: none of them twice."""
     index = given if isinstance(given, Tensor) else torch.as_tensor(np.asarray(given))
     if index.dtype == torch.bool and tuple(index.shape) == (rows,):
         return index.nonzero().squeeze(1)
@@ -51,4 +51,7 @@ def row_numbers(given: Any, rows: int) -> Tensor:
             f"rows: {len(outside)} of {len(index)} row numbers do not exist (first: {int(outside[0])}); the rows are "
             f"0 to {rows - 1}"
         )
+    values, counts = index.unique(return_counts=True)
+    if once and len(values) < len(index):
+        raise DataError(f"rows: row {int(values[counts > 1][0])} is named more than once; name each row once")
     return index.long()

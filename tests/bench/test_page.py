@@ -63,7 +63,7 @@ def test_every_figure_of_a_result_file_is_on_the_page(path: Path, monkeypatch: p
     monkeypatch.chdir(CHECKOUT)
     outcome, bench = read(path), find(read(path).bench)
     block = PAGE.read_text(encoding="utf-8").partition(f"<!-- figures of {path.stem} -->")[2].partition("<!-- end")[0]
-    rows = dict(re.findall(r"^\| `([\w.]+)` \| ([^|]+) \|", block, re.MULTILINE))
+    rows = dict(re.findall(r"^\| `([\w.=,]+)` \| ([^|]+) \|", block, re.MULTILINE))
     folded = [key for key in outcome.results if "_std" in key or key.endswith("_spread")]
     assert len(rows) == len(outcome.results) - len(folded)
     for key, value in outcome.results.items():

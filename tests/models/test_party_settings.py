@@ -235,6 +235,45 @@ class TestTokens:
         with pytest.raises(DataError, match=r"'texts'.*whole numbers \(tokens\).*fractions"):
             loaded.logits({**given, "texts": given["texts"] + 0.5})
 
+    @pytest.mark.parametrize("engine", ENGINES)
+    @pytest.mark.parametrize("token", [7, -1])
+    def test_one_that_the_network_has_no_vector_for_is_refused_by_party_and_column(
+        self, token: int, engine: str
+    ) -> None:
+        federation, own = texts(), {"texts": Words()}
+        run = fit(federation, VIMADMM(local_steps=1), model=TINY, encoders=own, engine=engine, rounds=1)
+        bad = federation.parties[0].columns.clone()
+        bad[4, 2] = token
+        told = rf"party 'texts', column 2 \(counted from 0\): its network cannot read the token {token};"
+        before = len(run.ledger)
+        with pytest.raises(DataError, match=told):
+            run.logits({"texts": bad[:9].numpy(), "bank": federation.parties[1].columns[:9]})
+        assert len(run.ledger) == before
+        other = replace(federation, parties=(Party("texts", bad), federation.parties[1]))
+        with pytest.raises(DataError, match=told):
+            fit(other, VIMADMM(local_steps=1), model=TINY, encoders=own, engine=engine, rounds=1)
+
+    def test_each_embedding_has_a_size_of_its_own(self) -> None:
+        """A column may have more tokens than the embedding of another one."""
+
+        class Two(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.small, self.large = nn.Embedding(2, 3), nn.Embedding(50, 3)
+
+            def forward(self, x: Tensor) -> Tensor:
+                return self.small(x[:, 0]) + self.large(x[:, 1])
+
+        rng = np.random.default_rng(0)
+        words = np.stack([rng.integers(0, 2, size=60), rng.integers(0, 50, size=60)], axis=1)
+        arrays = {"texts": words, "bank": rng.normal(size=(60, 2))}
+        fit(Federation.from_arrays(arrays, words[:, 0], task="binary"), VIMADMM(local_steps=1), model=TINY,
+            encoders={"texts": Two()}, rounds=1)  # fmt: skip
+        words[3, 0] = 2
+        with pytest.raises(DataError, match=r"column 0 .*the token 2"):
+            fit(Federation.from_arrays(arrays, words[:, 1] % 2, task="binary"), VIMADMM(), model=TINY,
+                encoders={"texts": Two()}, rounds=1)  # fmt: skip
+
     def test_the_network_sees_int64(self) -> None:
         seen: list[torch.dtype] = []
 

@@ -116,6 +116,7 @@ class Workshop:
             cohort.columns = cohort.scale_columns(cohort.columns)
         if any(owners[p].held is not None for p in parties):
             self._empty(cohort, [owners[p].held for p in parties])
+        cohort.check_tokens(cohort.columns)
         return cohort
 
     def _models(self, parties: Sequence[str], way: Way | None) -> LocalModel:

@@ -20,7 +20,8 @@ from colonnade.models.local import LOCAL, LocalModel
 from colonnade.models.optimise import State
 from colonnade.models.scaling import apply_scaling
 from colonnade.models.schema import Schema
-from colonnade.models.stack import Mode
+from colonnade.models.stack import Mode, Stack
+from colonnade.models.tokens import check_tokens
 
 Draw = Callable[[Sequence[str], int, str, int, float], Tensor]  # parties, turn, what for, how many, deviation: (P, n)
 MODELS = ("parameter.", "buffer.", LOCAL)  # how the names of local models' tensors begin
@@ -62,13 +63,22 @@ class Cohort:
         """New columns (P, B, ...) as the local models read them: on their device, in their numbers, on their scale.
 
         Raises:
-            DataError: a model reads whole numbers, and these are none.
+            DataError: a model reads whole numbers (tokens), and these are none, or are tokens that it does not know.
         """
         if not self.columns.is_floating_point() and columns.is_floating_point() and bool((columns % 1 != 0).any()):
             raise DataError(
                 f"party {self.names[0]!r}: its network reads whole numbers (tokens), and these columns have fractions"
             )
+        self.check_tokens(columns)
         return self.scale_columns(columns.to(self.device, self.columns.dtype))
+
+    def check_tokens(self, columns: Tensor) -> None:
+        """Refuse columns (P, B, ...) with a token that a party's network has no vector for, by party and column."""
+        if self.columns.is_floating_point() or not isinstance(self.encoder, Stack):
+            return
+        for k, name in enumerate(self.names):
+            network = self.encoder.pick([k]).to("cpu", self.schema.dtype)
+            check_tokens(name, network, columns[k].to(self.columns.dtype))
 
     def scale_columns(self, columns: Tensor) -> Tensor:
         """New columns (P, B, ...) on the scale the networks were trained on."""
