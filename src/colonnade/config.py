@@ -70,7 +70,8 @@ def _sentence(error: ValidationError, kind: type[BaseModel], section: str) -> st
     wanted = first["msg"][0].lower() + first["msg"][1:]
     if first["type"] == "string_pattern_mismatch" and meaning:
         wanted = f"needed {meaning}"  # which people read more easily than a regular expression
-    return f"[{section}] {where} = {got!r} is not valid: {wanted}"
+    named = f" {where} = {got!r}" if first["loc"] else ""
+    return f"[{section}]{named} is not valid: {wanted}"
 
 
 def _nobodys(kind: type[BaseModel], error: Mapping[str, Any]) -> bool:

@@ -64,7 +64,8 @@ class TestSettings:
             ({"hiden": 5}, "unknown key 'hiden' in [model]; did you mean 'hidden'?"),
             ({"telco": 5}, "unknown key 'telco' in [model]"),
             ({"telco": {"hiden": 5}}, "unknown key 'telco.hiden' in [model]; did you mean 'hidden'?"),
-            ({"telco": {"head": {"layers": 2}}}, "unknown key 'telco.head' in [model]"),
+            ({"telco": {"head": {"layers": 2}}}, "heads have one shape for all parties: set head in the [model]"),
+            ({"telco": {"hiden": 2}}, "unknown key 'telco.hiden' in [model]; did you mean 'hidden'?"),
             ({"telco": {"hidden": 0}}, "[model] telco.hidden = 0 is not valid"),
         ],
     )
@@ -179,7 +180,9 @@ class TestToml:
         assert read_party(party).model == PartySettings(encoder="ridge")
         with pytest.raises(ConfigError, match=r"unknown key 'encodr' in \[model\]; did you mean 'encoder'"):
             read_party(party, ["model.encodr=ridge"])
-        with pytest.raises(ConfigError, match=r"unknown key 'head' in \[model\]"):
+        with pytest.raises(
+            ConfigError, match=r"\[model\] is not valid: heads have one shape for all parties: set head"
+        ):
             read_party(party, ["model.head={ layers = 2 }"])
         coordinator.write_text(
             '[coordinator]\nrun = "r"\nparties = ["bank", "telco"]\ntable = "t.csv"\nid = "i"\nlabel = "l"\n'

@@ -6,12 +6,13 @@ Any `nn.Module` may stand in for a network, any `Regressor` for a local model (`
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import ConfigDict, Field, model_serializer
+from pydantic import ConfigDict, Field, model_serializer, model_validator
+from pydantic_core import PydanticCustomError
 from torch import Tensor, nn
 
 from colonnade.config import Settings
@@ -48,6 +49,16 @@ class LocalSettings(Settings):
 
 class PartySettings(LocalSettings):
     """[model.NAME]: what is different at the party NAME; only what was said is stored."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_head(cls, given: Any) -> Any:
+        """Refuse the one setting of [model] in which parties cannot differ, with its place."""
+        if isinstance(given, Mapping) and "head" in given:
+            raise PydanticCustomError(
+                "common", "heads have one shape for all parties: set head in the [model] of the run"
+            )
+        return given
 
     @model_serializer(mode="plain")
     def said(self) -> dict[str, Any]:
