@@ -1,4 +1,4 @@
-"""Methods, tasks and metrics of other packages: found by name, used like built-in ones, and harmless where broken."""
+"""Methods, tasks, metrics, local models of other packages: found by name, used like our own, harmless where broken."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import nn
 
 from colonnade import methods, tasks
+from colonnade.config import build
 from colonnade.errors import ConfigError, PluginLeftOut
 from colonnade.evaluate import metrics
+from colonnade.models import encoders
 from colonnade.plugins import Table
 from colonnade.privacy import registry
 from colonnade.privacy.events import OtherEvent, Unit
@@ -51,7 +54,13 @@ def python(site: Path, *arguments: object, cwd: Path) -> subprocess.CompletedPro
 
 def table(kind: str) -> Table[Any]:
     """A table that has not looked for entry points yet."""
-    module: Any = {"methods": methods, "tasks": tasks, "metrics": metrics, "mechanisms": registry}[kind]
+    module: Any = {
+        "methods": methods,
+        "tasks": tasks,
+        "metrics": metrics,
+        "mechanisms": registry,
+        "local_models": encoders,
+    }[kind]
     return Table(f"colonnade.{kind}", module.BUILT_IN, module._wrong)
 
 
@@ -98,7 +107,9 @@ class TestTables:
         self, site: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.syspath_prepend(site)
-        for kind, name in (("methods", "shared_slope"), ("tasks", "share"), ("metrics", "error_rate")):
+        for kind, name in (
+            ("methods", "shared_slope"), ("tasks", "share"), ("metrics", "error_rate"), ("local_models", "halfway"),
+        ):  # fmt: skip
             found = table(kind)
             assert name in found
             assert list(found) == [*found.builtin, name]
@@ -125,6 +136,8 @@ class TestTables:
             ("tasks", "odd", "colonnade.tasks:Task", "lacks by_kind, constant"),
             ("mechanisms", "odd", "colonnade.run:Training", "needs to be a subclass of colonnade.privacy.events.Event"),
             ("mechanisms", "odd", "colonnade.privacy.events:PlainEvent", "calls itself 'none'"),
+            ("local_models", "odd", "colonnade.models.encoders:NETWORKS", "needs to be a class, or a function of"),
+            ("local_models", "odd", "colonnade.models.ridge:Ridge", "calls itself None; the name of its entry point"),
             ("metrics", "odd", "colonnade.evaluate.metrics:accuracy", "needs to be a colonnade.evaluate"),
         ],
     )  # fmt: skip
@@ -159,6 +172,20 @@ class TestTables:
             ConfigError, match=r"'odd' of colonnade\.methods is offered by first and second; remove one"
         ):
             table("methods")["odd"]
+
+    def test_a_local_model_cannot_take_the_name_of_a_network(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        install(tmp_path, "their-package", {"colonnade.local_models": {"mlp": "evil:Model"}})
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.setattr(encoders, "REGRESSORS", table("local_models"))
+        settings = encoders.ModelSettings(encoder="mlp")
+        assert settings.gradients
+        assert isinstance(encoders.build_local(settings, (3,), 0, "bank"), nn.Module)
+
+    def test_a_local_model_of_no_package_is_refused_with_a_suggestion(self) -> None:
+        with pytest.raises(ConfigError, match=r"encoder = 'rigde' is not valid: no local model .* mean 'ridge'\?"):
+            build(encoders.ModelSettings, {"encoder": "rigde"}, "model")
 
     def test_metrics_of_a_task_leave_a_broken_one_out(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         install(tmp_path, "their-package", {"colonnade.metrics": {"odd": "no_such_module:Odd"}})

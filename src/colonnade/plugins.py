@@ -1,4 +1,4 @@
-"""Tables of methods, tasks, metrics and mechanisms: the built-in ones, and those of other installed packages.
+"""Tables of methods, tasks, metrics, mechanisms and local models: built in, and of other installed packages.
 
 A package offers one by an entry point whose name is the name that users write:
 

@@ -1,36 +1,53 @@
 """Local models by settings: networks from a party's columns to an embedding, and ridge. Parties may differ in them.
 
-Any `nn.Module` may stand in for a network, any `Regressor` for a local model (`models/local.py`).
+Any `nn.Module` may stand in for a network, any `Regressor` for a local model (`models/local.py`). A regressor may have
+a name: a line in BUILT_IN, or an entry point `colonnade.local_models` of another package.
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import ConfigDict, Field, model_serializer, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_serializer, model_validator
 from pydantic_core import PydanticCustomError
 from torch import Tensor, nn
 
 from colonnade.config import Settings
 from colonnade.errors import ConfigError, ModelError
 from colonnade.models.heads import HeadSettings
-from colonnade.models.local import Regressor
+from colonnade.models.local import Regressor, check_local
 from colonnade.models.resnet import ResNet, Stem, embed
 from colonnade.models.ridge import Ridge, RidgeSettings
+from colonnade.plugins import Table
 from colonnade.randomness import seeded
 
-Kind = Literal["auto", "linear", "mlp", "cnn", "resnet18", "resnet34", "ridge"]
+NETWORKS = ("auto", "linear", "mlp", "cnn", "resnet18", "resnet34")
+
+
+def _known(name: str) -> str:
+    """The name of a local model; those of other packages are not loaded for this."""
+    if name not in NETWORKS and name not in REGRESSORS:
+        known = [*NETWORKS, *REGRESSORS]
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
+        raise PydanticCustomError("local_model", "no local model has this name; {hint}", {"hint": hint})
+    return name
+
+
+Kind = Annotated[str, AfterValidator(_known)]
 
 
 class LocalSettings(Settings):
     """What a party's local model is: the settings in which parties may differ."""
 
     encoder: Kind = Field(
-        "auto", description="local model; auto: cnn for (3, H, W) columns, else mlp; ridge: solved, no network"
+        "auto",
+        description="local model: linear, mlp, cnn, resnet18, resnet34; auto: cnn for (3, H, W) columns, else mlp; "
+        "ridge: solved, no network; or one of an installed package",
     )
     hidden: int = Field(120, ge=1, description="hidden width of the mlp")
     embedding: int = Field(60, ge=1, description="width of the embedding a party sends")
@@ -44,7 +61,7 @@ class LocalSettings(Settings):
     @property
     def gradients(self) -> bool:
         """Whether the local model is a network."""
-        return self.encoder not in REGRESSORS
+        return self.encoder in NETWORKS
 
 
 class PartySettings(LocalSettings):
@@ -146,15 +163,31 @@ class ConvNet(nn.Module):
         return embed(F.relu(self.conv4(x)), self.project, self.norm)
 
 
-REGRESSORS: dict[str, Callable[[LocalSettings], Regressor]] = {  # encoders that are no networks
+BUILT_IN: dict[str, Callable[[LocalSettings], Regressor]] = {  # encoders that are no networks
     "ridge": lambda settings: Ridge(settings.ridge),
 }
+
+
+def _wrong(name: str, make: Any) -> str:
+    """What is wrong with a local model of another package; empty: nothing."""
+    if name in NETWORKS:
+        return "has the name of a built-in network; it needs another name"
+    if not callable(make):
+        return f"needs to be a class, or a function of LocalSettings, that makes a regressor; it is {make!r}"
+    called = getattr(make, "name", None)
+    return "" if called == name else f"calls itself {called!r}; the name of its entry point must be the same"
+
+
+REGRESSORS: Table[Callable[[LocalSettings], Regressor]] = Table("colonnade.local_models", BUILT_IN, _wrong)
 
 
 def build_local(settings: ModelSettings, shape: tuple[int, ...], seed: int, party: str) -> nn.Module | Regressor:
     """The local model of one party; `settings` are that party's."""
     if not settings.gradients:
-        return REGRESSORS[settings.encoder](settings)
+        made = check_local(party, REGRESSORS[settings.encoder](settings))
+        if isinstance(made, nn.Module):
+            raise ModelError(f"encoder {settings.encoder!r} makes a network; pass networks of your own as encoders=")
+        return made
     return build_encoder(settings, shape, seed, party)
 
 
@@ -165,7 +198,7 @@ def build_encoder(settings: ModelSettings, shape: tuple[int, ...], seed: int, pa
 
 def _build(s: ModelSettings, shape: tuple[int, ...]) -> nn.Module:
     kind = s.encoder
-    if kind in REGRESSORS:
+    if kind not in NETWORKS:
         raise ModelError(f"encoder {kind!r} is no network; use encoder = 'linear' where gradients are needed")
     if kind == "auto":
         kind = "cnn" if len(shape) == 3 and min(shape[1:]) > 4 else "mlp"

@@ -35,6 +35,16 @@ class TestErrorRate(MetricContract):
     truth = torch.randint(0, 3, (50,), generator=RANDOM)
 
 
+def test_its_local_model_trains_by_name_is_saved_and_predicts_again(tmp_path: Path) -> None:
+    options = {"rounds": 4, "dtype": "float64", "out": tmp_path / "run"}
+    run = fit(small(), "vimadmm_j", model={"party_0": {"encoder": "halfway"}, "hidden": 4}, **options)
+    assert list(run.models["party_0"]) != list(run.models["party_1"]), "one party has it, the others networks"
+    rows = small().select([0, 1, 2])
+    assert torch.equal(Run.load(tmp_path / "run").logits(rows), run.logits(rows))
+    ridge = fit(small(), "vimadmm_j", model={"party_0": {"encoder": "ridge"}, "hidden": 4}, rounds=4, dtype="float64")
+    assert not torch.equal(run.logits(rows), ridge.logits(rows))
+
+
 def test_a_ledger_with_its_mechanism_is_read_again_with_the_same_epsilon(tmp_path: Path) -> None:
     mechanism = Signs(Gaussian(1.0, 5.0, SeededNoise(0)))
     run = fit(small(), "vimadmm_j", rounds=2, mechanism=mechanism, out=tmp_path / "run")
