@@ -11,7 +11,9 @@ import pytest
 from colonnade.bench.catalogue import CHECKOUT, find, read_bench
 from colonnade.bench.chart import draw
 from colonnade.bench.outcome import Outcome, read
-from colonnade.bench.page import CHART, CHARTED, MISSING, command, figures, fill, number, refresh, write_pages
+from colonnade.bench.page import MISSING, command, figures, fill, number, refresh
+from colonnade.bench.pages import CHART, CHARTED, DOCUMENT, write_pages
+from colonnade.bench.paper_page import page
 from colonnade.errors import ConfigError
 
 RESULTS = CHECKOUT / "benchmarks" / "results"
@@ -54,6 +56,8 @@ def test_the_committed_pages_are_what_the_result_files_give(monkeypatch: pytest.
     for path, make in ((PAGE, fill), (CHECKOUT / "README.md", refresh)):
         text = path.read_text(encoding="utf-8")
         assert make(text, RESULTS) == text, f"{path.name} differs from the results: colonnade bench --write-pages"
+    paper = (CHECKOUT / DOCUMENT).read_text(encoding="utf-8")
+    assert page(RESULTS) == paper, f"{DOCUMENT} differs from the results: colonnade bench --write-pages"
     chart = draw(read(RESULTS / CHARTED))
     assert (CHECKOUT / CHART).read_text(encoding="utf-8") == chart, "colonnade bench --write-pages"
 

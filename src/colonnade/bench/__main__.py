@@ -10,7 +10,8 @@ from pathlib import Path
 
 from colonnade.bench.catalogue import find, names
 from colonnade.bench.outcome import Outcome
-from colonnade.bench.page import write_pages
+from colonnade.bench.pages import write_pages
+from colonnade.bench.paper import PAPER, listing, run_table
 from colonnade.bench.perform import measure
 from colonnade.bench.settings import Options
 from colonnade.errors import ColonnadeError
@@ -21,6 +22,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     given = parser.parse_args(arguments)
     try:
+        if given.list and given.name == PAPER:
+            sys.stdout.writelines(
+                f"{key:16} {title}; {place}\n{'':16} {told}\n" for key, place, title, told in listing()
+            )
+            return 0
         if given.list:
             sys.stdout.writelines(f"{name:20} {find(name).title}\n" for name in names())
             return 0
@@ -29,18 +35,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         if given.name is None:
             parser.error("which benchmark? --list names them")
+        if (given.table is None) == (given.name == PAPER):
+            parser.error(
+                f"which table? {PAPER} --list names them"
+                if given.table is None
+                else f"{given.table}: a table follows {PAPER} only"
+            )
         options = Options(given.data_dir, given.device, given.seeds, only=tuple(given.only or ()))
-        outcome = measure(given.name, options, given.out, _to_stderr)
+        outcomes = (
+            [measure(given.name, options, given.out, _to_stderr)]
+            if given.table is None
+            else run_table(given.table, options, given.out, _to_stderr)
+        )
     except ColonnadeError as error:
         _to_stderr(str(error))
         return 2
-    sys.stdout.write(json.dumps(outcome.to_json()) + "\n" if given.json else _plain_table(outcome))
-    return 0 if outcome.passed else 1
+    for outcome in outcomes:
+        sys.stdout.write(json.dumps(outcome.to_json()) + "\n" if given.json else _plain_table(outcome))
+    return 0 if all(outcome.passed for outcome in outcomes) else 1
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m colonnade.bench", description="measure a published figure")
     parser.add_argument("name", nargs="?", help="which one; --list names them")
+    parser.add_argument("table", nargs="?", help="after paper: which table or figure")
     parser.add_argument("--list", action="store_true", help="name the benchmarks and stop")
     parser.add_argument("--write-pages", action="store_true", help="write the kept results into the pages and stop")
     parser.add_argument("--data-dir", type=Path, help="folder of the data files")

@@ -10,16 +10,21 @@
     [explain.rivals]                         methods that are trained with that party too, by name
     [explain.retrain]                        what differs in [method] for accuracies after training again
 
-Accuracies are on test rows, in per cent, of the round that validation rows chose. `rank_correlation_...` is
-Spearman's, tie-aware; Kendall's tau-b stands beside it. Places count from 1, the heaviest, by mean norms over seeds.
+Accuracies are on test rows, in per cent, of the round that validation rows chose: `all` of the explained run, and
+`all_again`, `topN`, `bottomN` of training again, all three with the same settings. `tsne_most_important`: of 100
+points in a t-SNE of that party's embeddings so many have a nearest neighbour of their own class (`ask.tsne`, needs
+scikit-learn). `rank_correlation_...` is Spearman's, tie-aware; Kendall's tau-b stands beside it. Places count from 1,
+the heaviest, by mean norms over seeds.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from pydantic import Field
 
 from colonnade.bench.accuracy import watcher
@@ -28,7 +33,7 @@ from colonnade.bench.settings import Options, Say
 from colonnade.config import Settings, build
 from colonnade.explain.denoise import denoise
 from colonnade.explain.explain import explain
-from colonnade.explain.explanation import Explanation
+from colonnade.explain.explanation import Explanation, Points
 from colonnade.explain.ranks import places
 from colonnade.explain.retrain import Again
 from colonnade.explain.settings import ExplainSettings
@@ -84,8 +89,9 @@ def _one_seed(job: Job, federation: Federation, settings: ExplainBenchSettings, 
 
     run = job.fit(federation, watch=watch("all parties", job.training.rounds))
     found = explain(run, federation, settings.ask)
-    results = _agreement(found) | {"all": _percent(run.result["test_score"])}
+    results = _agreement(found) | _apart(found.tsne or ()) | {"all": _percent(run.result["test_score"])}
     again = Again(_again(job, run, federation, settings, watch), "test", watch)
+    results["all_again"] = _percent(again.run.result["test_score"])
     by_norm = found.order("norm") if found.norm is not None else found.ranked()  # the paper's claim is about norms
     summary = summarise(again, federation, by_norm, settings.shares)
     for one in summary["sets"]:
@@ -111,6 +117,18 @@ def _agreement(found: Explanation) -> Results:
         pair = found.agree("norm", measure)
         results |= {f"rank_correlation_{measure}": pair.spearman, f"kendall_{measure}": pair.kendall}
     return results | {f"norm_{number}": value for number, value in enumerate(found.norm or (), start=1)}
+
+
+def _apart(pictures: Sequence[Points]) -> Results:
+    """How far a t-SNE keeps classes apart: the share of points whose nearest neighbour is of their class, in %."""
+    results: Results = {}
+    for picture in pictures:
+        points, kinds = torch.tensor(picture["points"]), torch.tensor(picture["labels"])
+        gaps = torch.cdist(points, points).fill_diagonal_(math.inf)
+        results[f"tsne_{picture['which'].replace(' ', '_')}"] = 100 * float(
+            (kinds[gaps.argmin(dim=1)] == kinds).double().mean()
+        )
+    return results
 
 
 def _places(results: Results, settings: ExplainBenchSettings) -> Results:

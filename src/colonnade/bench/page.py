@@ -18,34 +18,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from colonnade.bench.catalogue import Bench, find, folder, names
-from colonnade.bench.chart import draw
+from colonnade.bench.catalogue import Bench, find, names
 from colonnade.bench.outcome import Outcome, read
 from colonnade.errors import ConfigError
 
 PAGE, RESULTS = "README.md", "results"
-CHART, CHARTED = "docs/methods-mnist.svg", "mnist-zoo.json"
 BLOCK = re.compile(r"<!-- figures of ([\w-]+) -->\n.*?<!-- end of figures -->", re.DOTALL)
 SHOWN = re.compile(r'\[([\d.,]+)([^\]]*)\]\((\S*results/([\w-]+)\.json) "([\w.]+)"\)')
 SPREADS = ("_std", "_spread")
 MISSING = "Not measured yet."
-
-
-def write_pages() -> list[Path]:
-    """Write the figures into `benchmarks/README.md`, the README beside that folder and its chart; what changed."""
-    place = folder()
-    results, root = place / RESULTS, place.parent
-    texts: dict[Path, str] = {}
-    for path, make in ((place / PAGE, fill), (root / PAGE, refresh)):
-        if not path.is_file():
-            raise ConfigError(f"there is no {path} to write figures into; run this in a checkout of the sources")
-        texts[path] = make(path.read_text(encoding="utf-8"), results)
-    if (charted := results / CHARTED).exists():
-        texts[root / CHART] = draw(read(charted))
-    changed = [path for path, text in texts.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
-    for path in changed:
-        path.write_text(texts[path], encoding="utf-8")
-    return changed
 
 
 def fill(text: str, results: Path) -> str:
@@ -116,7 +97,7 @@ class Figure:
 def figures(outcome: Outcome, bench: Bench) -> list[Figure]:
     """Every result in its order, each with its spread; then targets without a result."""
     results = outcome.results
-    spreads = {key: spread for key in results if (spread := _spread_key(key, results)) is not None}
+    spreads = {key: spread for key in results if (spread := spread_key(key, results)) is not None}
     keys = [key for key in results if key not in spreads.values()]
     keys += [key for key in outcome.targets if key not in results]
     rows = []
@@ -136,7 +117,7 @@ def figures(outcome: Outcome, bench: Bench) -> list[Figure]:
     return rows
 
 
-def _spread_key(key: str, results: Mapping[str, float]) -> str | None:
+def spread_key(key: str, results: Mapping[str, float]) -> str | None:
     """The result that says how far repetitions of this one differ: its name with `_std` or `_spread` in it."""
     base, point, rest = key.partition(".")
     stem, _, budget = base.partition("_eps")

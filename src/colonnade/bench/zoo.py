@@ -81,7 +81,7 @@ def _run(bench: Bench, cases: Sequence[Case], options: Options, say: Say) -> Fin
     results: dict[str, float | None] = {}
     curves: dict[str, Curve] = {}
     for case, runs, chosen in each_case(bench, selected(cases, options.only), options, say):
-        values = summarise(runs, bench.reach) | per_round(runs) | _fairness(runs) | epsilons(runs)
+        values = summarise(runs, bench.reach) | per_round(runs) | _fairness(runs) | (epsilons(runs) or _own_noise(runs))
         if chosen is not None:
             values["chosen"] = chosen
         results |= {f"{key}.{case.name}": value for key, value in values.items()}
@@ -105,6 +105,12 @@ def curve(runs: Sequence[Run]) -> Curve:
     scores = [{int(r["round"]): 100 * r["score"] for r in run.history if "score" in r} for run in runs]
     common = sorted(set.intersection(*(set(one) for one in scores)))
     return tuple((number, round(statistics.fmean(one[number] for one in scores), 2)) for number in common)
+
+
+def _own_noise(runs: Sequence[Run]) -> dict[str, float | None]:
+    """The epsilon of a method that brings noise of its own, where an accountant knows it."""
+    known = [one for one in (run.epsilon for run in runs) if one is not None and one.bounded]
+    return {"epsilon_spent": max(map(float, known))} if len(known) == len(runs) else {}
 
 
 def _fairness(runs: Sequence[Run]) -> dict[str, float | None]:

@@ -14,7 +14,13 @@ from colonnade.cli.screen import Screen
 if TYPE_CHECKING:
     from colonnade.bench.outcome import Outcome
 
-Name = Annotated[str | None, typer.Argument(help="Which benchmark; --list names them.", show_default=False)]
+Name = Annotated[
+    str | None,
+    typer.Argument(help="Which benchmark; --list names them. paper: a table of the paper.", show_default=False),
+]
+TableKey = Annotated[
+    str | None, typer.Argument(metavar="[TABLE]", help="After paper: which table or figure.", show_default=False)
+]
 ListAll = Annotated[bool, typer.Option("--list", help="Name the benchmarks and stop.")]
 Seeds = Annotated[int, typer.Option(min=1, help="How many seeds, for benchmarks of accuracy.")]
 WritePages = Annotated[
@@ -31,6 +37,7 @@ Out = Annotated[Path | None, typer.Option(help="Also write the JSON object to th
 
 def bench(  # noqa: PLR0913, PLR0917 - one parameter per option of the command line
     name: Name = None,
+    table: TableKey = None,
     list_all: ListAll = False,
     data_dir: DataDir = None,
     device: Device = None,
@@ -40,27 +47,37 @@ def bench(  # noqa: PLR0913, PLR0917 - one parameter per option of the command l
     out: Out = None,
     write_pages: WritePages = False,
 ) -> None:
-    """Measure a published figure. Exit status 0: every target is met; 1: one is not.
+    """Measure a published figure, or a table of the paper. Exit status 0: every target is met; 1: one is not.
 
-    Example: colonnade bench speed --device cuda
+    Examples: colonnade bench speed --device cuda; colonnade bench paper --list; colonnade bench paper client-dp
     """
+    from colonnade.bench.paper import PAPER, run_table
     from colonnade.bench.perform import measure
     from colonnade.bench.settings import Options
 
     screen = Screen(as_json)
     if list_all:
-        _show_list(screen)
+        _show_paper(screen) if name == PAPER else _show_list(screen)
         return
     if write_pages:
         _write_pages(screen)
         return
     if name is None:
         raise typer.BadParameter("which benchmark? --list names them", param_hint="NAME")
-    outcome = measure(name, Options(data_dir, device, seeds, only=tuple(only or ())), out, _progress)
-    screen.emit(outcome.to_json())
+    if (table is None) == (name == PAPER):
+        told = f"which table? colonnade bench {PAPER} --list names them" if table is None else f"only after {PAPER!r}"
+        raise typer.BadParameter(told, param_hint="TABLE")
+    options = Options(data_dir, device, seeds, only=tuple(only or ()))
+    if table is not None:
+        outcomes = run_table(table, options, out, _progress)
+        screen.emit({outcome.bench: outcome.to_json() for outcome in outcomes})
+    else:
+        outcomes = [measure(name, options, out, _progress)]
+        screen.emit(outcomes[0].to_json())
     if screen.talks:
-        _show(screen, outcome)
-    raise typer.Exit(0 if outcome.passed else 1)
+        for outcome in outcomes:
+            _show(screen, outcome)
+    raise typer.Exit(0 if all(outcome.passed for outcome in outcomes) else 1)
 
 
 def _progress(line: str) -> None:
@@ -76,8 +93,17 @@ def _show_list(screen: Screen) -> None:
         screen.say(f"{name:20} {title}")
 
 
+def _show_paper(screen: Screen) -> None:
+    from colonnade.bench.paper import listing
+
+    rows = listing()
+    screen.emit({key: {"place": place, "title": title, "benches": told} for key, place, title, told in rows})
+    for key, place, title, told in rows:
+        screen.say(f"{key:16} {title}; {place}\n{'':16} {told}")
+
+
 def _write_pages(screen: Screen) -> None:
-    from colonnade.bench.page import write_pages
+    from colonnade.bench.pages import write_pages
 
     changed = [str(path) for path in write_pages()]
     screen.emit({"changed": changed})
