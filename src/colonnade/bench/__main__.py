@@ -50,8 +50,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ColonnadeError as error:
         _to_stderr(str(error))
         return 2
-    for outcome in outcomes:
-        sys.stdout.write(json.dumps(outcome.to_json()) + "\n" if given.json else _plain_table(outcome))
+    if given.json:
+        told = outcomes[0].to_json() if given.table is None else {one.bench: one.to_json() for one in outcomes}
+        sys.stdout.write(json.dumps(told) + "\n")
+    else:
+        sys.stdout.writelines(_plain_table(outcome) for outcome in outcomes)
     return 0 if all(outcome.passed for outcome in outcomes) else 1
 
 

@@ -19,6 +19,7 @@ the heaviest, by mean norms over seeds.
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -67,6 +68,9 @@ class ExplainBenchSettings(Settings):
 def run_explain(bench: Bench, options: Options, say: Say) -> Results:
     """Explain and train again with seeds 0 to n - 1 on the same rows."""
     settings = build(ExplainBenchSettings, bench.tables.get("explain", {}), f"benchmark {bench.name}: explain")
+    if settings.ask.tsne and importlib.util.find_spec("sklearn") is None:
+        say("there will be no t-SNE: it needs scikit-learn, which is not installed here")
+        settings = settings.model_copy(update={"ask": settings.ask.model_copy(update={"tsne": 0})})
     jobs = [_job(bench, options, seed) for seed in range(options.seeds)]
     federation = jobs[0].federation()
     found = [_one_seed(job, federation, settings, seed, say) for seed, job in enumerate(jobs)]

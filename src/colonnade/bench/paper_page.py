@@ -114,15 +114,25 @@ def rankings(shown: Sequence[Shown]) -> Iterator[str]:
         group = list(same)
         lower = -1.0 if group[0].line.key.startswith("mb_") else 1.0
         ours = {one.line.method: one for one in group if one.line.method in OURS}
-        for name, mine in ours.items():
+        for mine in ours.values():
             above = [one for one in group if one.line.method not in OURS and _overtakes(one, mine, lower)]
             if above:
-                told = " and ".join(f"{NAMES[one.line.method]} ({number(one.value or 0.0)})" for one in above)
-                where_ = mine.line.what.rpartition(":")[0] or "Here"
-                yield (
-                    f"**The paper's ranking does not come out.** {where_}: {told} not behind {NAMES[name]} "
-                    f"({number(mine.value or 0.0)})."
-                )
+                yield f"**The paper's ranking does not come out.** {_told(mine, above)}"
+
+
+def _told(mine: Shown, above: Sequence[Shown]) -> str:
+    """Who stands where the paper has others: sentences about one of the paper's methods."""
+    name, place = f"{NAMES[mine.line.method]} ({number(mine.value or 0.0)})", mine.line.what.rpartition(":")[0]
+    named = [f"{NAMES[one.line.method]} ({number(one.value or 0.0)})" for one in above if one.line.paper is not None]
+    controls = [f"{one.line.method} ({number(one.value or 0.0)})" for one in above if one.line.paper is None]
+    said = []
+    if named:
+        verb, they = ("is", "it is") if len(named) == 1 else ("are", "they are")
+        said.append(f"{' and '.join(named)} {verb} not behind {name}; in the paper {they}.")
+    if controls:
+        verb = "is" if len(controls) == 1 else "are"
+        said.append(f"{' and '.join(controls)} {verb} not behind {name}: here uploading gains nothing.")
+    return (f"{place}: " if place else "") + " ".join(said)
 
 
 def _overtakes(one: Shown, mine: Shown, lower: float) -> bool:

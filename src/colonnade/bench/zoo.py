@@ -109,6 +109,8 @@ def curve(runs: Sequence[Run]) -> Curve:
 
 def _own_noise(runs: Sequence[Run]) -> dict[str, float | None]:
     """The epsilon of a method that brings noise of its own, where an accountant knows it."""
+    if all(release.event.bare for release in runs[0].ledger):
+        return {}
     known = [one for one in (run.epsilon for run in runs) if one is not None and one.bounded]
     return {"epsilon_spent": max(map(float, known))} if len(known) == len(runs) else {}
 

@@ -23,9 +23,7 @@ TableKey = Annotated[
 ]
 ListAll = Annotated[bool, typer.Option("--list", help="Name the benchmarks and stop.")]
 Seeds = Annotated[int, typer.Option(min=1, help="How many seeds, for benchmarks of accuracy.")]
-WritePages = Annotated[
-    bool, typer.Option("--write-pages", help="Write the kept results into the two README.md and stop.")
-]
+WritePages = Annotated[bool, typer.Option("--write-pages", help="Write the kept results into the pages and stop.")]
 Only = Annotated[
     list[str] | None,
     typer.Option(

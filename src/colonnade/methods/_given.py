@@ -42,10 +42,10 @@ def keep_labels(cohort: Cohort, reply: Received) -> None:
             cohort.memory[name] = by_row
 
 
-def kept_labels(cohort: Cohort, rows: Tensor) -> dict[str, Tensor]:
+def kept_labels(cohort: Cohort, rows: Tensor, smoothing: float = 0.0) -> dict[str, Tensor]:
     """`targets` (B, K) of a turn's rows, and their `weights` (B,) if they have any; all parties hold the same ones."""
     s, at = cohort.schema, rows.to(cohort.device)
-    kept = {"targets": s.task.expand(cohort.memory["targets"][0, at], s.dtype)}
+    kept = {"targets": s.task.smoothed(s.task.expand(cohort.memory["targets"][0, at], s.dtype), smoothing)}
     return kept | ({"weights": cohort.memory["weights"][0, at]} if "weights" in cohort.memory else {})
 
 

@@ -91,12 +91,18 @@ def step_server(state: dict[str, Tensor], slopes: Mapping[str, Tensor], optimise
 
 
 def train_server(
-    state: dict[str, Tensor], x: Tensor, turn: Turn, labels: Labels, optimiser: Optimiser, after: bool = False
+    state: dict[str, Tensor],
+    x: Tensor,
+    turn: Turn,
+    labels: Labels,
+    optimiser: Optimiser,
+    after: bool = False,
+    smoothing: float = 0.0,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """One step of the server model on x (B, width); the slope of the mean loss in x before or after it, and notes."""
     logits = apply_server(get_server(state), x)
-    targets = labels.targets(turn, logits)
-    weights = labels.weights(turn.rows, targets)
+    seen = labels.targets(turn, logits)
+    targets, weights = labels.task.smoothed(seen, smoothing), labels.weights(turn.rows, seen)
     slopes, slope = server_gradients(state, x, targets, labels.task, turn.number, weights)
     step_server(state, slopes, optimiser, turn.number)
     if after:
@@ -105,11 +111,17 @@ def train_server(
 
 
 def train_and_reply(
-    state: dict[str, Tensor], turn: Turn, heard: Heard, labels: Labels, optimiser: Optimiser, after: bool
+    state: dict[str, Tensor],
+    turn: Turn,
+    heard: Heard,
+    labels: Labels,
+    optimiser: Optimiser,
+    after: bool,
+    smoothing: float,
 ) -> Reply:
     """One step of the server model on all embeddings; each party is sent the slope at its own, before or after it."""
     h = [group["h"] for group in heard.groups]  # (P, B, d_f) per group
-    slope, notes = train_server(state, join(h), turn, labels, optimiser, after)
+    slope, notes = train_server(state, join(h), turn, labels, optimiser, after, smoothing)
     return Reply(own=tuple({"slope": part} for part in apart(slope, h)), notes=notes)
 
 

@@ -34,11 +34,12 @@ class Centralized(Settings):
 
     local_steps: int = Field(1, ge=1, description="gradient steps per batch of rows")
     optimiser: Optimiser = Field(AdamW(lr=2e-3, weight_decay=1e-2), description="optimiser")
+    smoothing: float = Field(0.0, ge=0, lt=1, description="label smoothing: weight spread evenly over all classes")
 
     @property
     def alone(self) -> LocalOnly:
         """A single party that holds everything trains as any party alone does."""
-        return LocalOnly(local_steps=self.local_steps, optimiser=self.optimiser)
+        return LocalOnly(local_steps=self.local_steps, optimiser=self.optimiser, smoothing=self.smoothing)
 
     def open_party(self, cohort: Cohort) -> None:
         """See `local_only`."""

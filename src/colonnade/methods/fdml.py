@@ -77,6 +77,7 @@ class FDML(Settings):
     )
     local_steps: int = Field(1, ge=1, description="gradient steps per round; 1: published")
     optimiser: Optimiser = Field(AdamW(lr=5e-3, weight_decay=1e-2), description="local optimiser")
+    smoothing: float = Field(0.0, ge=0, lt=1, description="label smoothing: weight spread evenly over all classes")
 
     @classmethod
     def paper(cls, dataset: str = "mnist") -> FDML:
@@ -112,7 +113,11 @@ class FDML(Settings):
         """Keep the labels of turn 0; afterwards (received) or (fresh)."""
         if turn.number == OPENING:
             return keep_labels(cohort, reply)
-        a, total, kept = self.share(cohort.schema), reply.common["total"], kept_labels(cohort, turn.rows)
+        a, total, kept = (
+            self.share(cohort.schema),
+            reply.common["total"],
+            kept_labels(cohort, turn.rows, self.smoothing),
+        )
         inputs = learning(cohort, turn)
         if self.gradient == "received":
             slope = weighted_slope(cohort.schema.task, a * total, kept["targets"], kept.get("weights"))

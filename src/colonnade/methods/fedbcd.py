@@ -71,6 +71,7 @@ class FedBCD(Settings):
     gradient: Literal["before", "after"] = Field(
         "before", description="the gradient sent down is of the server model before its step (program), or after"
     )
+    smoothing: float = Field(0.0, ge=0, lt=1, description="label smoothing: weight spread evenly over all classes")
 
     @classmethod
     def paper(cls, dataset: str = "mnist") -> FedBCD:
@@ -97,7 +98,8 @@ class FedBCD(Settings):
 
     def coordinate(self, state: State, turn: Turn, heard: Heard, labels: Labels) -> Reply:
         """One step of the server model, and the gradient of every party (partial)."""
-        return train_and_reply(state, turn, heard, labels, self.server_optimiser, self.gradient == "after")  # (partial)
+        after = self.gradient == "after"
+        return train_and_reply(state, turn, heard, labels, self.server_optimiser, after, self.smoothing)  # (partial)
 
     def learn(self, cohort: Cohort, turn: Turn, said: Mapping[str, Tensor], reply: Received) -> None:
         """Q steps along the gradient that was received once."""

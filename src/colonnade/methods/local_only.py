@@ -46,6 +46,7 @@ class LocalOnly(Settings):
 
     local_steps: int = Field(1, ge=1, description="gradient steps per batch of rows")
     optimiser: Optimiser = Field(AdamW(lr=2e-3, weight_decay=1e-2), description="local optimiser")
+    smoothing: float = Field(0.0, ge=0, lt=1, description="label smoothing: weight spread evenly over all classes")
 
     def open_party(self, cohort: Cohort) -> None:
         """Each party draws its own head."""
@@ -72,7 +73,7 @@ class LocalOnly(Settings):
         """Keep the labels of turn 0; afterwards take local steps on the turn's rows."""
         if turn.number == OPENING:
             return keep_labels(cohort, reply)
-        inputs = learning(cohort, turn) | kept_labels(cohort, turn.rows)
+        inputs = learning(cohort, turn) | kept_labels(cohort, turn.rows, self.smoothing)
         steps = local_steps(cohort, turn, self.local_steps)
         return descend(
             cohort,

@@ -66,6 +66,7 @@ class SplitLearning(Settings):
         "before",
         description="the gradient sent down is of the server model before its step (program), or after (print)",
     )
+    smoothing: float = Field(0.0, ge=0, lt=1, description="label smoothing: weight spread evenly over all classes")
 
     @classmethod
     def paper(cls, dataset: str = "mnist") -> SplitLearning:
@@ -93,7 +94,7 @@ class SplitLearning(Settings):
     def coordinate(self, state: State, turn: Turn, heard: Heard, labels: Labels) -> Reply:
         """Steps (2) and (3): (update_W_sdg), (compute_gradient_sgd)."""
         after = self.gradient == "after"
-        return train_and_reply(state, turn, heard, labels, self.server_optimiser, after)
+        return train_and_reply(state, turn, heard, labels, self.server_optimiser, after, self.smoothing)
 
     def learn(self, cohort: Cohort, turn: Turn, said: Mapping[str, Tensor], reply: Received) -> None:
         """Step (4): one step (update_theta_sgd)."""

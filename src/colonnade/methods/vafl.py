@@ -80,6 +80,7 @@ class VAFL(Settings):
         "before", description="the gradient sent down is of server model and weights before their step, or after"
     )
 
+    smoothing: float = Field(0.0, ge=0, lt=1, description="label smoothing: weight spread evenly over all classes")
     noise: float = Field(
         0.0, ge=0, allow_inf_nan=False, description="its own noise on embeddings, which are kept in [-1, 1]; 0: neither"
     )
@@ -130,8 +131,8 @@ class VAFL(Settings):
         h, a = [group["h"] for group in heard.groups], _weights(state)  # (P, B, d_f) and (P,) per group
         s = _weighted(a, h)  # (sum)
         logits = apply_server(get_server(state), s)
-        y = labels.targets(turn, logits)
-        weights = labels.weights(turn.rows, y)
+        seen = labels.targets(turn, logits)
+        y, weights = labels.task.smoothed(seen, self.smoothing), labels.weights(turn.rows, seen)
         slopes, slope = server_gradients(state, s, y, labels.task, turn.number, weights)
         step_server(state, slopes, self.server_optimiser, turn.number)  # (server)
         lr = self.weight_lr * rate_of(self.server_optimiser, turn.number)

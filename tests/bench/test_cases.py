@@ -1,0 +1,149 @@
+"""Cases: what differs is laid over what all share, tries are chosen on validation rows, and parts make a whole."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from colonnade.bench.cases import Case, each_case, read_cases, selected
+from colonnade.bench.catalogue import read_bench
+from colonnade.bench.outcome import Outcome, check_part, commit, joined, machine, read, write
+from colonnade.bench.perform import measure
+from colonnade.bench.private import PrivateCase, run_private
+from colonnade.bench.settings import Options
+from colonnade.bench.zoo import SweepSettings, run_sweep, run_zoo, swept
+from colonnade.errors import ConfigError
+
+TABLES: dict[str, Any] = {
+    "title": "small",
+    "kind": "zoo",
+    "data": {"set": "digits", "parties": 2},
+    "model": {"hidden": 8, "embedding": 6},
+    "training": {"rounds": 4, "evaluate_every": 2, "schedule": {"batch": 128, "shuffle": "once"}},
+}
+FROZEN = {"optimiser": {"kind": "sgd", "lr": 1e-12, "momentum": 0.0, "weight_decay": 0.0}}
+LEARNS = {"optimiser": {"kind": "adamw", "lr": 2e-2}}
+
+
+def quiet(_: str) -> None:
+    pass
+
+
+def bench(*cases: dict[str, Any], **more: Any) -> Any:
+    return read_bench("small", {**TABLES, "cases": list(cases), **more})
+
+
+def test_a_case_says_only_what_differs() -> None:
+    case = {"method": {"name": "fdml"}, "data": {"parties": 4}, "model": {"hidden": 5}, "training": {"rounds": 2}}
+    given = bench(case)
+    [(_, [run], chosen)] = each_case(given, read_cases(given, Case), Options(seeds=1), quiet)
+    assert len(run.models) == 4
+    assert (run.training.rounds, run.training.schedule.shuffle, chosen) == (2, "once", None)
+    assert run.config is not None and run.config["model"] == {"hidden": 5, "embedding": 6}
+
+
+def test_the_try_with_the_best_validation_score_is_trained_and_named() -> None:
+    case = {"method": {"name": "fdml"}, "tries": [{"method": FROZEN}, {"method": LEARNS, "training": {"rounds": 20}}]}
+    told: list[str] = []
+    found = run_zoo(bench(case), Options(seeds=2), told.append)
+    assert found.results["chosen.fdml"] == 1 and found.results["rounds.fdml"] == 20
+    assert any("validation scores" in line for line in told)
+    worse = run_zoo(bench({**case, "tries": [{"method": FROZEN}]}), Options(seeds=1), quiet)
+    assert (worse.results["test_accuracy.fdml"] or 0) < (found.results["test_accuracy.fdml"] or 0)
+    assert "chosen.fdml" not in worse.results  # there was no choice
+
+
+def test_tries_see_no_test_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    from colonnade.job import Job
+
+    real = Job.fit
+    monkeypatch.setattr(
+        Job, "fit", lambda job, data, *a, **k: (seen.append(len(data.split.test)), real(job, data, *a, **k))[1]
+    )
+    run_zoo(bench({"method": {"name": "fdml"}, "tries": [{}, {"method": LEARNS}]}), Options(seeds=1), quiet)
+    assert seen[:2] == [0, 0] and seen[2] > 0 and len(seen) == 3
+
+
+def test_a_try_with_a_strange_section_is_refused() -> None:
+    given = bench({"method": {"name": "fdml"}, "tries": [{"metod": {}}]})
+    with pytest.raises(ConfigError, match="has a section 'metod'"):
+        run_zoo(given, Options(seeds=1), quiet)
+
+
+def test_without_the_signal_the_noise_is_the_same_and_the_uploads_are_gone() -> None:
+    noise = {"mechanism": "gaussian", "clip": 0.5, "epsilon": 4.0, "evaluation": "simulated"}
+    case = {"method": {"name": "vimadmm", "local_steps": 1}, "privacy": noise}
+    given = bench(case, {**case, "key": "no_signal", "signal": False})
+    (_, [loud], _), (_, [silent], _) = each_case(given, read_cases(given, Case), Options(seeds=1), quiet)
+    sizes = [
+        {round(r.event.clipped.clip * r.event.clipped.sigma, 9) for r in run.ledger if r.event.clipped is not None}
+        for run in (loud, silent)
+    ]
+    assert sizes[0] == sizes[1] and len(sizes[0]) == 1
+    results = run_private(
+        bench({**case, "key": "gone", "signal": False, "budgets": ["eps4"]}, {**case, "budgets": ["eps4"]}),
+        Options(seeds=1),
+        quiet,
+    )
+    assert results["epsilon_spent_eps4.gone"] == 0 and results["epsilon_spent_eps4.vimadmm"] == pytest.approx(
+        4, abs=1e-6
+    )
+    assert (results["epsilon_rdp_eps4.vimadmm"] or 0) > 4.1  # the paper's formula gives more for the same noise
+
+
+def test_a_sweep_gives_every_case_every_value_and_keeps_curves() -> None:
+    cases = ({"method": {"name": "vimadmm", "local_steps": 1}}, {"method": {"name": "fdml"}})
+    values = {"setting": "training.schedule.participation", "values": [0.5, 1.0]}
+    found = run_sweep(bench(*cases, kind="sweep", sweep=values), Options(seeds=2), quiet)
+    assert [key for key in found.results if key.startswith("test_accuracy.")] == [
+        "test_accuracy.vimadmm_0.5", "test_accuracy.vimadmm_1", "test_accuracy.fdml_0.5", "test_accuracy.fdml_1",
+    ]  # fmt: skip
+    assert list(found.curves) == ["vimadmm_0.5", "vimadmm_1", "fdml_0.5", "fdml_1"]
+    assert all([number for number, _ in curve] == [2, 4] for curve in found.curves.values())
+    assert found.results["class_accuracy_std.fdml_1"] is not None
+
+
+def test_a_value_reaches_into_a_table_and_leaves_the_rest_of_it() -> None:
+    settings = SweepSettings(setting="training.schedule.batch", values=(32, 64))
+    cases = swept([Case(method={"name": "fdml"})], settings, TABLES)
+    assert [case.name for case in cases] == ["fdml_32", "fdml_64"]
+    assert cases[1].training["schedule"] == {"batch": 64, "shuffle": "once"}
+
+
+@pytest.mark.parametrize("sweep", [{}, {"setting": "rho", "values": [1]}, {"setting": "method.rho", "values": []}])
+def test_a_sweep_of_nothing_is_refused(sweep: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="sweep"):
+        run_sweep(bench({"method": {"name": "vimadmm"}}, kind="sweep", sweep=sweep), Options(seeds=1), quiet)
+
+
+def test_cases_are_chosen_by_name_or_by_what_their_results_end_in() -> None:
+    cases = [PrivateCase(method={"name": "fdml"}, budgets=(b,)) for b in ("eps8", "eps1")]
+    assert selected(cases, ()) == selected(cases, ("fdml",)) == cases
+    assert selected(cases, ("eps1.fdml",)) == cases[1:]
+    with pytest.raises(ConfigError, match="--only fdlm: there is no such case"):
+        selected(cases, ("fdlm",))
+
+
+def test_parts_of_one_commit_are_joined_and_others_refused(tmp_path: Path) -> None:
+    path, here = tmp_path / "r.json", machine("cpu")
+    first = Outcome("b", {"score.a": 1.0}, {}, here, commit(), {"a": ((1, 2.0),)})
+    second = Outcome("b", {"score.b": 2.0}, {}, here, commit(), {"b": ((1, 3.0),)})
+    write(first, path)
+    check_part(path, "b", "cpu")
+    write(joined(second, path), path)
+    assert read(path).results == {"score.a": 1.0, "score.b": 2.0} and set(read(path).curves) == {"a", "b"}
+    path.write_text(json.dumps({**json.loads(path.read_text()), "commit": "0" * 40}))
+    with pytest.raises(ConfigError, match="do not belong to it"):
+        check_part(path, "b", "cpu")
+
+
+def test_only_needs_cases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks" / "fast.toml").write_text('title = "t"\nkind = "speed"\n')
+    with pytest.raises(ConfigError, match="has no cases to choose from"):
+        measure("fast", Options(only=("a",)), None, quiet)
