@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from colonnade.privacy.events import Unit
-from colonnade.privacy.ledger import Release
+from colonnade.privacy.ledger import Entry
 from colonnade.wire.messages import COORDINATOR, Purpose
 
 
@@ -15,7 +15,7 @@ def released(
     rows: int = 3,
     digest: str = "",
     **parameters: float,
-) -> Release:
+) -> Entry:
     """One release of a party through a mechanism with these parameters."""
     line = {
         "owner": owner,
@@ -28,4 +28,4 @@ def released(
         "digest": digest or f"{owner}{number}{purpose}",
         "parameters": list(parameters.items()),
     }
-    return Release.from_json(line)
+    return Entry.from_json(line)

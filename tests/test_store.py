@@ -15,12 +15,12 @@ from colonnade import store as module
 from colonnade.errors import GateError, RunError, Unwritable
 from colonnade.privacy.gate import Gate, repeat
 from colonnade.privacy.ledger import Ledger
-from colonnade.privacy.sealed import Array, Released, Upload
+from colonnade.privacy.sealed import Array, Release, Upload
 from colonnade.store import Store, TensorTable
 from colonnade.wire.messages import Purpose
 
 
-def release(number: int, ledger: Ledger) -> Released:
+def release(number: int, ledger: Ledger) -> Release:
     upload = Upload({"h": torch.full((1, 2, 3), float(number))})
     return Gate("run", ledger, {"h": Array(3)}).release(upload, ["bank"], number, Purpose.TRAIN, 2).releases[0]
 
@@ -30,7 +30,7 @@ def same(left: dict[str, Tensor], right: dict[str, Tensor]) -> bool:
 
 
 class TestOutbox:
-    def test_the_last_exchange_can_be_repeated_byte_for_byte(self, tmp_path: Path) -> None:
+    def test_the_last_round_can_be_repeated_byte_for_byte(self, tmp_path: Path) -> None:
         store, ledger = Store(tmp_path / "x.db"), Ledger()
         for number in (1, 2):
             before, sent = len(ledger), release(number, ledger)
@@ -102,7 +102,7 @@ def test_a_store_that_cannot_be_written_says_so_and_keeps_what_it_had(tmp_path: 
     store = Store(tmp_path / "x.db")
     store.commit({"number": 1}, {"dual": torch.zeros(300, 100)})
     store._db.execute(f"pragma max_page_count = {store._db.execute('pragma page_count').fetchone()[0]}")
-    with pytest.raises(Unwritable, match=r"x\.db cannot be written .* nothing of this exchange was sent"):
+    with pytest.raises(Unwritable, match=r"x\.db cannot be written .* nothing of this round was sent"):
         store.commit({"number": 2}, {"dual": torch.ones(300, 100), "more": torch.ones(900, 100)})
     found = Store(tmp_path / "x.db").snapshot()
     assert found is not None

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class OnRound(Protocol):
-    """A callback that hears of every round."""
+    """A callback that is told of every round."""
 
     def on_round(self, progress: Progress) -> bool | None:
         """After each round; True: stop."""
@@ -37,7 +37,7 @@ class OnRound(Protocol):
 
 @runtime_checkable
 class OnEnd(Protocol):
-    """A callback that hears of the end."""
+    """A callback that is told of the end."""
 
     def on_end(self, run: Run) -> object:
         """After the end, with the best round kept."""

@@ -1,4 +1,4 @@
-"""Checkpoints: what a run is, committed exchange by exchange, and put back after a kill."""
+"""Checkpoints: what a run is, committed round by round, and put back after a kill."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _partial(federation: Federation) -> Partial:
 
 
 def commit(trainer: Trainer, store: Store) -> None:
-    """Write the state after the last exchange, and what it added, in one transaction."""
+    """Write the state after the last round, and what it added, in one transaction."""
     c, written = trainer.coordinator, trainer.written
     tensors = {f"coordinator/{k}": v for k, v in c.tensors().items()}
     tensors |= {f"engine/{k}": v for k, v in trainer.engine.tensors().items()}
@@ -150,7 +150,7 @@ def restore(trainer: Trainer, store: Store) -> None:
 
 def _mark_written(trainer: Trainer) -> None:
     c = trainer.coordinator
-    done = sum(r.number <= c.number for r in c.traffic.rounds)  # the next order is sealed, but not answered yet
+    done = sum(r.number <= c.number for r in c.traffic.rounds)  # the next request is sealed, but not answered yet
     trainer.written = {"history": len(c.history), "traffic": done, "ledger": len(trainer.ledger)}
 
 

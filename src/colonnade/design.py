@@ -24,7 +24,7 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
 class Arithmetic(Settings):
-    """In which numbers a model computes and speaks: what of `Training` still matters when training is over."""
+    """In which numbers a model computes and uploads: what of `Training` still matters when training is over."""
 
     seed: int = Field(0, ge=0, description="of every random choice")
     dtype: Literal["float32", "float64"] = Field("float32", description="numbers that networks compute in")
@@ -90,7 +90,7 @@ class Design:
         return cls.from_json({**body, "id": body["run"], "about": about})
 
     def schema(self, shapes: Mapping[str, tuple[int, ...]], modules: Mapping[str, Local], rows: int) -> Schema:
-        """The frame in which some parties, with columns of these shapes, speak about rows of which none trains."""
+        """The frame in which some parties, with columns of these shapes, upload about rows of which none trains."""
         a = self.arithmetic
         dtype = DTYPES[a.dtype]
         introduced = {}

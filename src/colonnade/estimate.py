@@ -16,19 +16,19 @@ import torch
 from torch import Tensor
 
 from colonnade.admm.stopping import Stopping
-from colonnade.engines.base import Answers, Said
+from colonnade.engines.base import Collected, GroupUploads
 from colonnade.engines.party import PartySide
 from colonnade.federation import Federation
 from colonnade.fit import Trainer
 from colonnade.job import Job
-from colonnade.methods.base import Heard, Method, Reply, State
+from colonnade.methods.base import Method, Reply, State, Uploads
 from colonnade.models.schema import Group, Schema
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.ledger import Ledger
-from colonnade.privacy.sealed import Array, Released, Upload
+from colonnade.privacy.sealed import Array, Release, Upload
 from colonnade.randomness import stream
-from colonnade.schedule import Turn
-from colonnade.wire.messages import Ask, Order, Purpose
+from colonnade.schedule import RoundPlan
+from colonnade.wire.messages import Purpose, Query, Request
 from colonnade.wire.traffic import Traffic
 
 
@@ -90,13 +90,13 @@ def estimate(job: Job, federation: Federation) -> Estimate:
     coordinator.opener = None  # nobody masks in a rehearsal: sizes are the same
     parties = _Speaking(trainer.engine.parties(), coordinator.schema, trainer.id)
     while True:
-        order, _ = coordinator.order()
-        if order.stop is not None:
+        request, _ = coordinator.request()
+        if request.stop is not None:
             break
-        coordinator.hear(order, parties.answer(order))
+        coordinator.receive(request, parties.answer(request))
     if len(federation.split.test) and job.privacy.evaluates():
-        order, _ = coordinator.test_order(federation.split.test)
-        coordinator.count_up(order, parties.answer(order))
+        request, _ = coordinator.test_request(federation.split.test)
+        coordinator.count_up(request, parties.answer(request))
     name, batch = trainer.federation.name, coordinator.schedule.batch
     return Estimate(job.method.name, name, training.rounds, batch, coordinator.traffic)
 
@@ -108,18 +108,18 @@ class _Rehearsed:
         self._method, self._schema = method, schema
         self._replies: dict[int, Reply] = {}
 
-    def coordinate(self, state: State, turn: Turn, heard: Heard, labels: Labels) -> Reply:
-        rows = len(turn.rows)
+    def coordinate(self, state: State, plan: RoundPlan, uploads: Uploads, labels: Labels) -> Reply:
+        rows = len(plan.rows)
         if rows not in self._replies:
-            self._replies[rows] = self._method.coordinate(dict(state), turn, heard, labels)
+            self._replies[rows] = self._method.coordinate(dict(state), plan, uploads, labels)
         return self._replies[rows]
 
-    def says(self, schema: Schema, group: Group) -> Mapping[str, Array]:
-        return self._method.says(schema, group)
+    def upload_arrays(self, schema: Schema, group: Group) -> Mapping[str, Array]:
+        return self._method.upload_arrays(schema, group)
 
-    def predict(self, state: State, heard: Heard) -> Tensor:
-        said = next(iter(heard.groups[0].values()))  # (P, B, ...)
-        return self._schema.zeros(said.shape[1], self._schema.outputs)
+    def predict(self, state: State, uploads: Uploads) -> Tensor:
+        uploaded = next(iter(uploads.groups[0].values()))  # (P, B, ...)
+        return self._schema.zeros(uploaded.shape[1], self._schema.outputs)
 
 
 class _Speaking:
@@ -131,39 +131,39 @@ class _Speaking:
         self._gates = {name: replace(gate, run=run, ledger=Ledger()) for name, gate in gates.items()}
         self._agreed = [gates[group.parties[0]].agreed for group in schema.groups]
         self._noise: dict[tuple[int, ...], Tensor] = {}
-        self._sealed: dict[tuple[str, Purpose, int, int], Released] = {}
+        self._sealed: dict[tuple[str, Purpose, int, int], Release] = {}
 
-    def answer(self, order: Order) -> Answers:
-        """One answer per ask, as an engine gives them."""
-        said: list[list[Said]] = []
-        releases: list[list[Released]] = []
-        for part, ask in enumerate(order.asks):
-            said.append([self._said(ask, g) for g in range(len(self._schema.groups))])
+    def answer(self, request: Request) -> Collected:
+        """One answer per query, as an engine gives them."""
+        uploaded: list[list[GroupUploads]] = []
+        releases: list[list[Release]] = []
+        for part, query in enumerate(request.queries):
+            uploaded.append([self._uploaded(query, g) for g in range(len(self._schema.groups))])
             releases.append(
                 [
                     released
                     for g in range(len(self._schema.groups))
-                    for released in self._send(ask, g, order.number, part)
+                    for released in self._send(query, g, request.number, part)
                 ]
             )
-        return Answers(said, releases)
+        return Collected(uploaded, releases)
 
-    def _said(self, ask: Ask, group: int) -> Said:
+    def _uploaded(self, query: Query, group: int) -> GroupUploads:
         names = self._schema.groups[group].parties
-        places = tuple(i for i, name in enumerate(names) if name in set(ask.speakers))
-        return Said(places, self._values(group, len(places), len(ask.rows)) if places else {})
+        places = tuple(i for i, name in enumerate(names) if name in set(query.senders))
+        return GroupUploads(places, self._values(group, len(places), len(query.rows)) if places else {})
 
-    def _send(self, ask: Ask, group: int, number: int, part: int) -> list[Released]:
+    def _send(self, query: Query, group: int, number: int, part: int) -> list[Release]:
         """A message per speaker; sizes depend on the rows and on the digits of the number, so few are encoded."""
-        sent, rows = [], len(ask.rows)
+        sent, rows = [], len(query.rows)
         for party in self._schema.groups[group].parties:
-            if party not in ask.speakers:
+            if party not in query.senders:
                 continue
-            key = (party, ask.purpose, rows, len(str(number)))
+            key = (party, query.purpose, rows, len(str(number)))
             if key not in self._sealed:
                 upload = Upload(self._values(group, 1, rows))
-                spoken = self._gates[party].release(upload, [party], number, ask.purpose, rows, part)
-                self._sealed[key] = spoken.releases[0]
+                passed = self._gates[party].release(upload, [party], number, query.purpose, rows, part)
+                self._sealed[key] = passed.releases[0]
             sent.append(self._sealed[key])
         return sent
 

@@ -1,4 +1,4 @@
-"""The training loop, on one page: order, exchange, hear, record. Everything else has its own file."""
+"""The training loop, on one page: request, uploads, reply, record. Everything else has its own file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from colonnade.callbacks import Callback, check_callbacks
 from colonnade.checkpoint import commit, describe, fingerprint, restore, warn_of_another_machine, warn_of_other_bits
 from colonnade.config import Settings, build
 from colonnade.design import Arithmetic, Design
-from colonnade.engines.base import Encoders, Engine, check_encoders, open_workshop
+from colonnade.engines.base import Encoders, Engine, check_encoders, cohort_builder
 from colonnade.engines.coordinator import CoordinatorSide, is_model
 from colonnade.engines.loop import Loop
 from colonnade.engines.stacked import Stacked
@@ -43,7 +43,7 @@ from colonnade.progress import Progress, Telling, Watcher
 from colonnade.record import OnTest, Result, Sections
 from colonnade.run import DTYPES, STORE, Run, Training
 from colonnade.store import Store
-from colonnade.wire.messages import Order
+from colonnade.wire.messages import Request
 
 
 def fit(  # noqa: PLR0913 - the front door: everything a user may want to say about a training
@@ -170,7 +170,7 @@ class Trainer:
     diverged: bool = False
     config: Sections | None = None
     written: dict[str, int] = field(default_factory=lambda: {"history": 0, "traffic": 0, "ledger": 0})
-    looks: bool = True  # something may leave for a look at the test rows, if the settings allow it
+    may_evaluate: bool = True  # something may leave for an evaluation on the test rows, if the settings allow it
 
     @classmethod
     def open(  # the one place where all parts meet
@@ -191,8 +191,8 @@ class Trainer:
         device, dtype, computing = find_device(training.device), DTYPES[training.dtype], training.computing
         computing.check(dtype, device)
         numbers = training.wire.numbers
-        workshop = open_workshop(federation, model, encoders, training.seed, dtype, device, computing, numbers)
-        schema, ledger = workshop.schema, Ledger()
+        builder = cohort_builder(federation, model, encoders, training.seed, dtype, device, computing, numbers)
+        schema, ledger = builder.schema, Ledger()
         run = about["id"] if about else uuid.uuid4().hex[:12]
         privacy = _one_of(privacy or PrivacySettings(), mechanism, method)
         coordinator = open_coordinator(federation, schema, method, training, ledger, run, Terms(privacy))
@@ -201,55 +201,55 @@ class Trainer:
         coordinator.noised = protection.noised
         engine: Engine
         if training.engine == "loop":
-            engine = Loop.open(workshop, method, ledger, run, silent, protection)
+            engine = Loop.open(builder, method, ledger, run, silent, protection)
         else:
             ways = about["ways"] if about else ()
-            engine = Stacked.open(workshop, method, ledger, run, silent, protection, ways)
+            engine = Stacked.open(builder, method, ledger, run, silent, protection, ways)
         config = about["config"] if about else None
         return cls(federation, coordinator, engine, training, model, encoders, ledger, run, privacy, config=config)
 
     def train(self, store: Store | None = None, watch: Watcher | None = None, telling: Telling | None = None) -> Run:
-        """Exchange until the order says stop; then evaluate the test rows, once."""
+        """Round after round, until a request says stop; then evaluate the test rows, once."""
         telling = telling or Telling(watch)
         if store is not None:
             restore(self, store)
         asked = False  # somebody asked to stop, which a resumed run could not know by itself
         while True:
             start = time.perf_counter()
-            order, down = self.coordinator.order()
+            request, down = self.coordinator.request()
             if store is not None and (asked or self.coordinator.number % self.training.checkpoint_every == 0):
-                commit(self, store)  # with the order's own release: it is in the ledger before anybody can read it
-            if order.stop is not None:
+                commit(self, store)  # with the request's own release: it is in the ledger before anybody can read it
+            if request.stop is not None:
                 break
             try:
-                self.coordinator.hear(order, self.engine.exchange(order, down))
+                self.coordinator.receive(request, self.engine.run_round(request, down))
             except Diverged as error:
-                self._give_up(order, error)
+                self._give_up(request, error)
             self.seconds += time.perf_counter() - start
             if self.coordinator.history:
                 self.coordinator.history[-1].setdefault("seconds", round(self.seconds, 4))
             asked = telling.asks_to_stop(self._progress) and self.coordinator.stop is None
             if asked:
                 self.coordinator.end(self.coordinator.number, "stopped by the watcher")
-        self.engine.exchange(order, down)
-        return self._finish(order.stop, store)
+        self.engine.run_round(request, down)
+        return self._finish(request.stop, store)
 
-    def _give_up(self, order: Order, error: Diverged) -> None:
-        """A party left the finite numbers, perhaps before others took the order: keep what it calls best, and stop."""
+    def _give_up(self, request: Request, error: Diverged) -> None:
+        """A party left the finite numbers, perhaps before others got the request: keep what it calls best, and stop."""
         for side in self.engine.parties():
-            side.keep(order)
+            side.keep(request)
         self.coordinator.keep = False  # delivered just now; the models have moved on since
-        self.coordinator.give_up(order.number, error)
+        self.coordinator.give_up(request.number, error)
 
     def _progress(self) -> Progress:
         c = self.coordinator
         scores = [h["score"] for h in c.history if "score" in h]
         best = c.best_score if scores else None
         last = scores[-1] if scores else None
-        done = min(c.number, c.plan.rounds)
+        done = min(c.number, c.training_plan.rounds)
         moved, spent = c.traffic.up + c.traffic.down, SoFar.of(self.ledger, self.privacy, c.schema.parties)
         noisy = c.labels.epsilon is not None
-        return Progress(done, c.plan.rounds, last, best, moved, self.seconds, spent, noisy, c.metric.title)
+        return Progress(done, c.training_plan.rounds, last, best, moved, self.seconds, spent, noisy, c.metric.title)
 
     # -- the end ------------------------------------------------------------------------------
 
@@ -261,11 +261,11 @@ class Trainer:
         self.diverged = self.diverged or reason.startswith("diverged")
         found: OnTest = {"metric": self._metric.name, "test_score": None}
         scored = c.watch.best_round >= 0
-        looks = self.privacy.evaluates() and self.looks and len(self.federation.split.test)
-        if looks and (scored or not self.diverged):
+        may_evaluate = self.privacy.evaluates() and self.may_evaluate and len(self.federation.split.test)
+        if may_evaluate and (scored or not self.diverged):
             found.update(self._test(state))
         result: Result = {
-            "rounds": min(c.number, c.plan.rounds),
+            "rounds": min(c.number, c.training_plan.rounds),
             "stop": reason,
             "diverged": self.diverged,
             "best_round": c.watch.best_round if scored else None,
@@ -294,7 +294,7 @@ class Trainer:
         models = {party: model for side in self.engine.parties() for party, model in side.models().items()}
         shapes = {party.name: tuple(party.columns.shape[1:]) for party in f.parties}
         model = Model.assemble(design, state, models, shapes, f.plans, self.encoders, self.ledger)
-        model.rounds, model.from_tables = min(c.number, c.plan.rounds), bool(f.plans)
+        model.rounds, model.from_tables = min(c.number, c.training_plan.rounds), bool(f.plans)
         model.trained = TrainingRows.of(f) if noised(self.ledger) else None
         return model
 
@@ -304,14 +304,14 @@ class Trainer:
 
     def _test(self, state: dict[str, Tensor]) -> OnTest:
         c, rows = self.coordinator, self.federation.split.test
-        order, down = c.test_order(rows)
-        answers = self.engine.exchange(order, down)
-        c.count_up(order, answers)
+        request, down = c.test_request(rows)
+        answers = self.engine.run_round(request, down)
+        c.count_up(request, answers)
         if answers.absent:
             return {"test_score": None, "absent": list(answers.absent)}
         with torch.no_grad():
-            heard = [c.heard(order, place, said) for place, said in enumerate(answers.said)]
-            logits = torch.cat([outputs(c.method, state, h) for h in heard])
+            uploads = [c.uploads(request, place, uploaded) for place, uploaded in enumerate(answers.uploaded)]
+            logits = torch.cat([outputs(c.method, state, h) for h in uploads])
         known, train = self.federation.labelled, self.federation.split.train
         shares = c.shares(train if known is None else train[known[train]])
         truth, weights = c.truth[rows.to(c.truth.device)], c.weights_of(rows)
@@ -321,7 +321,7 @@ class Trainer:
 def _protect(coordinator: CoordinatorSide, run: str, privacy: PrivacySettings) -> Protection:
     """What stands before the uploads of a simulation: everything is drawn from its seed, so that it can be repeated."""
     schema, adders = coordinator.schema, None
-    most = coordinator.schedule.most_releases(coordinator.plan.rounds)
+    most = coordinator.schedule.most_releases(coordinator.training_plan.rounds)
     if privacy.secure_sum.use:
         from colonnade.privacy.secure_sum.adders import simulated  # needs a library that not everybody installs
 

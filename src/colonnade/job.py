@@ -58,8 +58,8 @@ class Job:
 
     def shortfall(self, federation: Federation) -> str:
         """A sentence about rounds that do not visit every training row once; nothing where they do."""
-        t, speaks = self.training, self.method.hears != "nothing"
-        return Schedule(t.schedule, federation.split.train, federation.names, t.seed, speaks).shortfall(t.rounds)
+        t, has_uplink = self.training, self.method.needs_uploads != "nothing"
+        return Schedule(t.schedule, federation.split.train, federation.names, t.seed, has_uplink).shortfall(t.rounds)
 
     def fit(self, federation: Federation, out: Path | None = None, watch: Watcher | None = None) -> Run:
         """Train."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from colonnade.engines.base import numbers_of
-from colonnade.engines.coordinator import CoordinatorSide, Plan
+from colonnade.engines.coordinator import CoordinatorSide, TrainingPlan
 from colonnade.evaluate.metrics import choose_metric
 from colonnade.federation import Federation
 from colonnade.methods.base import Method, check_numbers
@@ -30,7 +30,7 @@ class Terms:
     privacy: PrivacySettings = field(default_factory=PrivacySettings)
     goes_on: bool = False  # without a party that does not answer
     label_key: int | None = field(default=None, repr=False)  # of the label noise; None: the seed's, for simulations
-    looks: bool = True  # something may leave for evaluation, if the settings allow it
+    may_evaluate: bool = True  # something may leave for evaluation, if the settings allow it
 
 
 def open_coordinator(
@@ -45,7 +45,9 @@ def open_coordinator(
     """The label holder's side of a run; of the federation's columns it needs none."""
     privacy = terms.privacy
     truth, split = federation.labels.to(schema.device), federation.split
-    schedule = Schedule(training.schedule, split.train, schema.parties, training.seed, method.hears != "nothing")
+    schedule = Schedule(
+        training.schedule, split.train, schema.parties, training.seed, method.needs_uploads != "nothing"
+    )
     noise = key(training.seed, "label noise") if terms.label_key is None else terms.label_key
     known = federation.labelled
     train = split.train if known is None else split.train[known[split.train]]
@@ -56,9 +58,9 @@ def open_coordinator(
     if known is not None:
         labels = KnownLabels(labels, known.to(schema.device))
     check_numbers(method, training.wire.numbers, privacy.secure_sum.use)
-    privacy.check_sum(len(schema.parties), method.hears, schedule.someone_may_be_silent or terms.goes_on)
+    privacy.check_sum(len(schema.parties), method.needs_uploads, schedule.someone_may_be_silent or terms.goes_on)
     rounds, spent = _affordable(schedule, training.rounds, privacy)
-    looks = training.evaluate_every if privacy.evaluates() and terms.looks else 0
+    may_evaluate = training.evaluate_every if privacy.evaluates() and terms.may_evaluate else 0
     return CoordinatorSide(
         method=method,
         schema=schema,
@@ -66,7 +68,9 @@ def open_coordinator(
         truth=truth,
         validation=split.validation,
         schedule=schedule,
-        plan=Plan(rounds, looks, training.stopping, terms.goes_on, training.metric, spent or "all rounds done"),
+        training_plan=TrainingPlan(
+            rounds, may_evaluate, training.stopping, terms.goes_on, training.metric, spent or "all rounds done"
+        ),
         gate=CoordinatorGate(
             run, ledger, schema.parties, tuple(g.parties for g in schema.groups), labels, numbers_of(schema)
         ),
@@ -80,6 +84,6 @@ def _affordable(schedule: Schedule, rounds: int, privacy: PrivacySettings) -> tu
     if not privacy.protects or privacy.sigma is None or privacy.epsilon is None:
         return rounds, ""  # calibrated noise affords all rounds it was calibrated for
     budget = Budget(privacy.epsilon, privacy.delta, privacy.neighbours)
-    turns = ((n, schedule.turn(n).speakers) for n in range(1, rounds + 1))
-    last = last_affordable(turns, budget.releases(privacy.sigma))
+    plans = ((n, schedule.plan(n).senders) for n in range(1, rounds + 1))
+    last = last_affordable(plans, budget.releases(privacy.sigma))
     return (rounds, "") if last == rounds else (last, f"budget: round {last + 1} would pass {budget}")

@@ -23,7 +23,7 @@ from torch import Tensor
 from colonnade.data.columns import ColumnPlan
 from colonnade.data.frames import as_frame, check_no_path, is_frame
 from colonnade.design import DTYPES, Design
-from colonnade.engines.base import Encoders, Local, Workshop, open_module
+from colonnade.engines.base import CohortBuilder, Encoders, Local, open_module
 from colonnade.engines.coordinator import rows_that_fit
 from colonnade.engines.stacked import Stacked
 from colonnade.errors import ConfigError, DataError, RunError, Unwritable
@@ -79,9 +79,9 @@ def open_parts(
     schema = design.schema({part.party: part.shape for part in parts}, modules, len(next(iter(given.values()))))
     reads = {name: torch.int64 if name in design.tokens else schema.dtype for name in modules}
     owners = {name: Party(name, given[name].to(reads[name])) for name in modules}
-    workshop = Workshop(owners, schema, modules, scaling=frozenset())
+    builder = CohortBuilder(owners, schema, modules, scaling=frozenset())
     ways: list[Way] = ["each"] * len(schema.groups)  # a prediction is one pass: nothing to time
-    engine = Stacked.open(workshop, design.method, ledger, design.id, False, protection, ways)
+    engine = Stacked.open(builder, design.method, ledger, design.id, False, protection, ways)
     for side in engine.sides:
         side.load_models({part.party: part.tensors for part in parts})
     return engine
@@ -210,8 +210,8 @@ class Part:
         trained = check_new(self.trained, self.noisy, rows, self.releases_training_rows)
         engine = open_parts(d, [self], self.ledger, Protection.everywhere(None))
         found: list[Mapping[str, Tensor]] = []
-        for said in uploads(engine, rows, trained, len(self.ledger) + 1, rows_that_fit(d.method, engine.schema)):
-            found.append(said.groups[0])
+        for uploaded in uploads(engine, rows, trained, len(self.ledger) + 1, rows_that_fit(d.method, engine.schema)):
+            found.append(uploaded.groups[0])
             if self.path is not None:
                 append_ledger(self.path / PART_LEDGER, self.ledger.since(len(self.ledger) - 1))
         return {name: torch.cat([part[name][0] for part in found]).cpu() for name in found[0]}

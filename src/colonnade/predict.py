@@ -15,11 +15,11 @@ from torch import Tensor
 
 from colonnade.data.frames import Ids, as_frame, by_party, id_columns, is_frame, text_ids
 from colonnade.data.new_rows import check_parties, read_new_rows
-from colonnade.engines.base import Said
+from colonnade.engines.base import GroupUploads
 from colonnade.engines.coordinator import open_sum, rows_that_fit
 from colonnade.errors import ConfigError, DataError, RowsDisagree, RunError
 from colonnade.federation import as_columns
-from colonnade.methods.base import Heard, outputs
+from colonnade.methods.base import Uploads, outputs
 from colonnade.models.schema import Schema
 from colonnade.part import open_parts, uploads
 from colonnade.privacy.mechanism import Mechanism, Opener, Protection
@@ -27,7 +27,7 @@ from colonnade.privacy.training_rows import check_new, noised
 from colonnade.rows import Rows
 from colonnade.tasks import read_again
 from colonnade.tasks.reading import as_array
-from colonnade.wire.messages import Ask, Order, Purpose
+from colonnade.wire.messages import Purpose, Query, Request
 
 if TYPE_CHECKING:
     from colonnade.model import Model
@@ -182,10 +182,10 @@ def logits_of(model: Model, rows: Rows) -> Tensor:
     most, parts = rows_that_fit(model.method, schema, summed=opener is not None), []
     before = len(model.ledger)
     try:
-        for said in uploads(engine, rows, trained, first, most):
+        for part in uploads(engine, rows, trained, first, most):
             with torch.no_grad():
-                heard = _heard(said.groups, said.number, said.rows, schema, opener)
-                parts.append(outputs(model.method, state, heard).cpu())
+                all_uploads = _opened(part.groups, part.number, part.rows, schema, opener)
+                parts.append(outputs(model.method, state, all_uploads).cpu())
     finally:  # a prediction is a release: the saved ledger goes on, also if something fails later
         model.append_ledger(before)
     return torch.cat(parts)
@@ -201,14 +201,14 @@ def _sum(model: Model) -> tuple[Mechanism | None, Opener | None]:
     return simulated(design.id, design.parties, design.arithmetic.seed, design.privacy).predicting()
 
 
-def _heard(
+def _opened(
     groups: Sequence[Mapping[str, Tensor]], number: int, rows: Tensor, schema: Schema, opener: Opener | None
-) -> Heard:
+) -> Uploads:
     if opener is None:
-        return Heard(tuple(groups))
-    order = Order(number, (Ask(Purpose.PREDICT, schema.parties, rows),))
-    said = [Said(tuple(range(len(g.parties))), values) for g, values in zip(schema.groups, groups, strict=True)]
-    return open_sum(opener, schema, order, 0, said)
+        return Uploads(tuple(groups))
+    request = Request(number, (Query(Purpose.PREDICT, schema.parties, rows),))
+    part = [GroupUploads(tuple(range(len(g.parties))), values) for g, values in zip(schema.groups, groups, strict=True)]
+    return open_sum(opener, schema, request, 0, part)
 
 
 # -- answers ------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ REWRITE = 0.5  # seconds between changes of the line on a terminal
 
 @dataclass(frozen=True)
 class Progress:
-    """What a watcher of the training sees after each exchange."""
+    """What a watcher of the training sees after each round."""
 
     round: int
     rounds: int

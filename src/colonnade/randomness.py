@@ -1,6 +1,6 @@
 """Named random streams: no global generator anywhere.
 
-A stream is addressed by (seed, purpose, party, turn). The same address gives the same
+A stream is addressed by (seed, purpose, party, number). The same address gives the same
 numbers in every engine, on every device and after a resume, because no generator state
 is ever kept. The generator is NumPy's Philox with a 128-bit key taken from SHA-256 of
 the address: torch's own CPU generator uses only 32 bits of its seed, so its streams
@@ -24,15 +24,15 @@ T = TypeVar("T")
 _GLOBAL = threading.RLock()  # torch's global generator: parties may live in threads of one process
 
 
-def key(seed: int, purpose: str, party: str = "", turn: int = 0) -> int:
+def key(seed: int, purpose: str, party: str = "", number: int = 0) -> int:
     """The 128-bit key of one stream; different addresses give unrelated keys."""
-    address = json.dumps([int(seed), purpose, party, int(turn)]).encode()
+    address = json.dumps([int(seed), purpose, party, int(number)]).encode()
     return int.from_bytes(hashlib.sha256(address).digest()[:16], "little")
 
 
-def stream(seed: int, purpose: str, party: str = "", turn: int = 0) -> np.random.Generator:
+def stream(seed: int, purpose: str, party: str = "", number: int = 0) -> np.random.Generator:
     """The generator at one address."""
-    return np.random.Generator(np.random.Philox(key=key(seed, purpose, party, turn)))
+    return np.random.Generator(np.random.Philox(key=key(seed, purpose, party, number)))
 
 
 def system_stream() -> np.random.Generator:
@@ -40,15 +40,15 @@ def system_stream() -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=secrets.randbits(128)))
 
 
-def permutation(rows: Tensor, seed: int, purpose: str, turn: int = 0) -> Tensor:
+def permutation(rows: Tensor, seed: int, purpose: str, number: int = 0) -> Tensor:
     """`rows` in an order that depends only on the address."""
-    order = stream(seed, purpose, turn=turn).permutation(len(rows))
+    order = stream(seed, purpose, number=number).permutation(len(rows))
     return rows[torch.from_numpy(order)]
 
 
-def dropout_key(seed: int, party: str, turn: int = 0) -> int:
+def dropout_key(seed: int, party: str, number: int = 0) -> int:
     """A 62-bit key for `KeyedDropout`, which mixes it with element and draw numbers."""
-    return key(seed, "dropout", party, turn) >> 66
+    return key(seed, "dropout", party, number) >> 66
 
 
 def seeded(make: Callable[[], T], seed: int, purpose: str, party: str = "") -> T:

@@ -151,7 +151,7 @@ class Round(TypedDict, total=False):
 
 
 class TrafficRound(TypedDict):
-    """Bytes of one exchange: of training up and down by party, and of evaluation."""
+    """Bytes of one round: of training up and down by party, and of evaluation."""
 
     number: int
     up: list[int]

@@ -16,7 +16,7 @@ from torch import Tensor
 from colonnade.data.columns import ColumnPlan
 from colonnade.data.stored import from_bytes, to_bytes
 from colonnade.errors import DataError, RunError
-from colonnade.privacy.ledger import Ledger, Release
+from colonnade.privacy.ledger import Entry, Ledger
 from colonnade.privacy.training_rows import TrainingRows
 
 MODEL, LEDGER = "model.safetensors", "ledger.jsonl"
@@ -76,7 +76,7 @@ def write_ledger(folder: Path, ledger: Ledger) -> None:
     replace_file(folder / LEDGER, _lines(ledger))
 
 
-def append_ledger(path: Path, releases: Iterable[Release]) -> None:
+def append_ledger(path: Path, releases: Iterable[Entry]) -> None:
     """Add releases to the ledger in a file."""
     with path.open("ab") as file:
         file.write(_lines(releases))
@@ -92,7 +92,7 @@ def write_trained(folder: Path, trained: TrainingRows | None, run: str) -> None:
         (folder / TRAINED).unlink(missing_ok=True)  # of another run
 
 
-def _lines(releases: Iterable[Release]) -> bytes:
+def _lines(releases: Iterable[Entry]) -> bytes:
     return "".join(json.dumps(release.to_json()) + "\n" for release in releases).encode()
 
 
@@ -113,7 +113,7 @@ def read_ledger(folder: Path) -> Ledger:
     """Every release so far."""
     try:
         lines = (folder / LEDGER).read_text(encoding="utf-8").splitlines()
-        return Ledger(Release.from_json(json.loads(line)) for line in lines)
+        return Ledger(Entry.from_json(json.loads(line)) for line in lines)
     except FileNotFoundError:
         raise _lacks(folder, LEDGER) from None
     except (ValueError, KeyError, TypeError) as error:

@@ -1,15 +1,15 @@
-"""Which rows, which parties, how many local steps: a pure function of seed and turn number.
+"""Which rows, which parties, how many local steps: a pure function of seed and round number.
 
-Participation, sequential and asynchronous methods differ in their turns, not in special
-exchanges. Nothing here is stored: a resumed run asks for the same turn and gets it.
+Participation, sequential and asynchronous methods differ in the plans of their rounds, not in
+special rounds. Nothing here is stored: a resumed run asks for the same plan and gets it.
 
-Together: everybody (or a drawn share) speaks about the same rows. Sequential: the parties take turns with the same
+Together: everybody (or a drawn share) uploads about the same rows. Sequential: the parties take turns with the same
 rows, one after the other, then all go on to the next rows. Asynchronous: parties wake at their own pace, each with the
 next rows of an order of its own (or all of one order); who wakes when is simulated from their speeds. In the last two
-the one that speaks is the only one that learns, and what the others last said about these rows is remembered.
+the one that uploads is the only one that learns, and the others' last uploads about these rows are remembered.
 
-This is the one place for order, speeds and steps. A method that chooses local steps by speed reads `Turn.speeds` and
-says its choice in the reply; a number given here wins over it. The simulated clock reads the same settings, and the
+This is the one place for order, speeds and steps. A method that chooses local steps by speed reads `RoundPlan.speeds`
+and says its choice in the reply; a number given here wins over it. The simulated clock reads the same settings, and the
 steps that were really taken.
 """
 
@@ -28,16 +28,16 @@ from colonnade.config import Settings, unknown_key
 from colonnade.errors import ConfigError
 from colonnade.randomness import permutation, stream
 
-JITTER = 0.05  # a turn of an asynchronous party takes up to this share longer: equal speeds need an order, too
+JITTER = 0.05  # a round of an asynchronous party takes up to this share longer: equal speeds need an order, too
 
 
 @dataclass(frozen=True)
-class Turn:
-    """One exchange, chosen by the coordinator."""
+class RoundPlan:
+    """Who takes part in a round, with which rows and steps; made by the coordinator."""
 
     number: int
     rows: Tensor = field(repr=False)  # (B,) row numbers
-    speakers: tuple[str, ...]  # who is asked about these rows
+    senders: tuple[str, ...]  # who is asked about these rows
     learners: tuple[str, ...]  # who learns from the reply
     steps: tuple[tuple[str, int], ...] = ()  # local steps of parties that differ from the method's
     speeds: tuple[tuple[str, float], ...] = ()  # of learners whose speed is not 1; the coordinator's, does not travel
@@ -47,8 +47,8 @@ class ScheduleSettings(Settings):
     """Batches and participation."""
 
     batch: int = Field(1024, ge=1, description="rows per round")
-    participation: float = Field(1.0, gt=0, le=1, description="share of the parties that speak in a round")
-    silent_learn: bool = Field(True, description="parties that did not speak learn from the reply all the same")
+    participation: float = Field(1.0, gt=0, le=1, description="share of the parties that upload in a round")
+    silent_learn: bool = Field(True, description="parties that did not upload learn from the reply all the same")
     shuffle: Literal["epoch", "once"] = Field("epoch", description="new row order every epoch, or one for all")
     order: Literal["together", "sequential", "asynchronous"] = Field(
         "together",
@@ -78,19 +78,19 @@ class ScheduleSettings(Settings):
 
 @dataclass
 class _Wakes:
-    """Who wakes in which turn of an asynchronous run: a simulation of parties that need 1 / speed for a turn each."""
+    """Who wakes in which round of an asynchronous run: a simulation of parties that need 1 / speed for a round each."""
 
     parties: tuple[str, ...]
     settings: ScheduleSettings
     seed: int
-    past: list[tuple[int, int]] = field(default_factory=list)  # per turn: the party's place, its turns before
+    past: list[tuple[int, int]] = field(default_factory=list)  # per round: the party's place, its rounds before
     now: float = 0.0
 
     def __post_init__(self) -> None:
         self.counts = [0] * len(self.parties)
         self.ready = [self._pace(place) for place in range(len(self.parties))]  # when each would like to wake next
 
-    def turn(self, number: int) -> tuple[int, int]:
+    def plan(self, number: int) -> tuple[int, int]:
         """The place of the party that wakes in turn `number`, and how many turns it had before."""
         while len(self.past) < number:
             self._wake()
@@ -114,18 +114,18 @@ class _Wakes:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Turns 1, 2, 3, ... of a run."""
+    """The plans of rounds 1, 2, 3, ... of a run."""
 
     settings: ScheduleSettings
     train: Tensor = field(repr=False)
     parties: tuple[str, ...]
     seed: int
-    speaks: bool = True  # False for methods without an uplink
+    has_uplink: bool = True  # False for methods without an uplink
     _orders: dict[str, tuple[int, Tensor]] = field(default_factory=dict, repr=False, compare=False)  # last epoch's
     _wakes: list[_Wakes] = field(default_factory=list, repr=False, compare=False)  # simulated as far as was asked
 
     def __post_init__(self) -> None:
-        if self.speaks:  # a method without an uplink may know no parties: all columns are in one place
+        if self.has_uplink:  # a method without an uplink may know no parties: all columns are in one place
             self._check("speeds", self.settings.speeds)
             self._check("steps", self.settings.steps)
 
@@ -135,13 +135,13 @@ class Schedule:
                 raise ConfigError(unknown_key(name, list(self.parties), f"training.schedule.{key}"))
 
     def most_releases(self, rounds: int) -> int:
-        """How often the party that speaks most speaks in so many rounds."""
-        if not self.speaks:
+        """How often the party that uploads most uploads in so many rounds."""
+        if not self.has_uplink:
             return 0
         if not self.someone_may_be_silent:
             return rounds
-        spoken = Counter(party for number in range(1, rounds + 1) for party in self.turn(number).speakers)
-        return max(spoken.values())
+        passed = Counter(party for number in range(1, rounds + 1) for party in self.plan(number).senders)
+        return max(passed.values())
 
     @property
     def rounds_per_epoch(self) -> int:
@@ -154,12 +154,12 @@ class Schedule:
 
     def shortfall(self, rounds: int) -> str:
         """A sentence about rounds that do not visit every training row once; nothing where they do."""
-        turns = len(self.parties) if self.alone else 1  # rounds until everybody has had a batch
-        needed = turns * self.rounds_per_epoch
+        visits = len(self.parties) if self.alone else 1  # rounds until everybody has had a batch
+        needed = visits * self.rounds_per_epoch
         if rounds >= needed:
             return ""
         rows, alone = len(self.train), ", one party at a time," if self.alone else ""
-        seen = min(rows, rounds * self.batch // turns)
+        seen = min(rows, rounds * self.batch // visits)
         return (
             f"{rounds:,} rounds of {self.batch:,} rows{alone} visit {seen:,} of the {rows:,} training rows, and the "
             f"others never; set rounds = {needed:,} for one pass over all of them, or a larger schedule.batch"
@@ -172,41 +172,41 @@ class Schedule:
 
     @property
     def alone(self) -> bool:
-        """Whether one party at a time speaks and learns."""
-        return self.speaks and self.settings.order != "together"
+        """Whether one party at a time uploads and learns."""
+        return self.has_uplink and self.settings.order != "together"
 
     @property
     def someone_may_be_silent(self) -> bool:
         """Whether uploads must be remembered."""
-        return self.alone or (self.speaks and self.settings.participation < 1)
+        return self.alone or (self.has_uplink and self.settings.participation < 1)
 
-    def turn(self, number: int) -> Turn:
-        """Turn `number`, counted from 1."""
+    def plan(self, number: int) -> RoundPlan:
+        """The plan of round `number`, counted from 1."""
         if self.alone:
-            return self._turn_of_one(number)
-        speakers = self._speakers(number)
-        learners = self.parties if self.settings.silent_learn or not self.speaks else speakers
-        return self._turn(number, self._batch(number - 1), speakers, learners)
+            return self._plan_of_one(number)
+        senders = self._senders(number)
+        learners = self.parties if self.settings.silent_learn or not self.has_uplink else senders
+        return self._plan(number, self._batch(number - 1), senders, learners)
 
-    def _turn_of_one(self, number: int) -> Turn:
-        """One party and its next rows; in sequence all have the same ones, so that each sees the others' words."""
+    def _plan_of_one(self, number: int) -> RoundPlan:
+        """One party and its next rows; in sequence all have the same ones, so that each sees the others' uploads."""
         if self.settings.order == "sequential":
             before, place = divmod(number - 1, len(self.parties))
             rows = self._batch(before)
         else:
             if not self._wakes:
                 self._wakes.append(_Wakes(self.parties, self.settings, self.seed))
-            place, before = self._wakes[0].turn(number)
+            place, before = self._wakes[0].plan(number)
             rows = self._batch(before, self.parties[place] if self.settings.rows == "own" else "")
         awake = (self.parties[place],)
-        return self._turn(number, rows, awake, awake)
+        return self._plan(number, rows, awake, awake)
 
-    def _turn(self, number: int, rows: Tensor, speakers: tuple[str, ...], learners: tuple[str, ...]) -> Turn:
+    def _plan(self, number: int, rows: Tensor, senders: tuple[str, ...], learners: tuple[str, ...]) -> RoundPlan:
         """With what the settings say of the learners."""
         special, speeds = self.settings.steps, self.settings.speeds
         steps = tuple((party, special[party]) for party in learners if party in special)
         paces = tuple((party, speeds[party]) for party in learners if speeds.get(party, 1.0) != 1)
-        return Turn(number, rows, speakers, learners, steps, paces)
+        return RoundPlan(number, rows, senders, learners, steps, paces)
 
     def _batch(self, before: int, owner: str = "") -> Tensor:
         """The rows after so many batches, in the order of all or of one owner."""
@@ -222,13 +222,13 @@ class Schedule:
             known = self._orders[owner] = (epoch, permutation(self.train, self.seed, purpose, epoch))
         return known[1]
 
-    def _speakers(self, number: int) -> tuple[str, ...]:
-        if not self.speaks:
+    def _senders(self, number: int) -> tuple[str, ...]:
+        if not self.has_uplink:
             return ()
         count = max(1, round(self.settings.participation * len(self.parties)))
         if count == len(self.parties):
             return self.parties
-        drawn = stream(self.seed, "speakers", turn=number).choice(len(self.parties), count, replace=False)
+        drawn = stream(self.seed, "speakers", number=number).choice(len(self.parties), count, replace=False)
         return tuple(self.parties[i] for i in sorted(drawn.tolist()))
 
 

@@ -1,9 +1,9 @@
 """Store: one SQLite file per process; state, history, ledger and outbox change in one transaction.
 
-Kill the process at any moment: the file holds the last committed exchange, whole. Nothing
+Kill the process at any moment: the file holds the last committed round, whole. Nothing
 is unpickled: tensors are a safetensors blob, the rest is JSON. Triggers keep the ledger
 append-only even against someone who opens the file by hand, and let nothing into the outbox (the
-messages of the last exchange, to be repeated byte for byte on demand) that is not in the ledger.
+messages of the last round, to be repeated byte for byte on demand) that is not in the ledger.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from colonnade.errors import RunError, Unwritable
-from colonnade.privacy.ledger import Release
-from colonnade.privacy.sealed import Released
+from colonnade.privacy.ledger import Entry
+from colonnade.privacy.sealed import Release
 from colonnade.record import Round, TrafficRound
 
 FORMAT = 1
@@ -69,7 +69,7 @@ class Snapshot:
     tensors: dict[str, Tensor]
     history: list[Round]
     traffic: list[TrafficRound]
-    ledger: list[Release]
+    ledger: list[Entry]
 
 
 class TensorTable:
@@ -189,8 +189,8 @@ class Store:
         *,
         history: Iterable[Round] = (),
         traffic: Iterable[TrafficRound] = (),
-        ledger: Iterable[Release] = (),
-        outbox: Sequence[tuple[int, Released]] | None = None,
+        ledger: Iterable[Entry] = (),
+        outbox: Sequence[tuple[int, Release]] | None = None,
     ) -> None:
         """One transaction: the new state, what was added to history, traffic and ledger, and what is sent now.
 
@@ -220,7 +220,7 @@ class Store:
 
     def _unwritable(self, error: sqlite3.OperationalError) -> Unwritable:
         return Unwritable(
-            f"the store {self.path} cannot be written ({error}); nothing of this exchange was sent; "
+            f"the store {self.path} cannot be written ({error}); nothing of this round was sent; "
             "see to the disk and start again"
         )
 
@@ -233,11 +233,11 @@ class Store:
             tensors = load(row[1]) | self._tensors.read()
         except (SafetensorError, sqlite3.Error) as error:
             raise RunError(f"the checkpoint in {self.path} is damaged ({error}); restore it from a copy") from None
-        ledger = [Release.from_json(body) for body in self._bodies("ledger")]
+        ledger = [Entry.from_json(body) for body in self._bodies("ledger")]
         return Snapshot(json.loads(row[0]), tensors, self._bodies("history"), self._bodies("traffic"), ledger)
 
     def sent(self, number: int) -> list[tuple[int, str, bytes]]:
-        """The messages of exchange `number`, if they are the last: part, kind and bytes."""
+        """The messages of round `number`, if they are the last: part, kind and bytes."""
         try:
             query = "select part, kind, payload from outbox where number = ? order by part"
             return [(part, kind, payload) for part, kind, payload in self._db.execute(query, (number,))]

@@ -94,9 +94,9 @@ def price(privacy: PrivacySettings) -> str | None:
     """
     if not privacy.evaluates():
         raise ConfigError(
-            "tune needs a validation score, and with [privacy] mechanism = 'gaussian' a look at the validation rows is "
-            "a release that is not made; set privacy.evaluation = 'simulated' where the data may be seen, or tune "
-            "without [privacy]"
+            "tune needs a validation score, and with [privacy] mechanism = 'gaussian' evaluation on the validation "
+            "rows is a release that is not made; set privacy.evaluation = 'simulated' where the data may be seen, or "
+            "tune without [privacy]"
         )
     if privacy.protects or privacy.labels.protects:
         return (

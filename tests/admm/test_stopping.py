@@ -9,8 +9,8 @@ import pytest
 from colonnade.admm.stopping import Stopping, Watch
 from colonnade.fit import fit
 from colonnade.methods import VIMADMMJ
-from tests.exchanges import TINY
 from tests.federations import small
+from tests.trainers import TINY
 
 
 def watched(scores: list[float], **rules: float) -> tuple[Watch, list[tuple[bool, str | None]]]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from colonnade.align.files import Alignment
 from colonnade.align.label_holder import align_as_label_holder
-from colonnade.align.line import Say
+from colonnade.align.line import Notify
 from colonnade.align.party import align_as_party
 from colonnade.align.settings import AlignSettings, JoinSettings
 from colonnade.identity.credentials import Credentials
@@ -106,20 +106,20 @@ class Meeting:
     folder: Path
     events: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
 
-    def say(self, name: str) -> Say:
+    def notify(self, name: str) -> Notify:
         return lambda event, **facts: self.events.append((name, event, facts))
 
     def label_holder(self, ids: Sequence[str], dies_after: int | None = None) -> Side:
         line, folder = self.hub.line(COORDINATOR, dies_after), self.folder / COORDINATOR
-        who, say = self.credentials[COORDINATOR], self.say(COORDINATOR)
-        return Side(COORDINATOR, lambda: align_as_label_holder(line, who, self.settings, ids, folder, 1, say))
+        who, notify = self.credentials[COORDINATOR], self.notify(COORDINATOR)
+        return Side(COORDINATOR, lambda: align_as_label_holder(line, who, self.settings, ids, folder, 1, notify))
 
     def party(self, name: str, ids: Sequence[str], dies_after: int | None = None, **options: Any) -> Side:
         line, folder = self.hub.line(name, dies_after), self.folder / name
         chosen = {"name": self.settings.name, "patience": self.settings.patience}
         settings = JoinSettings(**{**chosen, **options.pop("settings", {})})
-        who, say = self.credentials[name], self.say(name)
-        return Side(name, lambda: align_as_party(line, who, settings, ids, folder, 1, say, **options))
+        who, notify = self.credentials[name], self.notify(name)
+        return Side(name, lambda: align_as_party(line, who, settings, ids, folder, 1, notify, **options))
 
     def all(self, ids: Sequence[str], others: Mapping[str, Sequence[str]]) -> dict[str, Side]:
         sides = [self.label_holder(ids), *(self.party(name, theirs) for name, theirs in others.items())]

@@ -13,8 +13,8 @@ import pytest
 from colonnade.align import messages as m
 from colonnade.align.private import blind, blind_again, new_key
 from colonnade.errors import ColonnadeError, IdentityError, Refused, WireError
+from colonnade.identity.cipher import Cipher, KeyPair
 from colonnade.identity.credentials import Credentials
-from colonnade.identity.envelope import Envelope, KeyPair
 from colonnade.wire.messages import COORDINATOR
 from colonnade.wire.notice import Notice
 from tests.align.conftest import NewMeeting
@@ -39,14 +39,14 @@ class Puppet:
     credentials: Credentials
     pair: KeyPair = field(default_factory=KeyPair.new)
     key: bytes = field(default_factory=new_key)
-    envelope: Envelope | None = None
+    cipher: Cipher | None = None
     attempt: str = ANY
 
     def __post_init__(self) -> None:
         self.line = self.hub.line(self.me)
-        self.post = m.Post(self.line, self.credentials, "trial")
+        self.sender = m.Sender(self.line, self.credentials, "trial")
 
-    def hear(self, kind: str) -> Notice:
+    def receive(self, kind: str) -> Notice:
         """The next notice of this kind."""
         for _ in range(200):
             notice = self.line.receive(0.05)
@@ -54,32 +54,32 @@ class Puppet:
                 return notice
         raise AssertionError(f"no {kind} came")
 
-    def sealed(self, kind: str, body: bytes, envelope: Envelope | None = None, **facts: Any) -> None:
+    def sealed(self, kind: str, body: bytes, cipher: Cipher | None = None, **facts: Any) -> None:
         to = "telco" if self.me == COORDINATOR else COORDINATOR
-        used = envelope or self.envelope
+        used = cipher or self.cipher
         assert used is not None
-        self.post.seal(to, kind, Loose(attempt=self.attempt, **facts), body, used)
+        self.sender.encrypt(to, kind, Loose(attempt=self.attempt, **facts), body, used)
 
 
 class Party(Puppet):
     """A party as a puppet, before a real label holder."""
 
     def proposal(self) -> m.Proposal:
-        found = m.read(m.Proposal, self.hear("PROPOSE"))
+        found = m.read(m.Proposal, self.receive("PROPOSE"))
         self.attempt = found.attempt
-        self.envelope = Envelope.between(self.pair, bytes.fromhex(found.key), f"{found.attempt} {self.me}")
+        self.cipher = Cipher.between(self.pair, bytes.fromhex(found.key), f"{found.attempt} {self.me}")
         return found
 
     def join(self, **changed: Any) -> None:
         proposal = self.proposal()
         facts = {"proposal": proposal.digest, "ids": len(IDS), "key": self.pair.public.hex(), "attempt": self.attempt}
-        self.post.sign(COORDINATOR, "JOIN", Loose(**{**facts, **changed}))
+        self.sender.sign(COORDINATOR, "JOIN", Loose(**{**facts, **changed}))
 
     def setup(self, points: bytes | None = None, **facts: Any) -> None:
         self.sealed("SETUP", blind(IDS, "trial", self.key) if points is None else points, **{"part": 0, **facts})
 
     def answer(self, change: Callable[[bytes], bytes] = lambda points: points) -> None:
-        asked = self.hear("REQUEST").blobs["points"]
+        asked = self.receive("REQUEST").blobs["points"]
         self.sealed("RESPONSE", change(blind_again(asked, self.key, "x")), part=0)
 
 
@@ -87,14 +87,14 @@ OTHERS: dict[str, Credentials] = {}
 
 
 def signed_by_another(p: Party) -> None:
-    p.post.credentials = OTHERS["shop"]
+    p.sender.credentials = OTHERS["shop"]
     p.join()
 
 
 def unsigned(p: Party) -> None:
     proposal = p.proposal()
     join = m.Join(attempt=p.attempt, proposal=proposal.digest, ids=4, key=p.pair.public.hex())
-    p.post.send(COORDINATOR, "JOIN", join)
+    p.sender.send(COORDINATOR, "JOIN", join)
 
 
 def joined(then: Callable[[Party], None]) -> Callable[[Party], None]:
@@ -123,7 +123,7 @@ def everything_but_done(p: Party, then: Callable[[Party], None]) -> None:
     p.join()
     p.setup()
     p.answer()
-    p.hear("ROWS")
+    p.receive("ROWS")
     then(p)
 
 
@@ -148,15 +148,15 @@ BAD_PARTIES: dict[str, tuple[Callable[[Party], None], type[ColonnadeError], str]
         WireError,
         "party 'telco' sent a blinded id that is no point",
     ),
-    "sealed with another key": (
-        joined(lambda p: p.setup(envelope=Envelope.between(KeyPair.new(), p.pair.public, "x"))),
+    "encrypted with another key": (
+        joined(lambda p: p.setup(cipher=Cipher.between(KeyPair.new(), p.pair.public, "x"))),
         WireError,
-        "party 'telco' sent a SETUP that does not open",
+        "party 'telco' sent a SETUP that cannot be decrypted",
     ),
-    "not sealed at all": (
-        joined(lambda p: p.post.send(COORDINATOR, "SETUP", m.Part(attempt=p.attempt, part=0))),
+    "not encrypted at all": (
+        joined(lambda p: p.sender.send(COORDINATOR, "SETUP", m.Part(attempt=p.attempt, part=0))),
         WireError,
-        "does not open",
+        "cannot be decrypted",
     ),
     "one answer for all": (
         joined(lambda p: (p.setup(), p.answer(twice_the_same_answer))[0]),
@@ -175,16 +175,16 @@ BAD_PARTIES: dict[str, tuple[Callable[[Party], None], type[ColonnadeError], str]
         "done with something else",
     ),
     "refuses at length": (
-        joined(lambda p: p.post.send(COORDINATOR, "REFUSE", Loose(attempt=p.attempt, reason="x" * 501))),
+        joined(lambda p: p.sender.send(COORDINATOR, "REFUSE", Loose(attempt=p.attempt, reason="x" * 501))),
         WireError,
         "whose reason",
     ),
     "refuses in colour": (
-        joined(lambda p: p.post.send(COORDINATOR, "REFUSE", Loose(attempt=p.attempt, reason="no\x1b[31m\n!"))),
+        joined(lambda p: p.sender.send(COORDINATOR, "REFUSE", Loose(attempt=p.attempt, reason="no\x1b[31m\n!"))),
         Refused,
         r"party 'telco' does not agree: no \[31m !",
     ),
-    "greets strangely": (lambda p: p.post.send(COORDINATOR, "HELLO", Loose(session=5)), WireError, "whose session"),
+    "greets strangely": (lambda p: p.sender.send(COORDINATOR, "HELLO", Loose(session=5)), WireError, "whose session"),
 }
 
 
@@ -200,7 +200,7 @@ def test_the_label_holder_refuses(meeting: NewMeeting, credentials: Mapping[str,
     assert isinstance(error, kind), repr(error)
     with pytest.raises(kind, match=sentence):
         raise error
-    assert party.hear("STOP").facts["why"] == ("refused" if kind is Refused else "fault")
+    assert party.receive("STOP").facts["why"] == ("refused" if kind is Refused else "fault")
     assert not list(here.folder.rglob("alignment.*"))
 
 
@@ -210,16 +210,16 @@ class Holder(Puppet):
     def propose(self, **changed: Any) -> None:
         self.attempt = secrets.token_hex(16)
         facts = {"format": 1, "name": "trial", "attempt": self.attempt, "parties": ["telco"], "keep": "all", "ids": 4}
-        self.post.sign("*", "PROPOSE", Loose(**{**facts, "key": self.pair.public.hex(), **changed}))
+        self.sender.sign("*", "PROPOSE", Loose(**{**facts, "key": self.pair.public.hex(), **changed}))
 
     def agree(self) -> None:
         self.propose()
-        join = m.read(m.Join, self.hear("JOIN"))
-        self.envelope = Envelope.between(self.pair, bytes.fromhex(join.key), f"{self.attempt} telco")
+        join = m.read(m.Join, self.receive("JOIN"))
+        self.cipher = Cipher.between(self.pair, bytes.fromhex(join.key), f"{self.attempt} telco")
 
     def ask(self, points: bytes | None = None, part: int = 0) -> None:
         points = blind(IDS, "trial", self.key) if points is None else points
-        self.post.sign("*", "REQUEST", Loose(attempt=self.attempt, part=part), points)
+        self.sender.sign("*", "REQUEST", Loose(attempt=self.attempt, part=part), points)
 
     def result(self, rows: object = ((0, 0), (1, 1)), **changed: Any) -> None:
         self.agree()
@@ -237,7 +237,7 @@ def agreed(then: Callable[[Holder], None]) -> Callable[[Holder], None]:
 
 
 def in_anothers_name(h: Holder) -> None:
-    h.post.credentials = OTHERS["shop"]
+    h.sender.credentials = OTHERS["shop"]
     h.propose()
 
 
@@ -287,17 +287,17 @@ BAD_HOLDERS: dict[str, tuple[Callable[[Holder], None], type[ColonnadeError], str
     "too few rows": (lambda h: h.result(((0, 0),)), WireError, "ROWS that cannot be"),
     "rows of a strange part": (agreed(lambda h: h.sealed("ROWS", b"x" * 8, part=7)), WireError, "more ids than"),
     "ends before the rows": (
-        agreed(lambda h: h.post.sign("*", "STOP", m.Stop(attempt=h.attempt, why="done"))),
+        agreed(lambda h: h.sender.sign("*", "STOP", m.Stop(attempt=h.attempt, why="done"))),
         WireError,
         "has no rows yet",
     ),
     "stops for no reason": (
-        agreed(lambda h: h.post.sign("*", "STOP", Loose(attempt=h.attempt, why="so"))),
+        agreed(lambda h: h.sender.sign("*", "STOP", Loose(attempt=h.attempt, why="so"))),
         WireError,
         "whose why",
     ),
     "stops unsigned": (
-        agreed(lambda h: h.post.send("*", "STOP", m.Stop(attempt=h.attempt, why="rows"))),
+        agreed(lambda h: h.sender.send("*", "STOP", m.Stop(attempt=h.attempt, why="rows"))),
         IdentityError,
         "'coordinator'",
     ),
@@ -326,16 +326,16 @@ def test_an_honest_puppet_is_believed(meeting: NewMeeting, credentials: Mapping[
     party.join()
     party.setup()
     party.answer()
-    party.hear("ROWS")
+    party.receive("ROWS")
     found = [facts for _, event, facts in here.events if event == "matched"]
     assert found == [{"complete": 3, "partial": 0}]
-    party.post.send(COORDINATOR, "REFUSE", m.Refusal(attempt=party.attempt, reason="enough"))
+    party.sender.send(COORDINATOR, "REFUSE", m.Refusal(attempt=party.attempt, reason="enough"))
     assert isinstance(holder.wait().error, Refused)
 
     here = meeting(parties=("telco",))
     real = here.party("telco", IDS)
     puppet = Holder(COORDINATOR, here.hub, credentials[COORDINATOR])
     puppet.result()
-    puppet.hear("DONE")
-    puppet.post.sign("*", "STOP", m.Stop(attempt=puppet.attempt, why="done"))
+    puppet.receive("DONE")
+    puppet.sender.sign("*", "STOP", m.Stop(attempt=puppet.attempt, why="done"))
     assert real.wait().error is None

@@ -25,7 +25,7 @@ class Quick:
     def __call__(
         self, upload: Mapping[str, Tensor], parties: Sequence[str], number: int, what: str
     ) -> dict[str, Tensor]:
-        rng = stream(self.seed, what, turn=number)
+        rng = stream(self.seed, what, number=number)
         square = sum(value.double().flatten(1).square().sum(dim=1) for value in upload.values())
         assert isinstance(square, Tensor)
         out = {}

@@ -83,9 +83,9 @@ class TestLabels:
         heard = plain("vimadmm")
         noise = tuple(
             replace(e, common={n: torch.randn(v.shape, generator=generator) for n, v in e.common.items()})
-            for e in heard.exchanges
+            for e in heard.recorded_rounds
         )
-        found = infer_labels(replace(heard, exchanges=noise))
+        found = infer_labels(replace(heard, recorded_rounds=noise))
         assert found is not None
         assert found.score < found.chance + 0.05
 

@@ -8,7 +8,7 @@ from typing import Literal
 import pytest
 
 from colonnade.audit.attacks import attack
-from colonnade.audit.books import Books, Plan, check_books
+from colonnade.audit.books import AuditedRun, Books, check_books
 from colonnade.audit.examine import open_again
 from colonnade.audit.transcript import record
 from colonnade.fit import fit
@@ -32,7 +32,7 @@ def trained(mechanism: Literal["none", "alibi", "randomised_response"]) -> Run:
 def books(run: Run) -> Books:
     trainer = open_again(run, small())
     mechanism = trainer.engine.parties()[0].gate.protection.training
-    return check_books(run, Plan(trainer.coordinator.schedule, small().split, mechanism))
+    return check_books(run, AuditedRun(trainer.coordinator.schedule, small().split, mechanism))
 
 
 @pytest.mark.parametrize("mechanism", ["none", "alibi", "randomised_response"])

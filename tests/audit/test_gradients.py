@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from colonnade.audit.gradients import read_replies
-from colonnade.audit.transcript import Exchange, Heard
+from colonnade.audit.transcript import RecordedRound, RecordedUploads
 from colonnade.tasks.multiclass import Multiclass
 from colonnade.wire.messages import Purpose
 
@@ -19,10 +19,10 @@ LABELS = torch.arange(400) % 4
 
 
 def transcript(own: dict[str, dict[str, Tensor]], common: dict[str, Tensor] | None = None) -> Any:
-    asked = Exchange(1, (), {}, {}, (Heard(Purpose.TRAIN, ROWS, {}),), ())
-    reply = Exchange(2, ("a",), common or {}, own, (), ())
+    asked = RecordedRound(1, (), {}, {}, (RecordedUploads(Purpose.TRAIN, ROWS, {}),), ())
+    reply = RecordedRound(2, ("a",), common or {}, own, (), ())
     federation = SimpleNamespace(labels=LABELS, task=Multiclass(10))
-    return SimpleNamespace(exchanges=(asked, reply), federation=federation)
+    return SimpleNamespace(recorded_rounds=(asked, reply), federation=federation)
 
 
 def gradient(noise: float) -> Tensor:

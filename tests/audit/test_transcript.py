@@ -27,24 +27,24 @@ def test_engines_are_heard_alike() -> None:
     loop, stacked = (
         record(open_training(digits(), METHODS["vimadmm"], engine=engine, **small)) for engine in ("loop", "stacked")
     )
-    assert len(loop.exchanges) == len(stacked.exchanges)
-    for one, other in zip(loop.exchanges, stacked.exchanges, strict=True):
+    assert len(loop.recorded_rounds) == len(stacked.recorded_rounds)
+    for one, other in zip(loop.recorded_rounds, stacked.recorded_rounds, strict=True):
         assert one.common.keys() == other.common.keys()
         assert one.own.keys() == other.own.keys()
-        for heard, again in zip(one.heard, other.heard, strict=True):
-            assert heard.said.keys() == again.said.keys()
-            for party, arrays in heard.said.items():
-                torch.testing.assert_close(arrays["h"], again.said[party]["h"])
+        for heard, again in zip(one.uploads, other.uploads, strict=True):
+            assert heard.uploaded.keys() == again.uploaded.keys()
+            for party, arrays in heard.uploaded.items():
+                torch.testing.assert_close(arrays["h"], again.uploaded[party]["h"])
 
 
 def test_without_protection_the_clean_upload_is_what_was_heard() -> None:
     transcript = plain("vimadmm")
-    heard = [h for e in transcript.exchanges for h in e.heard if h.purpose is Purpose.TRAIN]
+    heard = [h for e in transcript.recorded_rounds for h in e.uploads if h.purpose is Purpose.TRAIN]
     assert set(transcript.clean) == set(digits().names)
     for party, uploads in transcript.clean.items():
         assert len(uploads) == len(heard) == 12
         for clean, got in zip(uploads, heard, strict=True):
-            assert torch.equal(clean["h"], got.said[party]["h"])
+            assert torch.equal(clean["h"], got.uploaded[party]["h"])
 
 
 def test_with_noise_it_is_not() -> None:
@@ -52,7 +52,7 @@ def test_with_noise_it_is_not() -> None:
     transcript = record(open_training(digits(), VIMADMM(), noise, rounds=2))
     last = transcript.last_words()
     assert last is not None
-    assert not torch.equal(transcript.clean["party_1"][-1]["h"], last.said["party_1"]["h"])
+    assert not torch.equal(transcript.clean["party_1"][-1]["h"], last.uploaded["party_1"]["h"])
     assert transcript.mechanism is noise
     assert {r.mechanism for r in transcript.run.ledger if r.owner == "party_1"} == {"gaussian"}
 

@@ -13,13 +13,13 @@ from colonnade.run import Run
 from colonnade.wire.traffic import RoundTraffic, Traffic
 
 
-def exchange(number: int, up: int, down: int, multicast: int) -> RoundTraffic:
+def run_round(number: int, up: int, down: int, multicast: int) -> RoundTraffic:
     return RoundTraffic(number, np.array([up, up]), np.array([down, down]), multicast, 1000, 1000)
 
 
-# Exchange 1 carries rows only; 2 and 3 carry replies; 4 the last reply, and asks for evaluation only.
+# Round 1 carries rows only; 2 and 3 carry replies; 4 the last reply, and asks for evaluation only.
 TRAFFIC = Traffic(
-    ("a", "b"), [exchange(1, 10, 1, 1), exchange(2, 10, 5, 7), exchange(3, 10, 5, 7), exchange(4, 0, 4, 6)]
+    ("a", "b"), [run_round(1, 10, 1, 1), run_round(2, 10, 5, 7), run_round(3, 10, 5, 7), run_round(4, 0, 4, 6)]
 )
 
 

@@ -58,7 +58,7 @@ def test_the_figure_is_that_of_the_gates_own_ledger() -> None:
 @pytest.mark.parametrize("forgotten", range(0, 6, 2))
 def test_each_upload_that_is_forgotten_is_named(forgotten: int) -> None:
     (problem,) = ledger_seen(0, 2, forgotten)
-    assert f"TRAIN of 'party_{forgotten % 3 + 1}' (first: exchange {forgotten // 3 + 1})" in problem
+    assert f"TRAIN of 'party_{forgotten % 3 + 1}' (first: round {forgotten // 3 + 1})" in problem
 
 
 def test_reused_noise_needs_a_case_that_can_show_it(monkeypatch: pytest.MonkeyPatch) -> None:

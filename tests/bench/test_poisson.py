@@ -104,9 +104,9 @@ def test_validation_rows_choose_settings_while_the_test_rows_are_absent(
     trained: list[tuple[str, int, int]] = []  # candidate, rows there are, rows to test
     train = Case.train
 
-    def watched(self: Case, name: str, federation: Any, seed: int, say: Any) -> Any:
+    def watched(self: Case, name: str, federation: Any, seed: int, notify: Any) -> Any:
         trained.append((name, federation.rows, len(federation.split.test)))
-        return train(self, name, federation, seed, say)
+        return train(self, name, federation, seed, notify)
 
     monkeypatch.setattr(Case, "train", watched)
     found = run_poisson(read_bench("small", SEARCH), Options(data_dir, seeds=1), lambda _: None)

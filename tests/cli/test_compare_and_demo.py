@@ -204,8 +204,8 @@ def test_methods_may_take_turns(cli: Call, config: Path, order: str) -> None:
     done = cli("compare", config, "--methods", "vimadmm,centralized", "--set", schedule, "--out", "one", "--json")
     assert done.code == 0, done.err
     assert [run["method"] for run in done.json["runs"]] == ["vimadmm", "centralized"]
-    spoken = [sum(n > 0 for n in x["up"]) for x in read_record(Path("one/vimadmm-0"))["traffic"]["rounds"]]
-    assert spoken[:6] == [1] * 6
+    passed = [sum(n > 0 for n in x["up"]) for x in read_record(Path("one/vimadmm-0"))["traffic"]["rounds"]]
+    assert passed[:6] == [1] * 6
 
 
 FOLDERS = ["alone-party_1", "alone-party_2", "alone-party_3", "alone-party_4", "together", "one_place"]

@@ -319,7 +319,7 @@ def test_progress_is_one_line_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> 
     journal = Journal("text")
     for number in (1, 2, 3):
         journal("round", number=number, rounds=3, validation=None, best=None, bytes=10)
-    journal("waiting", exchange=-1, parties=["bank", "telco"])
+    journal("waiting", round=-1, parties=["bank", "telco"])
     journal("closed", run="small", reason="all rounds done")
     shown = sys.stderr.getvalue()
     assert "round 3 of 3: bytes 10" in shown
@@ -463,7 +463,7 @@ def the_same_command_goes_on(story: Story) -> None:
     assert sorted(set(after)) == list(range(after[0], 101))
     assert after[0] in (len(before), len(before) + 1), "rounds were lost or trained again"
     reopened = [event for event in story.processes["telco again"].events() if event["event"] == "reopened"]
-    assert 0 < reopened[0]["exchange"] < 101
+    assert 0 < reopened[0]["round"] < 101
 
 
 def rounds_of(process: Process) -> list[dict[str, Any]]:

@@ -52,9 +52,9 @@ def test_every_row_is_visited_in_that_many_rounds_and_not_before(order: str) -> 
     for rounds in (enough, enough - 1):
         seen = {name: set[int]() for name in schedule.parties}
         for number in range(1, rounds + 1):
-            turn = schedule.turn(number)
-            for name in turn.speakers:
-                seen[name] |= set(turn.rows.tolist())
+            plan = schedule.plan(number)
+            for name in plan.senders:
+                seen[name] |= set(plan.rows.tolist())
         assert all(len(rows) == 130 for rows in seen.values()) == (rounds == enough)
 
 

@@ -9,8 +9,8 @@ import pytest
 from colonnade.methods import VIMADMM, VIMADMMJ
 from colonnade.models.encoders import ModelSettings
 from colonnade.models.heads import HeadSettings
-from tests.exchanges import TINY, open_trainer
 from tests.federations import small
+from tests.trainers import TINY, open_trainer
 
 MLP_HEADS = ModelSettings(hidden=6, embedding=4, head=HeadSettings(layers=2))
 HALF = 4**-0.5  # 1/sqrt(M) of four parties

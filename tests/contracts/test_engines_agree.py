@@ -15,9 +15,9 @@ from colonnade.models.heads import HeadSettings
 from colonnade.models.optimise import SGD
 from colonnade.testing.methods import assert_engines_agree
 from tests.contracts.registry import CLOSELY, EVERY, ONLY_TWO, fitting, for_heads, make
-from tests.exchanges import TINY, Exchange, assert_same_tensors, exchanges, open_trainer, record
 from tests.federations import digits, images, mixed_encoder, normed_encoder, small
 from tests.mechanisms import Noise, Rounding
+from tests.trainers import TINY, TrainedRound, assert_same_tensors, open_trainer, record, rounds_of
 
 MLP_HEAD = HeadSettings(layers=2, dropout=0.25)
 
@@ -52,7 +52,9 @@ def opened(name: str, scenario: dict[str, Any], **training: Any) -> tuple[Federa
 def applicable() -> list[tuple[str, str]]:
     """Every method in every scenario that means something to it: who never speaks in training cannot be silent."""
     silence = ("participation", "silent")
-    without = {n: (*silence, "two") if make(n).pools else silence if make(n).hears == "nothing" else () for n in EVERY}
+    without = {
+        n: (*silence, "two") if make(n).pools else silence if make(n).needs_uploads == "nothing" else () for n in EVERY
+    }
     return [
         (name, scenario)
         for name in EVERY
@@ -77,7 +79,7 @@ def test_every_message_is_the_same_to_the_last_byte(name: str, scenario: str) ->
     digests = []
     for engine in ("loop", "stacked"):
         trainer = open_trainer(federation, method, engine=engine, **options)
-        for _ in exchanges(trainer):
+        for _ in rounds_of(trainer):
             pass
         digests.append(sorted((r.number, r.digest) for r in trainer.ledger))
     assert digests[0] == digests[1]
@@ -143,7 +145,7 @@ def test_a_difference_between_engines_would_be_seen() -> None:
     assert (loop.logits[0] - stacked.logits[0]).abs().max() > 1e-6
 
 
-def test_an_exchange_shows_all_its_messages() -> None:
+def test_an_round_shows_all_its_messages() -> None:
     trainer = open_trainer(small(), make("vimadmm"), rounds=2, evaluate_every=1)
-    seen: list[Exchange] = list(exchanges(trainer))
+    seen: list[TrainedRound] = list(rounds_of(trainer))
     assert sum(len(e.payloads) for e in seen) == len(trainer.ledger)

@@ -27,8 +27,8 @@ from colonnade.privacy.sealed import Upload, unwrap
 from colonnade.wire.codec import decode, encode
 from tests.contracts.registry import EVERY, fitting, make
 from tests.contracts.test_saved_runs import interrupt
-from tests.exchanges import ENGINES, TINY, exchanges, open_trainer, untimed
 from tests.federations import small
+from tests.trainers import ENGINES, TINY, open_trainer, rounds_of, untimed
 
 OPTIONS: dict[str, Any] = {
     "rounds": 7,
@@ -55,7 +55,7 @@ def all_odd(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def scramble(patch: pytest.MonkeyPatch, kind: type[Any]) -> None:
     """Make a method leave everything it hands over in odd layouts: state, reply, upload and memory."""
     coordinate: Callable[..., Reply] = kind.coordinate
-    speak: Callable[..., Upload] = kind.speak
+    speak: Callable[..., Upload] = kind.upload
     learn: Callable[..., None] = kind.learn
 
     def odd_coordinate(self: Any, state: dict[str, Tensor], *rest: Any) -> Reply:
@@ -63,7 +63,7 @@ def scramble(patch: pytest.MonkeyPatch, kind: type[Any]) -> None:
         state.update(all_odd(state))
         return replace(reply, common=all_odd(reply.common), own=tuple(map(all_odd, reply.own)))
 
-    def odd_speak(self: Any, *rest: Any) -> Upload:
+    def odd_upload(self: Any, *rest: Any) -> Upload:
         return Upload(all_odd(unwrap(speak(self, *rest))))
 
     def odd_learn(self: Any, cohort: Any, *rest: Any) -> None:
@@ -73,7 +73,7 @@ def scramble(patch: pytest.MonkeyPatch, kind: type[Any]) -> None:
             state.update(all_odd(state))
 
     patch.setattr(kind, "coordinate", odd_coordinate)
-    patch.setattr(kind, "speak", odd_speak)
+    patch.setattr(kind, "speak", odd_upload)
     patch.setattr(kind, "learn", odd_learn)
 
 
@@ -95,12 +95,12 @@ def test_debug_mode_finds_what_nobody_made_canonical(monkeypatch: pytest.MonkeyP
     """The check can fail: state that is changed behind the coordinator's back is named."""
     trainer = open_trainer(small(), make("vimadmm"), dtype="float32", rounds=3)
     assert layout.DEBUG, "tests run in debug mode"
-    next(exchanges(trainer))
+    next(rounds_of(trainer))
     trainer.coordinator.state["dual"] = odd(trainer.coordinator.state["dual"])
     with pytest.raises(LayoutError, match=r"the coordinator: tensor 'state.dual' .* strides"):
-        trainer.coordinator.order()
+        trainer.coordinator.request()
     monkeypatch.setattr(layout, "DEBUG", False)
-    assert trainer.coordinator.order()[0].number == 1
+    assert trainer.coordinator.request()[0].number == 1
 
 
 class TestCanonical:

@@ -12,8 +12,8 @@ from colonnade.errors import ConfigError
 from colonnade.methods import METHODS, make_method
 from colonnade.testing.methods import DescribedContract, LearningContract, SettingsContract
 from tests.contracts.registry import EVERY, ONLY_TWO, Walking, covering, make
-from tests.exchanges import ENGINES, open_trainer
 from tests.federations import small
+from tests.trainers import ENGINES, open_trainer
 
 DOCS = Path(__file__).parents[2] / "docs" / "methods"
 

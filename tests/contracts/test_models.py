@@ -20,7 +20,7 @@ from colonnade.engines import coordinator
 from colonnade.errors import ConfigError, DataError, Refused, RowsDisagree, RunError, UnknownTrainingRows
 from colonnade.federation import Federation
 from colonnade.fit import fit
-from colonnade.methods.base import Heard, outputs
+from colonnade.methods.base import Uploads, outputs
 from colonnade.model import Model
 from colonnade.models.schema import Schema
 from colonnade.part import PART_LEDGER, Part, open_parts
@@ -50,15 +50,15 @@ def new() -> dict[str, pd.DataFrame]:
     return {"bank": bank, "telco": telco.sample(frac=1, random_state=3)}
 
 
-def put_together(model: Model, said: Mapping[str, Mapping[str, Tensor]]) -> Tensor:
+def put_together(model: Model, uploaded: Mapping[str, Mapping[str, Tensor]]) -> Tensor:
     """What the coordinator makes of the parts' uploads."""
     schema: Schema = open_parts(model.design, list(model.parts.values()), Ledger(), Protection()).schema
     groups = tuple(
-        {name: torch.stack([said[p][name] for p in group.parties]) for name in said[group.parties[0]]}
+        {name: torch.stack([uploaded[p][name] for p in group.parties]) for name in uploaded[group.parties[0]]}
         for group in schema.groups
     )
     with torch.no_grad():
-        return outputs(model.method, model.state, Heard(groups))
+        return outputs(model.method, model.state, Uploads(groups))
 
 
 # -- the model of a run -------------------------------------------------------------------------
@@ -216,16 +216,16 @@ def test_the_parts_together_say_what_the_model_says(name: str, tmp_path: Path) -
     )
     run = fit(federation, method, **FAST)
     run.releases_training_rows = True
-    rows, said = torch.arange(20), {}
+    rows, uploaded = torch.arange(20), {}
     for party in federation.parties:
         part = run.model.part(party.name)
         loaded = Part.load(part.save(tmp_path / party.name))
         loaded.releases_training_rows = True
-        said[party.name] = loaded.predict(party.columns[rows])
+        uploaded[party.name] = loaded.predict(party.columns[rows])
         assert loaded.ledger.counts() == {(party.name, Purpose.PREDICT): 1}
         assert len((tmp_path / party.name / PART_LEDGER).read_text().splitlines()) == 1
     logits = run.logits({party.name: party.columns[rows] for party in federation.parties})
-    torch.testing.assert_close(put_together(run.model, said), logits, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(put_together(run.model, uploaded), logits, rtol=1e-6, atol=1e-6)
 
 
 def test_a_part_reads_its_own_raw_table_and_holds_nothing_of_the_others(
@@ -238,8 +238,8 @@ def test_a_part_reads_its_own_raw_table_and_holds_nothing_of_the_others(
         assert secret not in content
     telco = run.model.part("telco")
     same = new["telco"].set_index("customer").loc[new["bank"]["customer"]].reset_index()
-    said = {"bank": part.predict(new["bank"].iloc[:, ::-1]), "telco": telco.predict(same)}
-    torch.testing.assert_close(put_together(run.model, said), run.model.logits(new), rtol=1e-6, atol=1e-6)
+    uploaded = {"bank": part.predict(new["bank"].iloc[:, ::-1]), "telco": telco.predict(same)}
+    torch.testing.assert_close(put_together(run.model, uploaded), run.model.logits(new), rtol=1e-6, atol=1e-6)
     with pytest.raises(DataError, match="lacks the column 'income'"):
         part.predict(new["bank"].drop(columns="income"))
     with pytest.raises(DataError, match="without column names"):

@@ -23,12 +23,12 @@ from colonnade.privacy.mechanism import Protection
 from colonnade.privacy.pbm import PoissonBinomial
 from colonnade.privacy.sealed import Array, Upload
 from colonnade.wire.codec import decode
-from colonnade.wire.messages import Order, Purpose
+from colonnade.wire.messages import Purpose, Request
 from colonnade.wire.numbers import LARGEST, Numbers
 from tests.contracts.registry import EVERY, ONLY_TWO, covering, fitting, make
-from tests.exchanges import ENGINES, assert_same_tensors, exchanges, open_trainer, untimed
 from tests.federations import digits, small
 from tests.mechanisms import Rounding
+from tests.trainers import ENGINES, assert_same_tensors, open_trainer, rounds_of, untimed
 
 FORMATS = ("float32", "float16", "int8")
 ROUNDED = [name for name in EVERY if not getattr(make(name), "packs", False)]
@@ -63,7 +63,7 @@ def test_remembered_uploads_and_other_dtypes_agree_too(name: str, scenario: dict
     digests = []
     for engine in ENGINES:
         trainer = opened(name, "int8", engine, mechanism=Rounding(2**-8), **scenario)
-        for _ in exchanges(trainer):
+        for _ in rounds_of(trainer):
             pass
         digests.append(sorted((r.number, r.digest) for r in trainer.ledger if r.number <= 2))
         assert all(torch.isfinite(value).all() for value in trainer.engine.tensors().values())
@@ -75,31 +75,31 @@ def test_remembered_uploads_and_other_dtypes_agree_too(name: str, scenario: dict
 def test_a_party_remembers_its_upload_as_the_coordinator_reads_it(name: str, engine: str) -> None:
     trainer = opened(name, "int8", engine)
     numbers = numbers_of(trainer.coordinator.schema)
-    for exchange in exchanges(trainer):
-        for ask, releases in zip(exchange.order.asks, exchange.answers.releases, strict=True):
-            if ask.purpose is not Purpose.TRAIN:
+    for one_round in rounds_of(trainer):
+        for query, releases in zip(one_round.request.queries, one_round.collected.releases, strict=True):
+            if query.purpose is not Purpose.TRAIN:
                 continue
             read = {r.sender: numbers.read(*decode(r.payload)) for r in releases}
             for side in trainer.engine.parties():
                 for place, party in enumerate(side.cohort.names):
                     for key, value in read[party].items():
-                        assert torch.equal(side.said[key][place], value)
+                        assert torch.equal(side.uploaded[key][place], value)
 
 
 @pytest.mark.parametrize("name", ["vimadmm", "split_learning", "linear_admm"])
 def test_a_reply_is_what_its_readers_decode(name: str) -> None:
     trainer = opened(name, "int8", "stacked")
     schema, seen = trainer.coordinator.schema, 0
-    for exchange in exchanges(trainer):
-        numbers = numbers_of(schema).reply(exchange.order.number)
-        common = numbers.read(*decode(exchange.down.everyone.payload))
-        for key, value in exchange.down.common.items():
+    for one_round in rounds_of(trainer):
+        numbers = numbers_of(schema).reply(one_round.request.number)
+        common = numbers.read(*decode(one_round.down.everyone.payload))
+        for key, value in one_round.down.common.items():
             assert torch.equal(common[f"common.{key}"], value)
             seen += 1
-        for party, released in exchange.down.own.items():
+        for party, released in one_round.down.own.items():
             group, place = schema.position(party)
             for key, value in numbers.read(*decode(released.payload)).items():
-                assert torch.equal(exchange.down.groups[group][key][place], value)
+                assert torch.equal(one_round.down.groups[group][key][place], value)
                 seen += 1
     assert seen
 
@@ -107,9 +107,9 @@ def test_a_reply_is_what_its_readers_decode(name: str) -> None:
 @pytest.mark.parametrize("name", ["fdml", "local_only", "flex_vfl"])
 def test_labels_given_to_the_parties_are_not_rounded(name: str) -> None:
     federation = small(task="regression")
-    for exchange in exchanges(opened(name, "int8", "loop", federation=federation)):
-        header, arrays = decode(exchange.down.everyone.payload)
-        if exchange.order.number == 1:
+    for one_round in rounds_of(opened(name, "int8", "loop", federation=federation)):
+        header, arrays = decode(one_round.down.everyone.payload)
+        if one_round.request.number == 1:
             assert "numbers" not in header
             assert arrays["common.targets"].is_floating_point()
         else:
@@ -196,9 +196,9 @@ class TestPrivacy:
         left = {}
         for numbers in ("full", "int8"):
             trainer = opened("vimadmm", numbers, "loop", privacy=self.noise)
-            order, down = trainer.coordinator.order()
-            answers = trainer.engine.exchange(order, down)
-            left[numbers] = [part.values["h"] for part in answers.said[0]]
+            request, down = trainer.coordinator.request()
+            answers = trainer.engine.run_round(request, down)
+            left[numbers] = [part.values["h"] for part in answers.uploaded[0]]
         assert len(left["full"]) == 2
         for plain, coded in zip(left["full"], left["int8"], strict=True):
             again = Numbers("int8", torch.float64)
@@ -221,7 +221,7 @@ class TestRefusals:
         schema = opened("vimadmm", "full", "loop").coordinator.schema
         for name in ROUNDED:
             if name not in ONLY_TWO:
-                says = make(name).says(schema, schema.groups[0])
+                says = make(name).upload_arrays(schema, schema.groups[0])
                 assert all(array.dtype is None for array in says.values()), name
 
     def test_counts_of_a_mechanism_of_ones_own(self) -> None:
@@ -247,7 +247,7 @@ class TestRefusals:
     def test_a_reply_that_is_too_large(self) -> None:
         gate = CoordinatorGate("run", Ledger(), ("a",), (("a",),), numbers=Numbers("int8", torch.float64))
         with pytest.raises(GateError, match="too large"):
-            gate.release(Order(2), {"v": torch.tensor([2 * LARGEST], dtype=torch.float64)}, ())
+            gate.release(Request(2), {"v": torch.tensor([2 * LARGEST], dtype=torch.float64)}, ())
         assert not len(gate.ledger)
 
 
@@ -255,8 +255,8 @@ def test_the_default_sends_what_was_always_sent() -> None:
     """No word in a header, and no other byte, unless somebody asks for it."""
     federation: Federation = small()
     trainer = open_trainer(federation, make("vimadmm"), rounds=2, schedule={"batch": 20}, engine="loop")
-    for exchange in exchanges(trainer):
-        for payload in exchange.payloads:
+    for one_round in rounds_of(trainer):
+        for payload in one_round.payloads:
             header, arrays = decode(payload)
             assert "numbers" not in header
             assert not any(":" in name for name in arrays)

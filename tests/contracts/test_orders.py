@@ -15,8 +15,8 @@ from colonnade.methods.base import Method
 from colonnade.models.optimise import AdamW
 from colonnade.wire.messages import COORDINATOR
 from tests.contracts.registry import EVERY, covering, fitting, make
-from tests.exchanges import ENGINES, Exchange, assert_same_tensors, exchanges, open_trainer, party_tensors
 from tests.federations import small, trivial
+from tests.trainers import ENGINES, TrainedRound, assert_same_tensors, open_trainer, party_tensors, rounds_of
 
 ORDERS = ["sequential", "asynchronous"]
 SUM = {"secure_sum": {"use": True}}
@@ -48,21 +48,21 @@ def played(name: str, method: Method, engine: str, order: str) -> list[dict[str,
     federation, schedule = fitting(name, small()), {"batch": 20, "order": order, "speeds": {"party_1": 2.5}}
     trainer = open_trainer(federation, method, engine=engine, rounds=7, evaluate_every=0, schedule=schedule)
     held, spoke = [party_tensors(trainer)], ()
-    for exchange in exchanges(trainer):
+    for one_round in rounds_of(trainer):
         held.append(party_tensors(trainer))
-        if method.hears != "nothing":
-            assert exchange.order.learners == spoke or exchange.order.number == 1
-            if exchange.order.number > 1:
+        if method.needs_uploads != "nothing":
+            assert one_round.request.learners == spoke or one_round.request.number == 1
+            if one_round.request.number > 1:
                 assert moved(held[-2], held[-1]) == list(spoke)
-            spoke = speakers(exchange)
+            spoke = senders(one_round)
     assert trainer.coordinator.stop is None  # nobody diverged
     return held
 
 
-def speakers(exchange: Exchange) -> tuple[str, ...]:
-    """Who spoke in a turn; who was asked is who answered."""
-    answered = tuple(released.sender for ask in exchange.answers.releases for released in ask)
-    assert answered == tuple(party for ask in exchange.order.asks for party in ask.speakers)
+def senders(one_round: TrainedRound) -> tuple[str, ...]:
+    """Who spoke in a round; who was asked is who answered."""
+    answered = tuple(released.sender for ask in one_round.collected.releases for released in ask)
+    assert answered == tuple(party for ask in one_round.request.queries for party in ask.senders)
     assert len(answered) <= 1
     return answered
 
@@ -77,9 +77,9 @@ def test_what_is_counted_and_recorded_is_what_is_sent(name: str, order: str) -> 
     """The common message reaches everybody, also who does not learn from it; own parts reach learners only."""
     federation, schedule = fitting(name, small()), {"batch": 20, "order": order}
     trainer = open_trainer(federation, make(name), engine="loop", rounds=3, evaluate_every=0, schedule=schedule)
-    for exchange in exchanges(trainer):
-        common, own, number = exchange.down.everyone, exchange.down.own, exchange.order.number
-        assert own.keys() <= set(exchange.order.learners)
+    for one_round in rounds_of(trainer):
+        common, own, number = one_round.down.everyone, one_round.down.own, one_round.request.number
+        assert own.keys() <= set(one_round.request.learners)
         sizes = [
             len(common.payload) + (len(own[p].payload) if p in own else 0) for p in trainer.coordinator.schema.parties
         ]
@@ -91,7 +91,7 @@ def test_what_is_counted_and_recorded_is_what_is_sent(name: str, order: str) -> 
 
 
 @pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("name", [n for n in EVERY if make(n).hears == "total"])
+@pytest.mark.parametrize("name", [n for n in EVERY if make(n).needs_uploads == "total"])
 def test_a_secure_sum_opens_only_in_rounds_of_all(name: str, order: str) -> None:
     with pytest.raises(ConfigError, match="opens only with all parties"):
         open_trainer(fitting(name, small()), make(name), privacy=SUM, rounds=2, schedule={"order": order})

@@ -22,19 +22,19 @@ from colonnade.errors import GateError
 from colonnade.federation import Federation
 from colonnade.fit import Trainer
 from colonnade.methods import VIMADMM
-from colonnade.methods.base import Heard, Method, Reply, State
+from colonnade.methods.base import Method, Reply, State, Uploads
 from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.labels.settings import open_labels
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.randomness import key
 from colonnade.run import Training
-from colonnade.schedule import Turn
+from colonnade.schedule import RoundPlan
 from colonnade.wire.codec import decode
 from colonnade.wire.messages import Purpose
 from tests.contracts.registry import EVERY, covering, fitting, make
-from tests.exchanges import ENGINES, TINY, Exchange, exchanges
 from tests.federations import small
+from tests.trainers import ENGINES, TINY, TrainedRound, rounds_of
 
 DOCS = Path(__file__).parents[2] / "docs" / "methods"
 CLIP, SIGMA = 1e-3, 5.0
@@ -60,47 +60,47 @@ class TestTheGate:
             assert_refused_before_anything_left(trainer)
             return
         trained = 0
-        for exchange in exchanges(trainer):
-            for payload, purpose, rows in uploads(exchange):
+        for one_round in rounds_of(trainer):
+            for payload, purpose, rows in uploads(one_round):
                 header, arrays = decode(payload)
                 declared = declaration(trainer, method, str(header["sender"]))
                 assert {n: tuple(a.shape) for n, a in arrays.items()} == {n: a.shape(rows) for n, a in declared.items()}
                 if purpose is Purpose.TRAIN:
                     trained += 1
                     assert noise_of(arrays) == pytest.approx(SIGMA * CLIP, rel=0.5), "clipped to C, then noised"
-        assert (trained == 0) == (method.hears == "nothing")
-        said = [r for r in trainer.ledger if r.owner in trainer.coordinator.schema.parties]
-        assert {r.mechanism for r in said if r.purpose is Purpose.TRAIN} <= {"gaussian"}
-        assert sum(r.purpose is Purpose.TRAIN for r in said) == trained
+        assert (trained == 0) == (method.needs_uploads == "nothing")
+        uploaded = [r for r in trainer.ledger if r.owner in trainer.coordinator.schema.parties]
+        assert {r.mechanism for r in uploaded if r.purpose is Purpose.TRAIN} <= {"gaussian"}
+        assert sum(r.purpose is Purpose.TRAIN for r in uploaded) == trained
 
     def test_every_message_stands_in_the_ledger(self, name: str, engine: str) -> None:
         trainer = opened(make(name, local_steps=1), fitting(name, small()), {}, engine=engine, evaluate_every=2)
-        sent = [hashlib.sha256(p).hexdigest() for exchange in exchanges(trainer) for p in exchange.payloads]
+        sent = [hashlib.sha256(p).hexdigest() for one_round in rounds_of(trainer) for p in one_round.payloads]
         assert sorted(sent) == sorted(release.digest for release in trainer.ledger)
 
 
 def sends_whole_numbers(trainer: Trainer, method: Method) -> bool:
     schema = trainer.coordinator.schema
-    declared = [array for group in schema.groups for array in method.says(schema, group).values()]
-    return method.hears != "nothing" and any(a.dtype and not a.dtype.is_floating_point for a in declared)
+    declared = [array for group in schema.groups for array in method.upload_arrays(schema, group).values()]
+    return method.needs_uploads != "nothing" and any(a.dtype and not a.dtype.is_floating_point for a in declared)
 
 
 def assert_refused_before_anything_left(trainer: Trainer) -> None:
     """Codes cannot take Gaussian noise: the gate says so, and no upload is recorded."""
     with pytest.raises(GateError, match="whole numbers"):
-        list(exchanges(trainer))
+        list(rounds_of(trainer))
     assert not [r for r in trainer.ledger if r.owner in trainer.coordinator.schema.parties]
 
 
-def uploads(exchange: Exchange) -> Iterator[tuple[bytes, Purpose, int]]:
-    """Every upload of an exchange, with what it was asked for."""
-    for ask, releases in zip(exchange.order.asks, exchange.answers.releases, strict=True):
+def uploads(one_round: TrainedRound) -> Iterator[tuple[bytes, Purpose, int]]:
+    """Every upload of a round, with what it was asked for."""
+    for ask, releases in zip(one_round.request.queries, one_round.collected.releases, strict=True):
         yield from ((released.payload, ask.purpose, len(ask.rows)) for released in releases)
 
 
 def declaration(trainer: Trainer, method: Method, party: str) -> Any:
     schema = trainer.coordinator.schema
-    return method.says(schema, schema.groups[schema.position(party)[0]])
+    return method.upload_arrays(schema, schema.groups[schema.position(party)[0]])
 
 
 def noise_of(arrays: dict[str, Tensor]) -> float:
@@ -127,9 +127,9 @@ class TestWhoSeesLabels:
         page = " ".join(file.read_text(encoding="utf-8").split()) if file.is_file() else ""
         _, heading, section = page.partition("## Who sees labels")
         assert heading, f"docs/methods/{name}.md has no section 'Who sees labels'"
-        said = re.findall(r"[Ll]abel exposure(?: is|:) \**(NONE|EPS|FULL)", section.partition(" ## ")[0])
-        assert said, f"docs/methods/{name}.md does not say 'Label exposure is {make(name).exposes.value}'"
-        assert said[0] == make(name).exposes.value
+        uploaded = re.findall(r"[Ll]abel exposure(?: is|:) \**(NONE|EPS|FULL)", section.partition(" ## ")[0])
+        assert uploaded, f"docs/methods/{name}.md does not say 'Label exposure is {make(name).exposes.value}'"
+        assert uploaded[0] == make(name).exposes.value
 
     @pytest.mark.parametrize(("name", "engine"), covering(ENGINES))
     def test_what_it_declares_is_what_goes_down(self, name: str, engine: str) -> None:
@@ -141,7 +141,7 @@ class TestWhoSeesLabels:
 
     @pytest.mark.parametrize(("name", "engine"), covering(ENGINES))
     def test_behind_a_mechanism_only_protected_labels_go_down(self, name: str, engine: str) -> None:
-        """Labels that the noise makes equal send equal bytes, looks at validation rows and best rounds included."""
+        """Labels that the noise makes equal send equal bytes, validation scores and best rounds included."""
         method, federation = make(name, local_steps=1), fitting(name, small())
         equal, different = twins(federation)
         first, again, other = (
@@ -156,10 +156,10 @@ def downlink(
 ) -> list[bytes]:
     """Every byte that parties receive in a short training.
 
-    Without looks at validation rows by default: which round is best goes down too, and plain labels decide it.
+    Without evaluations on validation rows by default: which round is best goes down too, and plain labels decide it.
     """
     trainer = opened(method, federation, privacy, engine=engine, evaluate_every=evaluate_every)
-    sealed = ([e.down.everyone, *e.down.own.values()] for e in exchanges(trainer))
+    sealed = ([e.down.everyone, *e.down.own.values()] for e in rounds_of(trainer))
     return [released.payload for messages in sealed for released in messages]
 
 
@@ -194,8 +194,8 @@ class Quiet(VIMADMM):
 
     exposes: ClassVar[LabelExposure] = LabelExposure.NONE
 
-    def coordinate(self, state: State, turn: Turn, heard: Heard, labels: Labels) -> Reply:
-        made = super().coordinate(dict(state), turn, heard, labels)
+    def coordinate(self, state: State, plan: RoundPlan, uploads: Uploads, labels: Labels) -> Reply:
+        made = super().coordinate(dict(state), plan, uploads, labels)
         nothing = {name: torch.zeros_like(value) for name, value in made.common.items()}
         return Reply(nothing, tuple({k: torch.ones_like(v) for k, v in part.items()} for part in made.own))
 
@@ -205,9 +205,9 @@ class Careless(Quiet):
 
     truth: ClassVar[Tensor]
 
-    def coordinate(self, state: State, turn: Turn, heard: Heard, labels: Labels) -> Reply:
-        made = super().coordinate(state, turn, heard, labels)
-        leak = {name: value + self.truth[turn.rows][:, None] for name, value in made.common.items()}
+    def coordinate(self, state: State, plan: RoundPlan, uploads: Uploads, labels: Labels) -> Reply:
+        made = super().coordinate(state, plan, uploads, labels)
+        leak = {name: value + self.truth[plan.rows][:, None] for name, value in made.common.items()}
         return Reply(leak, made.own)
 
 

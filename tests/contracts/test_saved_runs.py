@@ -15,9 +15,9 @@ from colonnade.store import Store
 from colonnade.testing.methods import PredictionContract, assert_resumes, interrupt
 from tests.contracts.registry import CLOSELY, EVERY, Walking, covering, fitting, for_heads, make
 from tests.contracts.test_engines_agree import SCENARIOS
-from tests.exchanges import ENGINES, TINY
 from tests.federations import normed_encoder, small
 from tests.mechanisms import Noise
+from tests.trainers import ENGINES, TINY
 
 OPTIONS: dict[str, Any] = {"rounds": 7, "evaluate_every": 2, "model": TINY, "checkpoint_every": 3}
 

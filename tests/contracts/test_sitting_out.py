@@ -8,16 +8,16 @@ import torch
 from colonnade.methods import METHODS
 from colonnade.methods.base import Method
 from colonnade.models.optimise import SGD, AdamW
-from colonnade.schedule import Schedule, Turn
+from colonnade.schedule import RoundPlan, Schedule
 from tests.contracts.registry import EVERY, NAMES, WITHOUT_NETWORKS, fitting, make
-from tests.exchanges import ENGINES, assert_same_tensors, exchanges, open_trainer, party_tensors
 from tests.federations import normed_encoder, small
+from tests.trainers import ENGINES, assert_same_tensors, open_trainer, party_tensors, rounds_of
 
 SILENT = {"batch": 20, "participation": 0.5, "silent_learn": False}
 OPTIMISERS = {"sgd": SGD(lr=0.05), "adamw": AdamW(lr=0.01)}
 
 
-SPEAKING = [n for n in EVERY if make(n).hears != "nothing"]
+SPEAKING = [n for n in EVERY if make(n).needs_uploads != "nothing"]
 OTHERS = [(n, "stacked", "adamw") for n in SPEAKING if n not in ("vimadmm", "vimadmm_j")]
 
 
@@ -30,15 +30,15 @@ def test_who_does_not_learn_is_untouched(name: str, engine: str, optimiser: str)
     federation = fitting(name, small())
     trainer = open_trainer(federation, method, engine=engine, encoders=normed_encoder, schedule=SILENT, rounds=8)
     before, sat_out, learnt = party_tensors(trainer), 0, 0
-    for exchange in exchanges(trainer):
+    for one_round in rounds_of(trainer):
         after = party_tensors(trainer)
-        if exchange.order.number == 1:  # an opening reply, if there is one: it may be kept, but teaches nothing
+        if one_round.request.number == 1:  # an opening reply, if there is one: it may be kept, but teaches nothing
             for party, held in before.items():
                 assert_same_tensors(held, {k: after[party][k] for k in held}, atol=0)
             before = after
             continue
         for party, held in before.items():
-            if party in exchange.order.learners:
+            if party in one_round.request.learners:
                 learnt += 1
                 assert after[party].keys() >= held.keys()
                 for kind in ("head.",) if name in WITHOUT_NETWORKS else ("buffer.", "parameter."):
@@ -51,15 +51,15 @@ def test_who_does_not_learn_is_untouched(name: str, engine: str, optimiser: str)
         before = after
     parties = len(federation.parties)
     assert learnt == 8 * parties // 2
-    assert sat_out == 8 * parties // 2 + parties  # and everybody in the last exchange
+    assert sat_out == 8 * parties // 2 + parties  # and everybody in the last round
 
 
 class StepsPerParty(Schedule):
     """Party 1 takes one local step, party 2 none, the others what the method says."""
 
-    def turn(self, number: int) -> Turn:
-        t = super().turn(number)
-        return Turn(t.number, t.rows, t.speakers, t.learners, (("party_1", 1), ("party_2", 0)))
+    def plan(self, number: int) -> RoundPlan:
+        t = super().plan(number)
+        return RoundPlan(t.number, t.rows, t.senders, t.learners, (("party_1", 1), ("party_2", 0)))
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -77,7 +77,7 @@ def test_steps_per_party_are_the_same_in_every_engine(name: str) -> None:
         federation = fitting(name, small())
         trainer = open_trainer(federation, make(name, local_steps=3), engine=engine, encoders=normed_encoder, rounds=4)
         trainer.coordinator.schedule = slowed(trainer.coordinator.schedule)
-        for _ in exchanges(trainer):
+        for _ in rounds_of(trainer):
             pass
         held.append(party_tensors(trainer))
     for party, tensors in held[0].items():
@@ -86,13 +86,13 @@ def test_steps_per_party_are_the_same_in_every_engine(name: str) -> None:
 
 
 def slowed(schedule: Schedule) -> StepsPerParty:
-    return StepsPerParty(schedule.settings, schedule.train, schedule.parties, schedule.seed, schedule.speaks)
+    return StepsPerParty(schedule.settings, schedule.train, schedule.parties, schedule.seed, schedule.has_uplink)
 
 
 def steps_of(method: Method, engine: str) -> list[tuple[str, int]]:
     """Local steps each party took in its first round, read off BatchNorm's counter."""
     trainer = open_trainer(small(), method, engine=engine, encoders=normed_encoder, rounds=1)
     trainer.coordinator.schedule = slowed(trainer.coordinator.schedule)
-    for _ in exchanges(trainer):
+    for _ in rounds_of(trainer):
         pass
     return [(p, int(t["buffer.1.num_batches_tracked"])) for p, t in party_tensors(trainer).items()]

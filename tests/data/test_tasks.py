@@ -16,7 +16,7 @@ from colonnade.federation import Federation, RowSplit
 from colonnade.fit import fit
 from colonnade.job import load_data
 from colonnade.methods import VIMADMM
-from tests.exchanges import TINY
+from tests.trainers import TINY
 
 X = {"a": np.random.default_rng(0).normal(size=(60, 2))}
 

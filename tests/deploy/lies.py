@@ -1,7 +1,7 @@
 """Messages that a well-behaved process never sends, published past the link with a party's own certificate.
 
 A lie is made from the message that is about to be sent. It leaves before that one, on the same subject, so the
-coordinator reads the lies first, in this order, and then the truth. Children import this file: no pytest here.
+coordinator reads the lies first, in this request, and then the truth. Children import this file: no pytest here.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from safetensors.torch import save
 from torch import Tensor
 
 from colonnade.deploy.agreement import canonical
+from colonnade.engines.message import address
 from colonnade.engines.nats import NatsLink
-from colonnade.engines.post import address
 from colonnade.identity.credentials import Credentials
 from colonnade.wire.codec import LIMIT, decode
 from colonnade.wire.messages import COORDINATOR
@@ -65,7 +65,7 @@ def _spoiled(value: float) -> Callable[[Tensor], Tensor]:
     return spoil
 
 
-# What is sent instead of the upload of exchange 3, and what the coordinator says about it.
+# What is sent instead of the upload of round 3, and what the coordinator says about it.
 Lie = tuple[Callable[[Truth], bytes], str]
 UPLOADS: dict[str, Lie] = {
     "NaN": (lambda t: t.with_arrays(_spoiled(float("nan"))), "holds NaN or infinite values"),
@@ -82,18 +82,18 @@ UPLOADS: dict[str, Lie] = {
         "arrays ['h', 'more']; the run agreed on ['h']",
     ),
     "no arrays": (lambda t: as_message(t.header, {}), "arrays []; the run agreed on"),
-    "an unknown kind": (lambda t: t.but(kind="GOSSIP"), "an answer 'GOSSIP' to ask 0, which was not made to"),
-    "an ask that was not made": (lambda t: t.but(part=7), "an answer 'TRAIN' to ask 7, which was not made to"),
-    "the answer to another ask": (lambda t: t.but(part=1), "an answer 'TRAIN' to ask 1, which was not made to"),
+    "an unknown kind": (lambda t: t.but(kind="GOSSIP"), "an answer 'GOSSIP' to query 0, which was not made to"),
+    "an ask that was not made": (lambda t: t.but(part=7), "an answer 'TRAIN' to query 7, which was not made to"),
+    "the answer to another ask": (lambda t: t.but(part=1), "an answer 'TRAIN' to query 1, which was not made to"),
     "an old protocol version": (lambda t: t.but(version=0), "speaks protocol version 0; this is version 1"),
     "no version": (lambda t: t.but(version=LEFT_OUT), "speaks protocol version None"),
     "another party's name": (lambda t: t.but(sender="party_0"), "says it is from 'party_0'"),
     "another run": (lambda t: t.but(run="other"), "a message of run 'other'; this is run 'test'"),
-    "the next exchange": (lambda t: t.but(number=4), "an answer to exchange 4, which has not been ordered; this is 3"),
-    "a far exchange": (lambda t: t.but(number=10**6), "an answer to exchange 1000000, which has not been ordered"),
-    "no exchange at all": (lambda t: t.but(number=10**30), "does not say which exchange and what it answers"),
-    "no exchange": (lambda t: t.but(number=LEFT_OUT), "does not say which exchange and what it answers"),
-    "an exchange that is no number": (lambda t: t.but(number=True), "does not say which exchange and what"),
+    "the next round": (lambda t: t.but(number=4), "an answer to round 4, which has not been asked for; this is 3"),
+    "a far round": (lambda t: t.but(number=10**6), "an answer to round 1000000, which has not been asked for"),
+    "no round at all": (lambda t: t.but(number=10**30), "does not say which round and what it answers"),
+    "no round": (lambda t: t.but(number=LEFT_OUT), "does not say which round and what it answers"),
+    "a round that is no number": (lambda t: t.but(number=True), "does not say which round and what"),
     "a header that is no object": (lambda t: as_message([1], t.arrays), "the message header is not an object"),
     "garbage": (lambda t: bytes(range(256)) * 8, "truncated or not a message at all"),
     "nothing": (lambda t: b"", "truncated or not a message at all"),
@@ -101,32 +101,32 @@ UPLOADS: dict[str, Lie] = {
     "too many bytes": (lambda t: t.payload + bytes(LIMIT + 100 - len(t.payload)), "is over the limit of 32,000,000"),
 }
 OPEN: dict[str, Lie] = {  # published as they are, without an envelope
-    "the truth without an envelope": (lambda t: t.payload, "a message 'TRAIN' that is not sealed"),
+    "the truth without an envelope": (lambda t: t.payload, "a message 'TRAIN' that is not encrypted"),
     "garbage without an envelope": (lambda t: b"x" * 300, "truncated or not a message at all"),
-    "a mark without an envelope": (lambda t: b"COLSEAL1", "a sealed message has at least 28 bytes; this one has 0"),
+    "a mark without an envelope": (lambda t: b"COLSEAL1", "an encrypted message has at least 28 bytes; this one has 0"),
 }
-DAMAGED = "does not open"
+DAMAGED = "cannot be decrypted"
 
 
 def remember(doer: Doer, value: Any, args: tuple[Any, ...]) -> None:
     """Keep a message as it left, envelope and all, to send it again later."""
-    link, post = args[0], args[1]
-    sealed = link.seals.seal(
-        COORDINATOR, address(link.run, link.me, COORDINATOR), post.message.number, post.message.payload
+    link, outgoing = args[0], args[1]
+    encrypted = link.encryption.encrypt(
+        COORDINATOR, address(link.run, link.me, COORDINATOR), outgoing.message.number, outgoing.message.payload
     )
-    (doer.trial.place(doer.name) / EARLIER).write_bytes(sealed)
+    (doer.trial.place(doer.name) / EARLIER).write_bytes(encrypted)
 
 
 def lie_about_uploads(doer: Doer, value: Any, args: tuple[Any, ...]) -> None:
-    """Everything above, then a damaged envelope, then the replay of an earlier exchange."""
+    """Everything above, then a damaged envelope, then the replay of an earlier round."""
     link, truth = args[0], Truth.of(args[1].message.payload)
     subject = address(link.run, link.me, COORDINATOR)
     for make, _ in UPLOADS.values():
-        publish(link, link.seals.seal(COORDINATOR, subject, 3, make(truth)))
+        publish(link, link.encryption.encrypt(COORDINATOR, subject, 3, make(truth)))
     for make, _ in OPEN.values():
         publish(link, make(truth))
-    sealed = link.seals.seal(COORDINATOR, subject, 3, truth.payload)
-    publish(link, sealed[:-1] + bytes([sealed[-1] ^ 1]))
+    encrypted = link.encryption.encrypt(COORDINATOR, subject, 3, truth.payload)
+    publish(link, encrypted[:-1] + bytes([encrypted[-1] ^ 1]))
     publish(link, (doer.trial.place(doer.name) / EARLIER).read_bytes())
 
 
@@ -134,7 +134,7 @@ def say_it_again_differently(doer: Doer, value: Any, args: tuple[Any, ...]) -> N
     """After the truth: another version of it."""
     link, truth = args[0], Truth.of(args[1].message.payload)
     other = truth.with_arrays(lambda a: a + 1)
-    publish(link, link.seals.seal(COORDINATOR, address(link.run, link.me, COORDINATOR), 3, other))
+    publish(link, link.encryption.encrypt(COORDINATOR, address(link.run, link.me, COORDINATOR), 3, other))
 
 
 def publish(link: NatsLink, payload: bytes, to: str = COORDINATOR) -> None:

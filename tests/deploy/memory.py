@@ -18,7 +18,7 @@ from colonnade.deploy.coordinator import CoordinatorProcess
 from colonnade.deploy.party import PartyProcess
 from colonnade.deploy.predict import Prediction, Wish, predict_rows
 from colonnade.engines.link import enclosed
-from colonnade.engines.post import EVERYONE, Letter, Post, Say, Seals
+from colonnade.engines.message import EVERYONE, Encryption, Incoming, Notify, Outgoing
 from colonnade.errors import IdentityError, LinkError
 from colonnade.federation import Federation
 from colonnade.identity.certificates import make_trial
@@ -49,24 +49,24 @@ def at_once(way: Way) -> Sequence[float]:
 
 @dataclass
 class Office:
-    """Carries messages between links; `carry` says how. Whoever is not there yet finds its letters later."""
+    """Carries messages between links; `carry` says how. Whoever is not there yet finds its messages later."""
 
     carry: Carry = at_once
     parties: tuple[str, ...] = ()
     carried: list[tuple[Way, int]] = field(default_factory=list)  # and how many copies of it
-    _boxes: dict[str, list[tuple[float, int, Letter]]] = field(default_factory=lambda: defaultdict(list))
+    _boxes: dict[str, list[tuple[float, int, Incoming]]] = field(default_factory=lambda: defaultdict(list))
     _order: Iterator[int] = field(default_factory=itertools.count)
     changed: threading.Condition = field(default_factory=threading.Condition)
 
-    def post(self, way: Way, letter: Letter) -> None:
+    def outgoing(self, way: Way, incoming: Incoming) -> None:
         with self.changed:
             copies = self.carry(way)
             self.carried.append((way, len(copies)))
             for delay in copies:
-                heapq.heappush(self._boxes[way.reader], (time.monotonic() + delay, next(self._order), letter))
+                heapq.heappush(self._boxes[way.reader], (time.monotonic() + delay, next(self._order), incoming))
             self.changed.notify_all()
 
-    def take(self, reader: str, timeout: float, closed: threading.Event) -> Letter | None:
+    def take(self, reader: str, timeout: float, closed: threading.Event) -> Incoming | None:
         deadline = time.monotonic() + timeout
         with self.changed:
             while not closed.is_set():
@@ -92,9 +92,9 @@ class Office:
 class MemoryLink:
     """An `engines.link.Link` over an office. It keeps nothing: what is lost is asked for again."""
 
-    def __init__(self, office: Office, credentials: Credentials, run: str, say: Say) -> None:
-        self.office, self.credentials, self.run, self._say = office, credentials, run, say
-        self.seals: Seals | None = None
+    def __init__(self, office: Office, credentials: Credentials, run: str, notify: Notify) -> None:
+        self.office, self.credentials, self.run, self._notify = office, credentials, run, notify
+        self.encryption: Encryption | None = None
         self.came_back, self.closed = threading.Event(), threading.Event()
 
     def lay(self, parties: Sequence[str], anew: bool = False) -> None:
@@ -105,30 +105,30 @@ class MemoryLink:
     def listen(self) -> None:
         """The office has a box for everybody."""
 
-    def send(self, *posts: Post, again: bool = False, answers: Iterable[Letter] = ()) -> None:
+    def send(self, *to_send: Outgoing, again: bool = False, answers: Iterable[Incoming] = ()) -> None:
         me = self.credentials.name
-        for post in posts:
-            assert COORDINATOR in (post.to, me), "a party speaks to the coordinator only"
-            at, payload = enclosed(self, post)
-            for reader in self.office.parties if post.to == EVERYONE else (post.to,):
-                way = Way(me, reader, post.message.kind, post.message.number)
-                self.office.post(way, Letter(at, payload))
+        for outgoing in to_send:
+            assert COORDINATOR in (outgoing.to, me), "a party speaks to the coordinator only"
+            at, payload = enclosed(self, outgoing)
+            for reader in self.office.parties if outgoing.to == EVERYONE else (outgoing.to,):
+                way = Way(me, reader, outgoing.message.kind, outgoing.message.number)
+                self.office.outgoing(way, Incoming(at, payload))
 
-    def next(self, timeout: float) -> Letter | None:
-        letter = self.office.take(self.credentials.name, timeout, self.closed)
+    def next(self, timeout: float) -> Incoming | None:
+        incoming = self.office.take(self.credentials.name, timeout, self.closed)
         try:
-            return letter if letter is None or self.seals is None else self.seals.open(letter)
+            return incoming if incoming is None or self.encryption is None else self.encryption.decrypt(incoming)
         except IdentityError as error:
-            self._say("refused", reason=str(error))
+            self._notify("refused", reason=str(error))
             return None
 
-    def done(self, letters: Iterable[Letter]) -> None:
+    def done(self, received: Iterable[Incoming]) -> None:
         """Nothing is delivered again by itself."""
 
-    def forget(self, letter: Letter) -> None:
+    def forget(self, incoming: Incoming) -> None:
         """Nothing is delivered again by itself."""
 
-    def refuse(self, letter: Letter) -> None:
+    def refuse(self, incoming: Incoming) -> None:
         """Nothing is delivered again by itself."""
 
     def purge(self) -> None:
@@ -182,8 +182,8 @@ class Room:
 
         def serve() -> None:
             try:
-                duty, place = self.trial.duty(name), self.trial.place(name)
-                process = PartyProcess(place, link, link.credentials, duty, self._say(name))
+                setup, place = self.trial.setup(name), self.trial.place(name)
+                process = PartyProcess(place, link, link.credentials, setup, self._notify(name))
                 try:
                     process.serve()
                 finally:
@@ -205,13 +205,15 @@ class Room:
         assert not thread.is_alive()
 
     def link(self, name: str) -> MemoryLink:
-        return MemoryLink(self.office, Credentials.load(self.trial.connections[name]), self.trial.run, self._say(name))
+        return MemoryLink(
+            self.office, Credentials.load(self.trial.connections[name]), self.trial.run, self._notify(name)
+        )
 
-    def _say(self, name: str) -> Say:
-        def say(event: str, **facts: Any) -> None:
+    def _notify(self, name: str) -> Notify:
+        def notify(event: str, **facts: Any) -> None:
             self.events[name].append({"event": event, **facts})
 
-        return say
+        return notify
 
     def said(self, name: str, event: str) -> list[dict[str, Any]]:
         return [entry for entry in self.events[name] if entry["event"] == event]
@@ -219,12 +221,12 @@ class Room:
     def train(self) -> Run:
         """The label holder's side of a run, in this thread."""
         link, place = self.link(COORDINATOR), self.trial.place(COORDINATOR)
-        process = CoordinatorProcess(place, link, link.credentials, self.trial.undertaking(), self._say(COORDINATOR))
+        process = CoordinatorProcess(place, link, link.credentials, self.trial.undertaking(), self._notify(COORDINATOR))
         with contextlib.closing(process.store):
             return process.serve()
 
     def predict(self, wish: Wish) -> Prediction:
-        return predict_rows(self.trial.place(COORDINATOR), self.link(COORDINATOR), wish, self._say(COORDINATOR))
+        return predict_rows(self.trial.place(COORDINATOR), self.link(COORDINATOR), wish, self._notify(COORDINATOR))
 
 
 def _connection(certs: Path, name: str) -> Connection:

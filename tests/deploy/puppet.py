@@ -18,12 +18,12 @@ from torch import Tensor
 from colonnade import checkpoint
 from colonnade.deploy.agreement import JOIN, Agreement, Joined, Proposal, canonical, propose, read_join, settle
 from colonnade.deploy.coordinator import CoordinatorProcess
-from colonnade.deploy.sealing import MARK, secrets_for
+from colonnade.deploy.encryption import MARK, secrets_for
+from colonnade.engines.message import address
 from colonnade.engines.nats import NatsLink
-from colonnade.engines.post import address
 from colonnade.identity.certificates import make_trial
+from colonnade.identity.cipher import KeyPair
 from colonnade.identity.credentials import Connection, Credentials
-from colonnade.identity.envelope import KeyPair
 from colonnade.run import Run
 from colonnade.wire.codec import LIMIT
 from colonnade.wire.messages import COORDINATOR
@@ -34,7 +34,7 @@ from tests.identity.issuing import issue, loaded
 
 LISTENER = "party_1"
 POLICY = {"most_rounds": 10, "most_rows_per_prediction": 5}
-NUMBER = 3  # the order that the party expects when it is lied to
+NUMBER = 3  # the request that the party expects when it is lied to
 REACTIONS = ("refused", "refusing", "repeating", "answered")
 
 
@@ -74,29 +74,29 @@ class Puppet:
         return heard[LISTENER]
 
     def agreement(self, consent: Joined, by: Credentials | None = None, key: bytes | None = None) -> Agreement:
-        """An agreement with the party; the run's key is in an envelope for `key`."""
+        """An agreement with the party; the run's key is encrypted for `key`."""
         proposal = self.proposal()
         secrets = secrets_for(self.process.keys, {LISTENER: key or consent.key}, proposal.digest)
         return settle(proposal, {LISTENER: consent}, secrets, by or self.own)
 
-    def next_order(self) -> Truth:
-        """The next order as it should be."""
+    def next_request(self) -> Truth:
+        """The next request as it should be."""
         trainer = self.process._trainer(self.agreed)
         checkpoint.restore(trainer, self.process.store)
-        return Truth.of(trainer.coordinator.order()[1].everyone.payload)
+        return Truth.of(trainer.coordinator.request()[1].everyone.payload)
 
     # -- and what comes of it -----------------------------------------------------------------
 
-    def say(self, payload: bytes, expected: str, to: str = "*") -> Reaction:
+    def notify(self, payload: bytes, expected: str, to: str = "*") -> Reaction:
         """Publish as it is; wait until the party has reacted as expected, or has not."""
         before = self.stage.state(LISTENER)
         publish(self.link, payload, to)
         entry = self._reaction(expected)
         return Reaction(entry["event"], entry.get("reason", ""), self.stage.state(LISTENER) != before)
 
-    def seal(self, payload: bytes, number: int = NUMBER, to: str = "*") -> bytes:
-        assert self.link.seals is not None
-        return self.link.seals.seal(to, address(self.link.run, self.link.me, to), number, payload)
+    def encrypt(self, payload: bytes, number: int = NUMBER, to: str = "*") -> bytes:
+        assert self.link.encryption is not None
+        return self.link.encryption.encrypt(to, address(self.link.run, self.link.me, to), number, payload)
 
     def _reaction(self, expected: str) -> Mapping[str, Any]:
         """The next reaction; on a busy machine a message may come twice, so another one may be in between."""
@@ -112,21 +112,21 @@ class Puppet:
 
     def drain(self) -> None:
         """Read what the party answered, so that the honest coordinator does not meet it."""
-        while (letter := self.link.next(0.3)) is not None:
-            self.link.done([letter])
+        while (incoming := self.link.next(0.3)) is not None:
+            self.link.done([incoming])
 
     # -- the honest part ----------------------------------------------------------------------
 
     def agree(self) -> None:
-        """Agree with the party as a coordinator does, and do the exchanges before the one to lie about."""
+        """Agree with the party as a coordinator does, and do the rounds before the one to lie about."""
         self.agreed = self.process._agreement()
         trainer = self.process._trainer(self.agreed)
         for _ in range(NUMBER - 1):
-            order, down = trainer.coordinator.order()
+            request, down = trainer.coordinator.request()
             checkpoint.commit(trainer, self.process.store)
-            trainer.coordinator.hear(order, trainer.engine.exchange(order, down))
+            trainer.coordinator.receive(request, trainer.engine.run_round(request, down))
             self._reaction("answered")
-        trainer.coordinator.order()
+        trainer.coordinator.request()
         checkpoint.commit(trainer, self.process.store)
 
     def finish(self) -> Run:
@@ -206,14 +206,14 @@ PROPOSALS: dict[str, tuple[Words, str]] = {
         lambda p: p.proposal(method={"name": "vimadmm", "settings": {"speed": 1}}).notice().payload,
         "'speed'",
     ),
-    "no rows": (lambda p: p.proposal(rows=0).notice().payload, "the proposal speaks of 0 rows"),
+    "no rows": (lambda p: p.proposal(rows=0).notice().payload, "the proposal is about 0 rows"),
     "rows that there are not": (
         lambda p: p.proposal(train=torch.tensor([5, 90])).notice().payload,
         "the proposal's training rows are not among its 90 rows",
     ),
     "more rows than the party has": (
         lambda p: p.proposal(rows=1000).notice().payload,
-        "the proposal speaks of 1000 rows; this party has 90; align again",
+        "the proposal is about 1000 rows; this party has 90; align again",
     ),
     "a proposal without this party": (
         lambda p: p.proposal(parties=["party_0"]).notice().payload,
@@ -255,9 +255,9 @@ PROPOSALS: dict[str, tuple[Words, str]] = {
         lambda p: p.proposal(purposes=["TRAIN", "EXPLAIN"]).notice().payload,
         "purposes: EXPLAIN was asked for, the policy allows TRAIN, EVALUATE, PREDICT;",
     ),
-    "an order without an agreement": (
+    "a request without an agreement": (
         lambda p: as_message({"version": 1, "run": RUN, "number": 1, "kind": "ALL", "sender": COORDINATOR}, {}),
-        "a message 'ALL' that is not sealed",
+        "a message 'ALL' that is not encrypted",
     ),
     "an order of a run it knows nothing of": (
         lambda p: MARK + (1).to_bytes(8, "big") + bytes(100),
@@ -326,7 +326,7 @@ AGREEMENTS: dict[str, tuple[Offer, str]] = {
     "an agreement with a key of the coordinator's own": (_keys_of_its_own, "the signature of 'party_1' does not hold"),
     "an agreement with somebody else's key": (
         lambda p, c: p.agreement(c, key=KeyPair.new().public).notice().payload,
-        "a sealed message does not open",
+        "a message cannot be decrypted",
     ),
     "an agreement without text": (
         lambda p, c: replace(p.agreement(c).notice(), facts={}).payload,
@@ -336,70 +336,70 @@ AGREEMENTS: dict[str, tuple[Offer, str]] = {
 
 # -- in the middle of the training ------------------------------------------------------------------
 
-Order = Callable[[Puppet, Truth], bytes]
+Request = Callable[[Puppet, Truth], bytes]
 
 
-def _ask(purpose: str, rows: Tensor | None, **more: Any) -> Order:
+def _ask(purpose: str, rows: Tensor | None, **more: Any) -> Request:
     """An order that is whole (without a part of its own for the party), with one ask of this kind."""
 
     def make(p: Puppet, t: Truth) -> bytes:
         header = {**t.header, "own": False, "learners": [], "asks": [{"purpose": purpose, "speakers": "*"}], **more}
-        return p.seal(as_message(header, {} if rows is None else {"rows.0": rows}))
+        return p.encrypt(as_message(header, {} if rows is None else {"rows.0": rows}))
 
     return make
 
 
-def _but(**changes: Any) -> Order:
-    return lambda p, t: p.seal(t.but(**{"own": False, **changes}))
+def _but(**changes: Any) -> Request:
+    return lambda p, t: p.encrypt(t.but(**{"own": False, **changes}))
 
 
 ROWS = torch.arange(4, dtype=torch.int32)
 FEDERATION = small(**DATA)
-ORDERS: dict[str, tuple[Order, str]] = {
+ORDERS: dict[str, tuple[Request, str]] = {
     "garbage": (lambda p, t: b"garbage" * 50, "truncated or not a message at all"),
-    "garbage in an envelope": (lambda p, t: p.seal(b"garbage" * 50), "truncated or not a message at all"),
-    "half an order": (lambda p, t: p.seal(t.payload[: len(t.payload) // 2]), "the message is damaged"),
-    "a damaged envelope": (lambda p, t: flipped(p.seal(t.payload)), "a sealed message does not open"),
-    "an order without an envelope": (lambda p, t: t.payload, "a message 'ALL' that is not sealed"),
-    "an order sealed for one": (
-        lambda p, t: p.seal(t.payload, to=LISTENER),  # published to all
-        "a sealed message does not open",
+    "garbage encrypted": (lambda p, t: p.encrypt(b"garbage" * 50), "truncated or not a message at all"),
+    "half a request": (lambda p, t: p.encrypt(t.payload[: len(t.payload) // 2]), "the message is damaged"),
+    "a damaged envelope": (lambda p, t: flipped(p.encrypt(t.payload)), "a message cannot be decrypted"),
+    "a request without an envelope": (lambda p, t: t.payload, "a message 'ALL' that is not encrypted"),
+    "a request encrypted for one": (
+        lambda p, t: p.encrypt(t.payload, to=LISTENER),  # published to all
+        "a message cannot be decrypted",
     ),
     "an old protocol version": (_but(version=0), "speaks protocol version 0; this is version 1"),
     "an order of another run": (_but(run="other"), "this party listens to the coordinator of 'test'"),
-    "an order in a party's name": (_but(sender="party_0"), "this party listens to the coordinator of 'test'"),
-    "an order for another party": (_but(to="party_0"), "a message for 'party_0'"),
+    "a request in a party's name": (_but(sender="party_0"), "this party listens to the coordinator of 'test'"),
+    "a request for another party": (_but(to="party_0"), "a message for 'party_0'"),
     "an unknown kind": (_but(kind="SELL", facts={}), "a message of unknown kind 'SELL'"),
     "no kind": (_but(kind=LEFT_OUT), "the message does not say what it is"),
     "no number": (_but(number=LEFT_OUT), "the message does not say what it is"),
     "a number that is too large": (_but(number=2**70), "the message does not say what it is"),
-    "an order after the next": (
+    "a request after the next": (
         _but(number=NUMBER + 2, learners=[]),
-        "has carried out exchange 2 and is asked for 5: its store is an old copy; put the newest one back",
+        "has carried out round 2 and is asked for 5: its store is an old copy; put the newest one back",
     ),
-    "an order without asks": (_but(asks=LEFT_OUT), "the coordinator's message is malformed: KeyError('asks')"),
+    "a request without asks": (_but(queries=LEFT_OUT), "the coordinator's message is malformed: KeyError('asks')"),
     "an unknown purpose": (_ask("GOSSIP", ROWS), "the coordinator's message is malformed: ValueError("),
     "rows that are missing": (_ask("TRAIN", None), "the coordinator's message is malformed: KeyError('rows.0')"),
-    "a row too far": (_ask("TRAIN", ROWS + 1000), "order 3 asks about row 1003; there are 90"),
-    "a row before the first": (_ask("TRAIN", ROWS - 1), "order 3 asks about row"),
+    "a row too far": (_ask("TRAIN", ROWS + 1000), "request 3 asks about row 1003; there are 90"),
+    "a row before the first": (_ask("TRAIN", ROWS - 1), "request 3 asks about row"),
     "rows as a table": (_ask("TRAIN", ROWS.reshape(2, 2)), "rows that are no list"),
     "rows as one number": (_ask("TRAIN", ROWS[0]), "rows that are no list"),
     "training on rows that were not agreed on": (
         _ask("TRAIN", FEDERATION.split.validation[:3].int()),
-        "order 3 trains on rows that the run did not agree to train on",
+        "request 3 trains on rows that the run did not agree to train on",
     ),
     "evaluating rows that train": (
         _ask("EVALUATE", FEDERATION.split.train[:3].int()),
-        "order 3 asks to evaluate rows that train",
+        "request 3 asks to evaluate rows that train",
     ),
     "two training uploads in one round": (
-        lambda p, t: p.seal(
+        lambda p, t: p.encrypt(
             as_message(
                 {**t.header, "own": False, "learners": [], "asks": [{"purpose": "TRAIN", "speakers": "*"}] * 2},
                 {f"rows.{i}": FEDERATION.split.train[:3].int() for i in (0, 1)},
             )
         ),
-        "order 3 asks for 2 training uploads; the run agreed on one in each of",
+        "request 3 asks for 2 training uploads; the run agreed on one in each of",
     ),
     "a purpose that was not agreed on": (_ask("EXPLAIN", ROWS), "the run did not agree on purpose EXPLAIN"),
     "predictions about rows that trained with noise": (
@@ -411,29 +411,31 @@ ORDERS: dict[str, tuple[Order, str]] = {
         "most_rows_per_prediction: 6 rows in one prediction were asked for, the policy allows 5;",
     ),
     "a reply without its arrays": (
-        lambda p, t: p.seal(as_message({**t.header, "own": False}, {k: v for k, v in t.arrays.items() if "rows" in k})),
-        "order 3 cannot be carried out: KeyError",
+        lambda p, t: p.encrypt(
+            as_message({**t.header, "own": False}, {k: v for k, v in t.arrays.items() if "rows" in k})
+        ),
+        "request 3 cannot be carried out: KeyError",
     ),
     "a reply that is not finite": (
-        lambda p, t: p.seal(t.with_arrays(lambda a: a * float("nan") if a.is_floating_point() else a)),
+        lambda p, t: p.encrypt(t.with_arrays(lambda a: a * float("nan") if a.is_floating_point() else a)),
         "holds NaN or infinite values",
     ),
     "a reply beyond all bounds": (
-        lambda p, t: p.seal(
+        lambda p, t: p.encrypt(
             as_message(
                 {**t.header, "own": False}, {k: v + 1e16 if v.is_floating_point() else v for k, v in t.arrays.items()}
             )
         ),
-        "the reply of order 3 has numbers beyond 1e+15, or that are not finite; it is not used",
+        "the reply of request 3 has numbers beyond 1e+15, or that are not finite; it is not used",
     ),
     "a reply of another shape": (
-        lambda p, t: p.seal(
+        lambda p, t: p.encrypt(
             as_message({**t.header, "own": False}, {k: v if "rows" in k else v[1:] for k, v in t.arrays.items()})
         ),
-        "order 3 cannot be carried out: RuntimeError",
+        "request 3 cannot be carried out: RuntimeError",
     ),
     "a stop without a reason": (_but(stop={"why": 1}, learners=[]), "a reason to stop that is no text"),
-    "too many bytes": (lambda p, t: p.seal(t.payload + bytes(LIMIT + 50 - len(t.payload))), "is over the limit of"),
+    "too many bytes": (lambda p, t: p.encrypt(t.payload + bytes(LIMIT + 50 - len(t.payload))), "is over the limit of"),
     "another proposal": (
         lambda p, t: p.proposal(outputs=2).notice().payload,
         "run 'test' began with another proposal; choose another name for a new run",

@@ -27,7 +27,7 @@ def test_a_run_waits_for_a_party_that_starts_late(calm: Ending, tmp_path: Path) 
 def test_a_run_waits_for_a_party_that_went_away(calm: Ending, tmp_path: Path) -> None:
     with Stage(tmp_path, Deed(VICTIM, "after a commit", 3)) as stage:
         stage.organisations.start()
-        stage.wait_for(COORDINATOR, "waiting", exchange=3, parties=[VICTIM])
+        stage.wait_for(COORDINATOR, "waiting", round=3, parties=[VICTIM])
         assert stage.said(VICTIM, "reopened") == []
         assert stage.play().differences(calm) == []
     assert orders(stage.said(VICTIM, "reopened")) == [3]
@@ -51,7 +51,7 @@ def test_a_slow_party_computes_once(calm: Ending, tmp_path: Path) -> None:
 # -- continue -----------------------------------------------------------------------------------
 
 LONGER = {**TRAINING, "rounds": 10}
-AWAY_FROM, HELD_AT = 3, 7  # the victim dies in one exchange; the coordinator pauses before another until it is back
+AWAY_FROM, HELD_AT = 3, 7  # the victim dies in one round; the coordinator pauses before another until it is back
 
 
 def goes_on(folder: Path, *deeds: Deed, **changes: Any) -> Stage:
@@ -63,10 +63,10 @@ def test_a_run_goes_on_and_takes_a_party_back(tmp_path: Path) -> None:
     with goes_on(tmp_path, Deed(COORDINATOR, "before an order is sent", HELD_AT, "wait"), training=LONGER) as stage:
         stage.organisations.start()
         absent = stage.wait_for(COORDINATOR, "absent")
-        assert (absent["parties"], absent["exchange"]) == ([VICTIM], AWAY_FROM)
-        stage.wait_for(OTHERS[0], "answered", exchange=HELD_AT - 1)  # without the victim
+        assert (absent["parties"], absent["round"]) == ([VICTIM], AWAY_FROM)
+        stage.wait_for(OTHERS[0], "answered", round=HELD_AT - 1)  # without the victim
         stage.organisations.start(VICTIM)
-        stage.wait_for(VICTIM, "answered", exchange=HELD_AT - 1)  # it has caught up
+        stage.wait_for(VICTIM, "answered", round=HELD_AT - 1)  # it has caught up
         stage.go()
         ending = stage.play()
     spoke = [m["number"] for m in stage.sent(VICTIM) if m["kind"] == "TRAIN"]
@@ -98,7 +98,7 @@ def test_a_run_stops_and_keeps_its_best_round(calm: Ending, tmp_path: Path) -> N
         assert stage.wait_until_gone(COORDINATOR, *OTHERS) == [0, 0, 0]
         result = ended(stage)
     reason = result["stop"]
-    assert re.fullmatch(rf"stopped: {VICTIM} did not answer within \d+ s in exchange 5", reason)
+    assert re.fullmatch(rf"stopped: {VICTIM} did not answer within \d+ s in round 5", reason)
     scores = [entry["score"] for entry in calm.history if "score" in entry and entry["round"] < 4]
     assert result["validation_score"] == max(scores) and result["best_round"] is not None
     assert result["test_score"] is None and result["absent"] == [VICTIM]

@@ -11,8 +11,8 @@ import pytest
 
 from colonnade.bench.noise import SeededNoise
 from colonnade.config import build
+from colonnade.engines.message import Outgoing
 from colonnade.engines.nats import NatsLink
-from colonnade.engines.post import Post
 from colonnade.models.encoders import ModelSettings
 from colonnade.run import Run
 from colonnade.wire.codec import LIMIT
@@ -22,9 +22,9 @@ from tests.contracts.registry import make
 from tests.deploy import lies
 from tests.deploy.puppet import AGREEMENTS, LISTENER, ORDERS, POLICY, PROPOSALS, REPEATED, Puppet, Reaction
 from tests.deploy.trials import DATA, METHOD, MODEL, PARTIES, ROUNDS, RUN, TRAINING, Deed, Ending, Stage
-from tests.exchanges import changed, open_trainer
 from tests.federations import small
 from tests.nats_server import NatsServer, needs_nats
+from tests.trainers import changed, open_trainer
 
 pytestmark = needs_nats
 LIAR = "party_1"
@@ -35,17 +35,17 @@ HERE = "tests.deploy.lies:"
 
 @pytest.fixture(scope="module")
 def lied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """A whole run in which one party lies in all ways before it says what it should, when joining and in exchange 3."""
+    """A whole run in which one party lies in all ways before it says what it should, when joining and in round 3."""
     deeds = (
         Deed(LIAR, "before sending", "JOIN -1", HERE + "lie_about_consent"),
         Deed(LIAR, "before sending", "TRAIN 2", HERE + "remember"),
         Deed(LIAR, "before sending", "EVALUATE 3", HERE + "lie_about_uploads"),
         Deed(LIAR, "after sending", "EVALUATE 3", HERE + "say_it_again_differently"),
-        Deed("party_0", "before a commit", 3, "wait"),  # so that the coordinator is still in exchange 3
+        Deed("party_0", "before a commit", 3, "wait"),  # so that the coordinator is still in round 3
     )
     with Stage(tmp_path_factory.mktemp("lied"), *deeds) as stage:
         stage.organisations.start()
-        stage.wait_for(COORDINATOR, "repetition", exchange=3)
+        stage.wait_for(COORDINATOR, "repetition", round=3)
         stage.go()
         stage.play()
         yield stage
@@ -83,7 +83,7 @@ def test_a_lie_is_refused_and_its_teller_named(lie: str, lied: Stage) -> None:
 
 
 def test_replays_and_second_versions_count_as_repetitions(lied: Stage) -> None:
-    told = {(e["party"], e["exchange"]) for e in lied.said(COORDINATOR, "repetition")}
+    told = {(e["party"], e["round"]) for e in lied.said(COORDINATOR, "repetition")}
     assert told >= {(LIAR, 2), (LIAR, 3)}
 
 
@@ -118,9 +118,9 @@ def test_the_largest_message_arrives(tmp_path: Path, kept: bool) -> None:
             frame = len(Notice(RUN, 1, "BLOB", "first", {}, {"all": bytes(8)}).payload)
             largest = Notice(RUN, 1, "BLOB", "first", {}, {"all": bytes(LIMIT - frame - 8)})
             assert LIMIT - 64 < len(largest.payload) <= LIMIT
-            ends["first"].send(Post(COORDINATOR, largest))
-            letter = ends["coordinator"].next(20)
-            assert letter is not None and letter.data == largest.payload
+            ends["first"].send(Outgoing(COORDINATOR, largest))
+            incoming = ends["coordinator"].next(20)
+            assert incoming is not None and incoming.data == largest.payload
         finally:
             for link in ends.values():
                 link.close()
@@ -139,17 +139,17 @@ def misled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str,
             stage.organisations.start(LISTENER)
             stage.wait_for(LISTENER, "listening")
             for lie, (words, reason) in PROPOSALS.items():
-                told[lie] = puppet.say(words(puppet), reason)
-            told["garbage, to one party"] = puppet.say(b"garbage", TOLD["garbage, to one party"], LISTENER)
+                told[lie] = puppet.notify(words(puppet), reason)
+            told["garbage, to one party"] = puppet.notify(b"garbage", TOLD["garbage, to one party"], LISTENER)
             puppet.drain()
             consent = puppet.joined()
             for lie, (offer, reason) in AGREEMENTS.items():
-                told[lie] = puppet.say(offer(puppet, consent), reason)
+                told[lie] = puppet.notify(offer(puppet, consent), reason)
             puppet.drain()
             puppet.agree()
             for lie, (order, reason) in ORDERS.items():
-                told[f"order: {lie}"] = puppet.say(order(puppet, puppet.next_order()), reason)
-            told[REPEATED] = puppet.say(puppet.seal(puppet.next_order().but(number=1), 1), "repeating")
+                told[f"order: {lie}"] = puppet.notify(order(puppet, puppet.next_request()), reason)
+            told[REPEATED] = puppet.notify(puppet.encrypt(puppet.next_request().but(number=1), 1), "repeating")
             puppet.drain()
             yield told, puppet.finish(), stage
         finally:

@@ -60,7 +60,7 @@ def test_server_killed_during_the_handshake(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(nats_engine, "ATTEMPT", 1.0)
     said: list[str] = []
 
-    def say(event: str, **facts: Any) -> None:
+    def notify(event: str, **facts: Any) -> None:
         said.append(event)
 
     with NatsServer(tmp_path / "nats") as server:
@@ -69,7 +69,7 @@ def test_server_killed_during_the_handshake(tmp_path: Path, monkeypatch: pytest.
         through = connection.model_copy(update={"server": f"tls://127.0.0.1:{doorway.port}"})
         opened: list[NatsLink] = []
         opening = threading.Thread(
-            target=lambda: opened.append(NatsLink(Credentials.load(through), "cut", say).open()), daemon=True
+            target=lambda: opened.append(NatsLink(Credentials.load(through), "cut", notify).open()), daemon=True
         )
         opening.start()
         opening.join(60)

@@ -15,7 +15,7 @@ from tests.nats_server import needs_nats
 
 pytestmark = needs_nats
 VICTIM, EXCHANGE = "party_1", 3
-NOT_STORED = "; nothing of this exchange was sent; see to the disk and start again"
+NOT_STORED = "; nothing of this round was sent; see to the disk and start again"
 
 
 @contextmanager
@@ -52,7 +52,7 @@ def test_a_party_without_room(calm: Ending, tmp_path: Path) -> None:
         told = stage.failure(VICTIM)
         assert told.startswith("Unwritable: the store ") and told.endswith(f"(database or disk is full){NOT_STORED}")
         assert [message for message in stage.sent(VICTIM) if message["number"] == EXCHANGE] == []
-        stage.wait_for(COORDINATOR, "waiting", exchange=EXCHANGE, parties=[VICTIM])
+        stage.wait_for(COORDINATOR, "waiting", round=EXCHANGE, parties=[VICTIM])
         stage.organisations.start(VICTIM)  # in vain
         assert stage.wait_until_gone(VICTIM) == [2]
         make_room(stage, VICTIM)
@@ -77,7 +77,7 @@ def test_a_coordinator_without_room(calm: Ending, tmp_path: Path) -> None:
         stage.organisations.start()
         assert stage.wait_until_gone(COORDINATOR) == [2]
         assert stage.failure(COORDINATOR).endswith(f"(database or disk is full){NOT_STORED}")
-        assert max(message["number"] for message in stage.sent(COORDINATOR)) == EXCHANGE  # the next order stayed here
+        assert max(message["number"] for message in stage.sent(COORDINATOR)) == EXCHANGE  # the next request stayed here
         make_room(stage, COORDINATOR)
         assert stage.play().differences(calm) == []
         assert two_versions(stage.sent(COORDINATOR)) == []

@@ -22,9 +22,9 @@ from colonnade.store import Store
 from colonnade.wire.messages import COORDINATOR
 from tests.contracts.registry import NAMES, make
 from tests.deploy.trials import DATA, MODEL, PARTIES, TRAINING, Ending, Stage
-from tests.exchanges import assert_same_tensors, changed, open_trainer
 from tests.federations import mixed_encoder, small
 from tests.nats_server import needs_nats
+from tests.trainers import assert_same_tensors, changed, open_trainer
 
 pytestmark = needs_nats
 # Heads at the coordinator, heads at the parties, a model at the coordinator, labels at the parties, whole numbers.

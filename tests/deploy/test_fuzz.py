@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 
 from colonnade.deploy.agreement import JOIN, PROPOSED, Agreement, canonical, propose, read_join, settle
 from colonnade.deploy.coordinator import CoordinatorProcess
-from colonnade.deploy.membership import Duty
+from colonnade.deploy.encryption import MARK, RunEncryption, encryption_of_coordinator, secrets_for
+from colonnade.deploy.membership import PartySetup
 from colonnade.deploy.party import PartyProcess
-from colonnade.deploy.sealing import MARK, RunSeals, seals_of_coordinator, secrets_for
-from colonnade.engines.post import Letter, Post
-from colonnade.engines.remote import Exchange, Remote
+from colonnade.engines.message import Incoming, Outgoing
+from colonnade.engines.remote import Remote, RoundInProgress
 from colonnade.errors import Diverged, IdentityError, Refused, RunError, WireError
 from colonnade.identity.certificates import make_trial
 from colonnade.identity.credentials import Connection, Credentials
@@ -44,27 +44,27 @@ class StandIn:
 
     me: str
     run: str = RUN
-    seals: Any = None
-    sent: list[Post] = field(default_factory=list)
-    closed: list[Letter] = field(default_factory=list)  # acknowledged, refused or forgotten
+    encryption: Any = None
+    sent: list[Outgoing] = field(default_factory=list)
+    closed: list[Incoming] = field(default_factory=list)  # acknowledged, refused or forgotten
     came_back: threading.Event = field(default_factory=threading.Event)
 
-    def send(self, *posts: Post, again: bool = False, answers: Iterable[Letter] = ()) -> None:
-        self.sent += posts
+    def send(self, *to_send: Outgoing, again: bool = False, answers: Iterable[Incoming] = ()) -> None:
+        self.sent += to_send
         self.closed += answers
 
-    def done(self, letters: Any) -> None:
-        self.closed += letters
+    def done(self, received: Any) -> None:
+        self.closed += received
 
-    def refuse(self, letter: Letter) -> None:
-        self.closed.append(letter)
+    def refuse(self, incoming: Incoming) -> None:
+        self.closed.append(incoming)
 
     forget = refuse
 
 
 @dataclass(repr=False)
 class Scene:
-    """A party that has agreed and is about to be told order 1; and the coordinator that waits for its answer."""
+    """A party that has agreed and is about to be told request 1; and the coordinator that waits for its answer."""
 
     folder: Path
     trial: FaultyTrial
@@ -72,8 +72,8 @@ class Scene:
     link: StandIn
     coordinator: CoordinatorProcess
     remote: Remote
-    now: Exchange
-    down: bytes  # the order
+    now: RoundInProgress
+    down: bytes  # the request
     up: bytes  # the right answer
     proposal: Any
     agreed: Agreement
@@ -82,12 +82,12 @@ class Scene:
         printer.text("the scene")  # hypothesis would show all of it
 
     def reopen(self) -> None:
-        """The party as it was before the order."""
+        """The party as it was before the request."""
         self.party.store.close()
         shutil.rmtree(self.folder / "party")
         shutil.copytree(self.folder / "agreed", self.folder / "party")
         self.party = PartyProcess(
-            self.folder / "party", self.link, self.party.member.credentials, duty(self.trial), quiet
+            self.folder / "party", self.link, self.party.member.credentials, setup(self.trial), quiet
         )  # type: ignore[arg-type]
 
     def committed(self) -> tuple[Any, ...]:
@@ -104,8 +104,8 @@ def quiet(event: str, **facts: Any) -> None:
     json.dumps(facts)  # whatever is said can be written to a log
 
 
-def duty(trial: FaultyTrial) -> Duty:
-    return trial.duty(PARTY)
+def setup(trial: FaultyTrial) -> PartySetup:
+    return trial.setup(PARTY)
 
 
 @pytest.fixture(scope="module")
@@ -117,24 +117,24 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     for name in ("party", "coordinator"):
         (folder / name).mkdir()
     link, other = StandIn(PARTY), StandIn(COORDINATOR)
-    party = PartyProcess(folder / "party", link, own[PARTY], duty(trial), quiet)  # type: ignore[arg-type]
+    party = PartyProcess(folder / "party", link, own[PARTY], setup(trial), quiet)  # type: ignore[arg-type]
     undertaking = replace(trial.undertaking(), parties=(PARTY,))
     coordinator = CoordinatorProcess(folder / "coordinator", other, own[COORDINATOR], undertaking, quiet)  # type: ignore[arg-type]
 
     proposal = propose(undertaking.body(RUN), undertaking.split.train, coordinator.keys.public, own[COORDINATOR])
-    party.handle(letter(proposal.notice().payload))
+    party.handle(incoming(proposal.notice().payload))
     joined = read_join(read_notice(link.sent.pop().message.payload), proposal, own[COORDINATOR])
     secrets = secrets_for(coordinator.keys, {PARTY: joined.key}, proposal.digest)
     agreement = settle(proposal, {PARTY: joined}, secrets, own[COORDINATOR])
-    party.handle(letter(agreement.notice().payload))
+    party.handle(incoming(agreement.notice().payload))
     shutil.copytree(folder / "party", folder / "agreed")
 
-    order, down = coordinator._trainer(agreement).coordinator.order()
-    party.handle(letter(down.everyone.payload, sealed=True))
+    order, down = coordinator._trainer(agreement).coordinator.request()
+    party.handle(incoming(down.everyone.payload, encrypted=True))
     up = link.sent[-1].message.payload
     remote = coordinator._trainer(agreement).engine
     assert isinstance(remote, Remote)
-    now = Exchange(order, down, {PARTY: {0}}, {PARTY})
+    now = RoundInProgress(order, down, {PARTY: {0}}, {PARTY})
     made = Scene(folder, trial, party, link, coordinator, remote, now, down.everyone.payload, up, proposal, agreement)
     made.reopen()
     yield made
@@ -147,8 +147,8 @@ def credentials(certs: Path, name: str) -> Credentials:
     return Credentials.load(Connection(server="tls://localhost:1", authority=certs / "ca.crt", **files))
 
 
-def letter(data: bytes, sealed: bool = False, up: bool = False) -> Letter:
-    return Letter(f"run.{RUN}.up.{PARTY}" if up else f"run.{RUN}.all", data, None, sealed, 1)
+def incoming(data: bytes, encrypted: bool = False, up: bool = False) -> Incoming:
+    return Incoming(f"run.{RUN}.up.{PARTY}" if up else f"run.{RUN}.all", data, None, encrypted, 1)
 
 
 # -- what is made up ------------------------------------------------------------------------------
@@ -231,43 +231,43 @@ ARRAYS = st.dictionaries(
 )
 
 
-def tell(scene: Scene, told: Letter) -> None:
-    """The party takes it; nothing, or one whole exchange, is the result."""
+def tell(scene: Scene, told: Incoming) -> None:
+    """The party takes it; nothing, or one whole round, is the result."""
     before, inside = scene.committed(), scene.in_memory()
     over = scene.party.handle(told)
     if scene.committed() == before and not over:
         assert scene.in_memory() == inside
         return
-    assert told.sealed, "a message without a seal changed something"
+    assert told.encrypted, "a message without a encrypt changed something"
     assert over or scene.party.number > before[0]["number"]
     assert scene.committed()[0]["number"] == scene.party.number
     scene.reopen()
 
 
 @QUICK
-@given(data=st.binary(max_size=400), sealed=st.booleans())
-@example(data=MARK + bytes(8), sealed=False)
-@example(data=b"", sealed=True)
-def test_a_party_survives_any_bytes(scene: Scene, data: bytes, sealed: bool) -> None:
-    tell(scene, letter(data, sealed))
+@given(data=st.binary(max_size=400), encrypted=st.booleans())
+@example(data=MARK + bytes(8), encrypted=False)
+@example(data=b"", encrypted=True)
+def test_a_party_survives_any_bytes(scene: Scene, data: bytes, encrypted: bool) -> None:
+    tell(scene, incoming(data, encrypted))
 
 
 @QUICK
-@given(damages=DAMAGES, sealed=st.booleans())
-def test_a_party_survives_damaged_orders(scene: Scene, damages: list[Damage], sealed: bool) -> None:
-    tell(scene, letter(damaged(scene.down, damages), sealed))
+@given(damages=DAMAGES, encrypted=st.booleans())
+def test_a_party_survives_damaged_orders(scene: Scene, damages: list[Damage], encrypted: bool) -> None:
+    tell(scene, incoming(damaged(scene.down, damages), encrypted))
 
 
 @QUICK
-@given(changes=HEADERS, arrays=ARRAYS, sealed=st.booleans())
-@example(changes={"number": 2**40}, arrays={}, sealed=True)
-@example(changes={"number": -(10**9)}, arrays={}, sealed=True)
-@example(changes={"steps": [[PARTY, 10**12]], "learners": "*"}, arrays={}, sealed=True)
+@given(changes=HEADERS, arrays=ARRAYS, encrypted=st.booleans())
+@example(changes={"number": 2**40}, arrays={}, encrypted=True)
+@example(changes={"number": -(10**9)}, arrays={}, encrypted=True)
+@example(changes={"steps": [[PARTY, 10**12]], "learners": "*"}, arrays={}, encrypted=True)
 def test_a_party_survives_orders_with_anything_in_them(
-    scene: Scene, changes: dict[str, Any], arrays: dict[str, Any], sealed: bool
+    scene: Scene, changes: dict[str, Any], arrays: dict[str, Any], encrypted: bool
 ) -> None:
     truth = Truth.of(scene.down)
-    tell(scene, letter(as_message({**truth.header, **changes}, {**truth.arrays, **arrays}), sealed))
+    tell(scene, incoming(as_message({**truth.header, **changes}, {**truth.arrays, **arrays}), encrypted))
 
 
 BODY = [
@@ -313,7 +313,7 @@ def test_a_party_survives_proposals_with_anything_in_them(
     party = scene.party
     agreed, party.member.agreement = party.member.agreement, None  # as if it had not agreed yet
     try:
-        party.handle(letter(as_message({"version": 1, **_header(wrong)}, {"train": _bytes(wrong.train)})))
+        party.handle(incoming(as_message({"version": 1, **_header(wrong)}, {"train": _bytes(wrong.train)})))
     finally:
         party.member.adopt(agreed)  # type: ignore[arg-type]
 
@@ -332,7 +332,7 @@ def test_a_party_survives_agreements_with_anything_in_them(scene: Scene, changes
     was, party.member.agreement = party.member.agreement, None
     try:
         before = scene.committed()
-        party.handle(letter(replace(notice, facts=facts).payload))
+        party.handle(incoming(replace(notice, facts=facts).payload))
         assert scene.committed() == before
     finally:
         party.member.adopt(was)  # type: ignore[arg-type]
@@ -350,14 +350,14 @@ def _bytes(rows: torch.Tensor) -> torch.Tensor:
 # -- the coordinator ------------------------------------------------------------------------------
 
 
-def answer(scene: Scene, told: Letter) -> None:
+def answer(scene: Scene, told: Incoming) -> None:
     """The coordinator takes it; it counts only if it is exactly what was asked for."""
     try:
         scene.remote._take(scene.now, told)
     except (Refused, Diverged, RunError):  # a party that says so in the right form is believed
-        assert told.sealed or Truth.of(told.data).header["kind"] == "REFUSED"
+        assert told.encrypted or Truth.of(told.data).header["kind"] == "REFUSED"
     for (party, part), arrived in scene.now.came.items():
-        assert told.sealed and (party, part) == (PARTY, 0)
+        assert told.encrypted and (party, part) == (PARTY, 0)
         assert {k: (tuple(v.shape), v.dtype) for k, v in arrived.arrays.items()} == {"h": ((20, 4), torch.float64)}
         assert bool(torch.isfinite(arrived.arrays["h"]).all())
     assert scene.now.late == [] and scene.remote.away == set()
@@ -365,35 +365,35 @@ def answer(scene: Scene, told: Letter) -> None:
 
 
 def test_the_right_answer_counts(scene: Scene) -> None:
-    scene.remote._take(scene.now, letter(scene.up, sealed=True, up=True))
+    scene.remote._take(scene.now, incoming(scene.up, encrypted=True, up=True))
     assert list(scene.now.came) == [(PARTY, 0)]
     scene.now.came.clear()
 
 
 @QUICK
-@given(data=st.binary(max_size=400), sealed=st.booleans())
-def test_the_coordinator_survives_any_bytes(scene: Scene, data: bytes, sealed: bool) -> None:
-    answer(scene, letter(data, sealed, up=True))
+@given(data=st.binary(max_size=400), encrypted=st.booleans())
+def test_the_coordinator_survives_any_bytes(scene: Scene, data: bytes, encrypted: bool) -> None:
+    answer(scene, incoming(data, encrypted, up=True))
 
 
 @QUICK
-@given(damages=DAMAGES, sealed=st.booleans())
-def test_the_coordinator_survives_damaged_answers(scene: Scene, damages: list[Damage], sealed: bool) -> None:
-    answer(scene, letter(damaged(scene.up, damages), sealed, up=True))
+@given(damages=DAMAGES, encrypted=st.booleans())
+def test_the_coordinator_survives_damaged_answers(scene: Scene, damages: list[Damage], encrypted: bool) -> None:
+    answer(scene, incoming(damaged(scene.up, damages), encrypted, up=True))
 
 
 @QUICK
-@given(changes=HEADERS, arrays=ARRAYS, sealed=st.booleans())
-@example(changes={"kind": "REFUSED", "facts": [1]}, arrays={}, sealed=False)
-@example(changes={"kind": "REFUSED", "facts": {"reason": {}}}, arrays={}, sealed=True)
-@example(changes={"kind": "DIVERGED"}, arrays={}, sealed=True)
-@example(changes={"kind": "DONE"}, arrays={}, sealed=True)
-@example(changes={"part": 10**40}, arrays={}, sealed=True)
+@given(changes=HEADERS, arrays=ARRAYS, encrypted=st.booleans())
+@example(changes={"kind": "REFUSED", "facts": [1]}, arrays={}, encrypted=False)
+@example(changes={"kind": "REFUSED", "facts": {"reason": {}}}, arrays={}, encrypted=True)
+@example(changes={"kind": "DIVERGED"}, arrays={}, encrypted=True)
+@example(changes={"kind": "DONE"}, arrays={}, encrypted=True)
+@example(changes={"part": 10**40}, arrays={}, encrypted=True)
 def test_the_coordinator_survives_answers_with_anything_in_them(
-    scene: Scene, changes: dict[str, Any], arrays: dict[str, Any], sealed: bool
+    scene: Scene, changes: dict[str, Any], arrays: dict[str, Any], encrypted: bool
 ) -> None:
     truth = Truth.of(scene.up)
-    answer(scene, letter(as_message({**truth.header, **changes}, {**truth.arrays, **arrays}), sealed, up=True))
+    answer(scene, incoming(as_message({**truth.header, **changes}, {**truth.arrays, **arrays}), encrypted, up=True))
 
 
 CONSENT = st.dictionaries(
@@ -416,7 +416,7 @@ def test_the_coordinator_survives_consents_with_anything_in_them(
         facts = {"body": body, "signature": party.credentials.sign(canonical(body))}
     except WireError:
         return
-    told = letter(as_message({**consent.header, "facts": facts, **header}, {}), up=True)
+    told = incoming(as_message({**consent.header, "facts": facts, **header}, {}), up=True)
     try:
         heard = scene.coordinator._read(told, PROPOSED, JOIN)
         joined = read_join(heard, scene.proposal, scene.coordinator.credentials) if heard else None
@@ -430,18 +430,20 @@ def test_the_coordinator_survives_consents_with_anything_in_them(
 @example(data=MARK, number=0, where=0.0)
 def test_an_envelope_opens_whole_or_not_at_all(scene: Scene, data: bytes, number: int, where: float) -> None:
     keys, mine = scene.coordinator.keys, scene.party.member.keys
-    seals = seals_of_coordinator(scene.coordinator.credentials, keys, {PARTY: mine.public}, scene.proposal.digest)
-    theirs = scene.party.member.seals(scene.agreed)
+    encryption = encryption_of_coordinator(
+        scene.coordinator.credentials, keys, {PARTY: mine.public}, scene.proposal.digest
+    )
+    theirs = scene.party.member.encryption(scene.agreed)
     subject = f"run.{RUN}.up.{PARTY}"
-    sealed = theirs.seal(COORDINATOR, subject, number, data)
-    assert seals.open(Letter(subject, sealed)) == Letter(subject, data, None, True, number)
-    at = int(where * len(sealed))
-    opens(seals, Letter(subject, sealed[:at] + bytes([sealed[at] ^ 1]) + sealed[at + 1 :]))
-    opens(seals, Letter(subject, data))
-    opens(seals, Letter(subject.replace(PARTY, "party_0"), sealed))
+    encrypted = theirs.encrypt(COORDINATOR, subject, number, data)
+    assert encryption.decrypt(Incoming(subject, encrypted)) == Incoming(subject, data, None, True, number)
+    at = int(where * len(encrypted))
+    opens(encryption, Incoming(subject, encrypted[:at] + bytes([encrypted[at] ^ 1]) + encrypted[at + 1 :]))
+    opens(encryption, Incoming(subject, data))
+    opens(encryption, Incoming(subject.replace(PARTY, "party_0"), encrypted))
 
 
-def opens(seals: RunSeals, told: Letter) -> None:
+def opens(encryption: RunEncryption, told: Incoming) -> None:
     """It does not: refused, or left as it came, which its reader refuses."""
     with contextlib.suppress(IdentityError):
-        assert not seals.open(told).sealed
+        assert not encryption.decrypt(told).encrypted

@@ -116,7 +116,7 @@ def test_three_hosts_on_bad_lines_of_which_one_is_cut(network: Network, calm: En
     with Stage(tmp_path, server=server, outside=outside) as stage:
         assert network.seconds_to(server, "telco") >= 2 * DELAY
         stage.organisations.start()
-        stage.wait_for("party_2", "answered", exchange=2)
+        stage.wait_for("party_2", "answered", round=2)
         network.line("telco", up=False)
         stage.wait_for(
             COORDINATOR, "waiting", parties=["party_2"], seconds=lambda waited: waited is not None and waited >= 3

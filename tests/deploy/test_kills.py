@@ -14,7 +14,7 @@ import pytest
 
 from colonnade.wire.messages import COORDINATOR
 from tests.deploy.trials import (
-    LOOK,
+    EVALUATION,
     PARTIES,
     ROUNDS,
     STOP,
@@ -31,7 +31,7 @@ from tests.processes import LONG
 
 pytestmark = needs_nats
 
-# What a party is about to do, or has just done, when it dies. Exchange 3 trains and evaluates: two messages.
+# What a party is about to do, or has just done, when it dies. Round 3 trains and evaluates: two messages.
 PARTY = {
     "before it sends its consent": ("before sending", "JOIN -1"),
     "after it sent its consent": ("after sending", "JOIN -1"),
@@ -43,7 +43,7 @@ PARTY = {
     "after speaking, before the commit": ("before a commit", 3),
     "after the commit, before publishing": ("after a commit", 3),
     "after publishing, before the acknowledgement": ("after sending", "EVALUATE 3"),
-    "with the last look committed": ("after a commit", LOOK),
+    "with the last look committed": ("after a commit", EVALUATION),
     "before it keeps the best model": ("before a commit", STOP),
     "with the best model kept": ("after a commit", STOP),
     "with the test rows answered": ("after sending", f"EVALUATE {TEST}"),
@@ -57,12 +57,12 @@ LABEL_HOLDER = {
     "when all have agreed": ("before the agreement is stored", None),
     "with the agreement stored": ("after the agreement is stored", None),
     "before the first commit": ("before a commit", 0),
-    "with the order committed, not sent": ("before an order is sent", 3),
-    "with the order sent": ("after an order is sent", 3),
+    "with the request committed, not sent": ("before an order is sent", 3),
+    "with the request sent": ("after an order is sent", 3),
     "with all answers, not committed": ("after all answers", 3),
     "with the answers committed": ("after a commit", 3),
-    "before the order to stop": ("before an order is sent", STOP),
-    "after the order to stop": ("after an order is sent", STOP),
+    "before the request to stop": ("before an order is sent", STOP),
+    "after the request to stop": ("after an order is sent", STOP),
     "when all have stopped": ("after the stop", None),
     "before the test": ("before the test", None),
     "with the test rows asked for": ("after an order is sent", TEST),
@@ -74,7 +74,7 @@ LABEL_HOLDER = {
 }
 
 
-APART = 11  # steps of the coordinator between its two deaths: exchanges are done in between
+APART = 11  # steps of the coordinator between its two deaths: rounds are done in between
 
 
 def cases() -> dict[str, list[Deed]]:
@@ -127,7 +127,7 @@ def test_the_coordinator_dies_in_float32(method: str, tmp_path: Path) -> None:
 # -- random moments -------------------------------------------------------------------------------
 
 SERVER, KILLS = "nats-server", 4
-PAUSE = 0.1  # seconds per exchange, so that the kills are spread over the training
+PAUSE = 0.1  # seconds per round, so that the kills are spread over the training
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -136,8 +136,8 @@ def test_anybody_dies_at_random_moments(seed: int, calm: Ending, tmp_path: Path)
     turns = sorted(moments.sample(range(ROUNDS), KILLS))
     with Stage(tmp_path, pause={"party_0": PAUSE}) as stage:
         stage.organisations.start()
-        for turn in turns:
-            wait_for_round(stage, turn)
+        for plan in turns:
+            wait_for_round(stage, plan)
             time.sleep(moments.uniform(0, 2 * PAUSE))
             victim = moments.choice([SERVER, COORDINATOR, *PARTIES])
             if victim == SERVER:

@@ -38,8 +38,8 @@ from colonnade.wire.messages import COORDINATOR
 from tests.contracts.registry import NAMES, make
 from tests.contracts.test_models import put_together
 from tests.deploy.memory import Carry, MemoryLink, Room, SmallTrial, Way, at_once
-from tests.exchanges import changed, open_trainer, untimed
 from tests.federations import small
+from tests.trainers import changed, open_trainer, untimed
 
 PARTIES = ("party_0", "party_1", "party_2")
 DATA = {"widths": (5, 4, 5), "rows": 90}
@@ -120,7 +120,7 @@ def test_rows_and_classes_count_as_in_the_simulation(method: str, tmp_path: Path
 
 
 def once(becomes: Sequence[float], *, kind: str, number: int, party: str | None = None) -> Carry:
-    """Something happens to the first message of a kind in an exchange, on its way to or from a party."""
+    """Something happens to the first message of a kind in a round, on its way to or from a party."""
     lock, met = threading.Lock(), set[Way]()
 
     def carry(way: Way) -> Sequence[float]:
@@ -134,9 +134,9 @@ def once(becomes: Sequence[float], *, kind: str, number: int, party: str | None 
     return carry
 
 
-def asked_again(scene: Room, exchange: int, *parties: str) -> bool:
+def asked_again(scene: Room, one_round: int, *parties: str) -> bool:
     return any(
-        entry["exchange"] == exchange and set(parties) <= set(entry["parties"])
+        entry["round"] == one_round and set(parties) <= set(entry["parties"])
         for entry in scene.said(COORDINATOR, "asking again")
     )
 
@@ -155,13 +155,13 @@ ACCIDENTS: dict[str, tuple[Carry, Callable[[Room], bool]]] = {
         once(LOST, kind="OWN", number=3, party="party_1"),
         lambda r: asked_again(r, 3, "party_1"),
     ),
-    "everything of an exchange lost": (
+    "everything of a round lost": (
         once(LOST, kind="ALL", number=4),
         lambda r: asked_again(r, 4, *PARTIES),
     ),
     "an answer that comes twice": (
         once(TWICE, kind="TRAIN", number=3, party="party_1"),
-        lambda r: {"event": "repetition", "party": "party_1", "exchange": 3} in r.events[COORDINATOR],
+        lambda r: {"event": "repetition", "party": "party_1", "round": 3} in r.events[COORDINATOR],
     ),
     "an order that comes three times": (
         once(THRICE, kind="ALL", number=3, party="party_1"),
@@ -171,7 +171,7 @@ ACCIDENTS: dict[str, tuple[Carry, Callable[[Room], bool]]] = {
         once(LATE, kind="TRAIN", number=3, party="party_1"),
         lambda r: asked_again(r, 3, "party_1"),
     ),
-    "a part of its own that comes after the order": (
+    "a part of its own that comes after the request": (
         once((0.1,), kind="OWN", number=3),
         lambda r: True,
     ),
@@ -388,11 +388,11 @@ def plainly_simulated(method: str = "vimadmm", **training: Any) -> Run:
 
 def test_both_links_have_the_face_of_a_link() -> None:
     """The type checker holds them against it; this one says which methods there are."""
-    face = {name for name in vars(Link) if not name.startswith("_")} - {"run", "credentials", "seals", "came_back"}
+    face = {name for name in vars(Link) if not name.startswith("_")} - {"run", "credentials", "encryption", "came_back"}
     assert face == {"lay", "listen", "send", "next", "done", "forget", "refuse", "purge"}
     for kind in (nats.NatsLink, MemoryLink):
         assert all(callable(getattr(kind, name)) for name in face)
 
 
 def test_our_largest_message_fits_a_record_of_the_server() -> None:
-    assert LIMIT + nats.ENVELOPE < nats.RECORD
+    assert LIMIT + nats.OVERHEAD < nats.RECORD

@@ -12,7 +12,7 @@ import torch
 from colonnade.deploy.membership import Columns, Membership
 from colonnade.deploy.policy import Policy, check_prediction, check_run, read_policy
 from colonnade.errors import ConfigError, Refused
-from colonnade.wire.messages import COORDINATOR, Ask, Order, Purpose
+from colonnade.wire.messages import COORDINATOR, Purpose, Query, Request
 from tests.deploy.trials import TRAINING, Stage
 from tests.nats_server import needs_nats
 
@@ -163,11 +163,13 @@ def test_no_round_after_the_last_is_trained() -> None:
         SimpleNamespace(proposal=proposal),
         Columns(torch.zeros(9, 2), torch.ones(9) > 0),
     )
-    ask = Ask(Purpose.TRAIN, ("bank",), torch.arange(2))
-    member._check_training(Order(3, (ask,)))
-    with pytest.raises(Refused, match="order 4 asks for 1 training uploads; the run agreed on one in each of 3 rounds"):
-        member._check_training(Order(4, (ask,)))
-    member._check_training(Order(4, (Ask(Purpose.EVALUATE, ("bank",), torch.arange(5, 7)),)))
+    query = Query(Purpose.TRAIN, ("bank",), torch.arange(2))
+    member._check_training(Request(3, (query,)))
+    with pytest.raises(
+        Refused, match="request 4 asks for 1 training uploads; the run agreed on one in each of 3 rounds"
+    ):
+        member._check_training(Request(4, (query,)))
+    member._check_training(Request(4, (Query(Purpose.EVALUATE, ("bank",), torch.arange(5, 7)),)))
 
 
 @needs_nats

@@ -24,7 +24,7 @@ from colonnade.errors import ConfigError, DataError, Refused, RunError
 from colonnade.federation import Federation
 from colonnade.fit import Trainer
 from colonnade.identity.credentials import Credentials
-from colonnade.privacy.ledger import Release
+from colonnade.privacy.ledger import Entry
 from colonnade.run import Run
 from colonnade.store import Store
 from colonnade.wire.messages import COORDINATOR, Purpose
@@ -55,13 +55,13 @@ class Scene:
 
     def arrive(self, name: str, policy: Policy | None = None) -> None:
         link = self.link(name)
-        duty = self.trial.duty(name)
-        duty = duty if policy is None else type(duty)(duty.columns, policy)
+        setup = self.trial.setup(name)
+        setup = setup if policy is None else type(setup)(setup.columns, policy)
         ready = threading.Event()
 
         def serve() -> None:
             with contextlib.suppress(Exception):  # the link is closed under it when it leaves
-                party = PartyProcess(self.trial.place(name), link, link.credentials, duty, lambda e, **f: None)
+                party = PartyProcess(self.trial.place(name), link, link.credentials, setup, lambda e, **f: None)
                 ready.set()
                 party.serve()
 
@@ -74,10 +74,10 @@ class Scene:
 
     def train(self) -> Run:
         link = self.link(COORDINATOR)
-        say: Any = lambda event, **facts: None  # noqa: E731
+        notify: Any = lambda event, **facts: None  # noqa: E731
         try:
             credentials, place = link.credentials, self.trial.place(COORDINATOR)
-            return CoordinatorProcess(place, link, credentials, self.trial.undertaking(), say).serve()
+            return CoordinatorProcess(place, link, credentials, self.trial.undertaking(), notify).serve()
         finally:
             link.close()
 
@@ -89,7 +89,7 @@ class Scene:
         finally:
             link.close()
 
-    def releases(self, party: str) -> list[Release]:
+    def releases(self, party: str) -> list[Entry]:
         store = Store(self.trial.place(party) / "party.db")
         saved = store.snapshot()
         store.close()

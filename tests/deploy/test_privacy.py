@@ -15,9 +15,9 @@ from colonnade.store import Store
 from colonnade.wire.messages import COORDINATOR, Purpose
 from tests.deploy.test_engine_agrees import gathered
 from tests.deploy.trials import DATA, MODEL, PARTIES, ROUNDS, TRAINING, Deed, Stage, two_versions
-from tests.exchanges import open_trainer
 from tests.federations import small
 from tests.nats_server import needs_nats
+from tests.trainers import open_trainer
 
 pytestmark = needs_nats
 METHOD = {"name": "vimadmm_j", "local_steps": 2}
@@ -124,10 +124,10 @@ def test_the_budget_is_what_every_party_agreed_to_and_paid(tmp_path: Path) -> No
     with stage(tmp_path, privacy=NOISE, policy={"most_epsilon": 4.0, "require_mechanism": ["gaussian"]}) as s:
         ending = s.play()
     run = Run.load(s.trial.place(COORDINATOR))
-    from colonnade.privacy.ledger import Release
+    from colonnade.privacy.ledger import Entry
 
     for party in PARTIES:
-        mine = [Release.from_json(event) for event in ending.ledgers[party]]
+        mine = [Entry.from_json(event) for event in ending.ledgers[party]]
         worst = Statement.of(mine, run.privacy, Circumstances(run.label_exposure)).worst
         assert worst is not None
         assert 3.9 < worst.exact <= 4.0  # calibrated for these rounds, and not passed

@@ -17,7 +17,7 @@ from tests.deploy.trials import DATA, PARTIES, TRAINING, Deed, Ending, Stage, tw
 from tests.nats_server import needs_nats
 
 pytestmark = needs_nats
-SLOW = {"party_0": 0.1}  # seconds per exchange: slow enough to be disturbed in the middle
+SLOW = {"party_0": 0.1}  # seconds per round: slow enough to be disturbed in the middle
 VICTIM = "party_1"
 
 
@@ -34,25 +34,25 @@ def ends_like(stage: Stage, calm: Ending) -> None:
 
 
 def test_the_server_is_killed_and_started_again(stage: Stage, calm: Ending) -> None:
-    for exchange in (2, 4):
-        stage.wait_for("party_0", "answered", exchange=exchange)
+    for one_round in (2, 4):
+        stage.wait_for("party_0", "answered", round=one_round)
         stage.server.restart(kill=True)
     ends_like(stage, calm)
     assert all(stage.said(who, "reconnected") for who in (COORDINATOR, *PARTIES))
 
 
-@pytest.mark.parametrize("moment", ["between exchanges", "while a party is at work"])
+@pytest.mark.parametrize("moment", ["between rounds", "while a party is at work"])
 def test_the_server_goes_back_by_some_rounds(moment: str, calm: Ending, tmp_path: Path) -> None:
     """It gives old numbers to new messages, and may wait for an acknowledgement of one that is gone."""
     at_work = moment == "while a party is at work"
     deeds = [Deed(VICTIM, "before a commit", 5, "wait")] if at_work else []
     with Stage(tmp_path, *deeds, pause=SLOW) as stage:
         stage.organisations.start()
-        stage.wait_for("party_0", "answered", exchange=2)
+        stage.wait_for("party_0", "answered", round=2)
         stage.server.stop()
         stage.server.save()
         stage.server.start()
-        stage.wait_for("party_0", "answered", exchange=5)
+        stage.wait_for("party_0", "answered", round=5)
         stage.server.stop()
         stage.server.roll_back()
         stage.server.start()
@@ -61,7 +61,7 @@ def test_the_server_goes_back_by_some_rounds(moment: str, calm: Ending, tmp_path
 
 
 def test_the_server_forgets_everything(stage: Stage, calm: Ending) -> None:
-    stage.wait_for("party_0", "answered", exchange=3)
+    stage.wait_for("party_0", "answered", round=3)
     stage.server.kill()
     stage.server.wipe()
     stage.server.start()
@@ -92,16 +92,16 @@ class Folder:
 
 def test_an_old_copy_of_a_partys_store_is_refused(stage: Stage, calm: Ending) -> None:
     folder = Folder(stage, VICTIM)
-    stage.wait_for(VICTIM, "answered", exchange=2)
+    stage.wait_for(VICTIM, "answered", round=2)
     folder.copy("old")
     stage.organisations.start(VICTIM)
-    stage.wait_for(VICTIM, "answered", exchange=5)
+    stage.wait_for(VICTIM, "answered", round=5)
     folder.copy("newest")
     folder.put_back("old")
     stage.organisations.start(VICTIM)
     assert stage.wait_until_gone(COORDINATOR) == [2]
     told = stage.said(VICTIM, "refusing")[-1]["reason"]
-    assert told.startswith(f"party '{VICTIM}' has carried out exchange ") and told.endswith(
+    assert told.startswith(f"party '{VICTIM}' has carried out round ") and told.endswith(
         ": its store is an old copy; put the newest one back"
     )
     assert stage.failure(COORDINATOR) == f"Refused: party '{VICTIM}' refuses: {told}"
@@ -129,7 +129,7 @@ def test_an_old_copy_of_the_coordinators_store_is_refused(stage: Stage, calm: En
 
 def test_a_party_whose_folder_is_gone_says_so(stage: Stage, calm: Ending) -> None:
     folder = Folder(stage, VICTIM)
-    stage.wait_for(VICTIM, "answered", exchange=2)
+    stage.wait_for(VICTIM, "answered", round=2)
     folder.copy("newest")
     for file in folder.path.glob("*[!l]"):
         file.unlink()
@@ -144,7 +144,7 @@ def test_a_party_whose_folder_is_gone_says_so(stage: Stage, calm: Ending) -> Non
 
 
 def test_another_table_is_refused(stage: Stage, calm: Ending) -> None:
-    stage.wait_for(VICTIM, "answered", exchange=2)
+    stage.wait_for(VICTIM, "answered", round=2)
     stage.kill(VICTIM)
     stage.change(data={**DATA, "seed": 1})
     stage.organisations.start(VICTIM)

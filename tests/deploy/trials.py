@@ -30,7 +30,7 @@ from colonnade.bench.organisations import Organisations, Trial
 from colonnade.config import build
 from colonnade.deploy import coordinator as coordinator_module
 from colonnade.deploy.coordinator import CoordinatorProcess
-from colonnade.deploy.membership import Duty
+from colonnade.deploy.membership import PartySetup
 from colonnade.deploy.party import PartyProcess
 from colonnade.deploy.policy import Policy
 from colonnade.engines.coordinator import CoordinatorSide
@@ -45,10 +45,10 @@ from colonnade.wire.messages import COORDINATOR
 from tests.federations import mixed_encoder, small
 from tests.processes import LONG
 
-RUN = "test"  # as in tests.exchanges: equal runs send equal bytes
+RUN = "test"  # as in tests.rounds: equal runs send equal bytes
 PARTIES = ("party_0", "party_1", "party_2")
-ROUNDS = 6  # exchanges 1 to 6 train, 7 looks at the validation rows, 8 says stop, 9 looks at the test rows
-LOOK, STOP, TEST = ROUNDS + 1, ROUNDS + 2, ROUNDS + 3
+ROUNDS = 6  # rounds 1 to 6 train, 7 evaluates the validation rows, 8 says stop, 9 evaluates the test rows
+EVALUATION, STOP, TEST = ROUNDS + 1, ROUNDS + 2, ROUNDS + 3
 PATIENCE = LONG  # seconds until a run that hangs fails its test; a normal one takes one or two
 DATA = {"widths": (5, 4, 5), "rows": 90}
 METHOD = {"name": "vimadmm", "local_steps": 2}
@@ -67,7 +67,7 @@ TRAINING = {
 
 @dataclass(frozen=True)
 class Point:
-    """Before or after a call; `about` says what the call is about: an exchange, or a kind of message."""
+    """Before or after a call; `about` says what the call is about: a round, or a kind of message."""
 
     owner: Any
     name: str
@@ -75,8 +75,8 @@ class Point:
     about: Callable[..., object] = lambda *_, **__: None
 
 
-def _posted(link: NatsLink, *posts: Any, **_: Any) -> str:
-    return f"{posts[-1].message.kind} {posts[-1].message.number}"
+def _posted(link: NatsLink, *to_send: Any, **_: Any) -> str:
+    return f"{to_send[-1].message.kind} {to_send[-1].message.number}"
 
 
 def _committed(store: Store, facts: Mapping[str, Any], *_: Any, **__: Any) -> object:
@@ -96,8 +96,8 @@ POINTS = {
     "before the agreement is stored": Point(Store, "describe", "before"),
     "after the agreement is stored": Point(Store, "describe", "after"),
     "all have joined": Point(coordinator_module, "settle", "before"),
-    "before an order is sent": Point(Remote, "exchange", "before", _ordered),
-    "after an order is sent": Point(Remote, "_collect", "before", lambda _, now: now.order.number),
+    "before an order is sent": Point(Remote, "run_round", "before", _ordered),
+    "after an order is sent": Point(Remote, "_collect", "before", lambda _, now: now.request.number),
     "after all answers": Point(CoordinatorSide, "hear", "after", _ordered),
     "after the stop": Point(Trainer, "_finish", "before"),
     "before the test": Point(Trainer, "_test", "before"),
@@ -233,9 +233,9 @@ class FaultyTrial(Trial):
     def federation(self) -> Federation:
         return small(**self.data)
 
-    def duty(self, name: str) -> Duty:
-        duty = replace(super().duty(name), policy=build(Policy, self.policy, "policy"))
-        return replace(duty, encoders=mixed_encoder) if self.mixed else duty
+    def setup(self, name: str) -> PartySetup:
+        setup = replace(super().setup(name), policy=build(Policy, self.policy, "policy"))
+        return replace(setup, encoders=mixed_encoder) if self.mixed else setup
 
 
 def work(trial: FaultyTrial, name: str) -> None:
@@ -244,13 +244,13 @@ def work(trial: FaultyTrial, name: str) -> None:
         move_to(trial.outside[name])
     send, notes = NatsLink.send, trial.place(name) / "sent.jsonl"
 
-    def noted(self: NatsLink, *posts: Any, **options: Any) -> None:
+    def noted(self: NatsLink, *to_send: Any, **options: Any) -> None:
         with notes.open("a") as file:
-            for post in posts:
-                digest = hashlib.sha256(post.message.payload).hexdigest()
-                what = {"number": post.message.number, "kind": post.message.kind, "part": post.part}
-                file.write(json.dumps({**what, "to": post.to, "digest": digest}) + "\n")
-        send(self, *posts, **options)
+            for outgoing in to_send:
+                digest = hashlib.sha256(outgoing.message.payload).hexdigest()
+                what = {"number": outgoing.message.number, "kind": outgoing.message.kind, "part": outgoing.part}
+                file.write(json.dumps({**what, "to": outgoing.to, "digest": digest}) + "\n")
+        send(self, *to_send, **options)
 
     NatsLink.send = noted  # type: ignore[method-assign]
     Doer(trial, name).arm()
@@ -485,7 +485,7 @@ def digest_of(tensors: Mapping[str, Tensor]) -> str:
 
 
 def two_versions(messages: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Releases that a process meant to send with two different contents: two noises for one exchange."""
+    """Releases that a process meant to send with two different contents: two noises for one round."""
     first: dict[tuple[Any, ...], Any] = {}
     releases = ("TRAIN", "EVALUATE", "PREDICT", "ALL", "OWN")
     mine = [m for m in messages if m["kind"] in releases]
@@ -495,5 +495,5 @@ def two_versions(messages: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any
 
 
 def orders(seen: Sequence[Mapping[str, Any]]) -> list[int]:
-    """The exchanges that events speak of."""
-    return [int(entry["exchange"]) for entry in seen]
+    """The rounds that events speak of."""
+    return [int(entry["run_round"]) for entry in seen]

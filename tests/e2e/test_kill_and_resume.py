@@ -22,9 +22,9 @@ from colonnade.fit import resume
 from colonnade.run import Run
 from colonnade.store import Store
 from tests.e2e import victim
-from tests.exchanges import untimed
 from tests.federations import digits
 from tests.processes import LONG
+from tests.trainers import untimed
 
 METHODS = ("vimadmm", "vimadmm_j", "local_only")
 PATIENCE = LONG  # until a victim that hangs fails the test

@@ -21,8 +21,8 @@ from colonnade.methods.base import LARGEST_REPLY, Reply
 from colonnade.methods.linear_admm import LinearADMM
 from colonnade.models.optimise import SGD
 from colonnade.run import Run
-from tests.exchanges import ENGINES, TINY, open_trainer
 from tests.federations import small
+from tests.trainers import ENGINES, TINY, open_trainer
 
 ABSURD = SGD(lr=1e3, momentum=0.9)
 METHODS = {
@@ -116,15 +116,15 @@ def answer_to_a_crafted_reply(secret: float, size: float, privacy: dict[str, Any
     trainer = open_trainer(
         federation, method, engine=engine, rounds=3, evaluate_every=0, privacy=privacy, dtype="float32"
     )
-    order, down = trainer.coordinator.order()
-    trainer.coordinator.hear(order, trainer.engine.exchange(order, down))
-    place = order.asks[0].rows.tolist().index(row)  # everybody trains on all rows: it is there
+    order, down = trainer.coordinator.request()
+    trainer.coordinator.receive(order, trainer.engine.run_round(order, down))
+    place = order.queries[0].rows.tolist().index(row)  # everybody trains on all rows: it is there
     crafted = {name: torch.zeros_like(value) for name, value in trainer.coordinator.reply.common.items()}
     crafted["v"][place] = size
     trainer.coordinator.reply = Reply(crafted)
-    order, down = trainer.coordinator.order()
+    order, down = trainer.coordinator.request()
     try:
-        trainer.engine.exchange(order, down)
+        trainer.engine.run_round(order, down)
     except (Diverged, WireError) as error:
         return type(error).__name__
     return "an upload"

@@ -13,8 +13,8 @@ from colonnade.fit import fit
 from colonnade.methods import VIMADMMJ
 from colonnade.tasks import TASKS
 from colonnade.tasks.multiclass import Multiclass
-from tests.exchanges import TINY
 from tests.federations import small
+from tests.trainers import TINY
 
 RNG = np.random.default_rng(0)
 

@@ -21,9 +21,9 @@ from colonnade.models.heads import HeadSettings
 from colonnade.models.optimise import SGD
 from colonnade.models.stack import Mode
 from tests.contracts.registry import NAMES, for_heads, make
-from tests.exchanges import TINY, assert_same_tensors, exchanges, open_trainer, party_tensors, record
 from tests.federations import images, mixed_encoder, normed_encoder, small
 from tests.mechanisms import Noise
+from tests.trainers import TINY, assert_same_tensors, open_trainer, party_tensors, record, rounds_of
 
 pytestmark = pytest.mark.gpu
 
@@ -88,7 +88,7 @@ def test_embeddings_after_fast_steps_are_those_of_eager_float32(precision: Any, 
         cohort = trainer.engine.parties()[0].cohort
         assert any(isinstance(g, Captured) for g in cohort.graphs.values()) or not compiled
         with torch.no_grad():
-            ends.append(cohort.encode(cohort.columns, Mode.SPEAK))
+            ends.append(cohort.encode(cohort.columns, Mode.UPLOAD))
     assert 0 < (ends[1] - ends[0]).norm() / ends[0].norm() < TOLERANCES[precision, compiled]
 
 
@@ -99,7 +99,7 @@ def test_captured_steps_are_the_eager_ones(name: str, scenario: str, monkeypatch
     method = for_heads(name, chosen["model"].head, local_steps=STEPS)
 
     def finished(trainer: Trainer) -> dict[str, dict[str, torch.Tensor]]:
-        for _ in exchanges(trainer):
+        for _ in rounds_of(trainer):
             pass
         return party_tensors(trainer)
 

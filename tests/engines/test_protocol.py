@@ -1,4 +1,4 @@
-"""The round protocol: one round trip per round, the reply rides with the next order, failures name their party."""
+"""The round protocol: one round trip per round, the reply rides with the next request, failures name their party."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from colonnade.fit import Progress, fit
 from colonnade.methods import VIMADMM, VIMADMMJ, Centralized, LocalOnly
 from colonnade.models.heads import HeadSettings
 from colonnade.wire.messages import Purpose
-from tests.exchanges import ENGINES, TINY, Exchange, exchanges, open_trainer, record, untimed
 from tests.federations import small
+from tests.trainers import ENGINES, TINY, TrainedRound, open_trainer, record, rounds_of, untimed
 
 
-def seen(rounds: int = 5, every: int = 2, **options: object) -> list[Exchange]:
+def seen(rounds: int = 5, every: int = 2, **options: object) -> list[TrainedRound]:
     options = {"evaluate_every": every, "schedule": {"batch": 20}, **options}
-    return list(exchanges(open_trainer(small(), VIMADMM(local_steps=1), rounds=rounds, **options)))  # type: ignore[arg-type]
+    return list(rounds_of(open_trainer(small(), VIMADMM(local_steps=1), rounds=rounds, **options)))  # type: ignore[arg-type]
 
 
 class TestOrders:
     def test_one_round_trip_per_round_and_two_to_end(self) -> None:
-        orders = [e.order for e in seen(rounds=5)]
+        orders = [e.request for e in seen(rounds=5)]
         assert [o.number for o in orders] == [1, 2, 3, 4, 5, 6, 7]
         assert [o.stop for o in orders] == [None] * 6 + ["all rounds done"]
 
     def test_the_reply_rides_with_the_next_order(self) -> None:
         replies = [set(e.down.common) for e in seen(rounds=3)]
         assert replies == [set(), {"v"}, {"v"}, {"v"}, set()]
-        learners = [len(e.order.learners) for e in seen(rounds=3)]
+        learners = [len(e.request.learners) for e in seen(rounds=3)]
         assert learners == [0, 4, 4, 4, 0]
 
     def test_evaluation_rides_along_and_comes_once_more_at_the_end(self) -> None:
-        purposes = [[a.purpose.value for a in e.order.asks] for e in seen(rounds=5, every=2)]
+        purposes = [[a.purpose.value for a in e.request.queries] for e in seen(rounds=5, every=2)]
         assert purposes == [
             ["TRAIN"],
             ["TRAIN"],
@@ -48,28 +48,28 @@ class TestOrders:
         ]
 
     def test_no_evaluation_unless_wanted(self) -> None:
-        assert all(a.purpose is Purpose.TRAIN for e in seen(every=0) for a in e.order.asks)
+        assert all(a.purpose is Purpose.TRAIN for e in seen(every=0) for a in e.request.queries)
 
     def test_keep_follows_a_new_best(self) -> None:
         trainer = open_trainer(small(), VIMADMM(local_steps=5), rounds=8, evaluate_every=1, schedule={"batch": 20})
-        keeps = [e.order.keep for e in exchanges(trainer)]
+        keeps = [e.request.keep for e in rounds_of(trainer)]
         scores = [h["score"] for h in trainer.coordinator.history if "score" in h]
         best = [n for n, s in enumerate(scores) if s > max([-1.0, *scores[:n]])]
         assert [n for n, keep in enumerate(keeps) if keep] == [
             n + 2 for n in best
-        ]  # scored after order n + 2, index n + 1
+        ]  # scored after request n + 2, index n + 1
 
     def test_the_best_state_is_a_copy(self) -> None:
         trainer = open_trainer(small(), LocalOnly(), rounds=3, evaluate_every=1)
-        for _ in exchanges(trainer):
+        for _ in rounds_of(trainer):
             pass
         state, best = trainer.coordinator.state, trainer.coordinator.best_state
         assert best.keys() == state.keys()
         assert all(best[name] is not state[name] for name in best)
 
     def test_an_opening_reply_reaches_everybody_before_round_one(self) -> None:
-        first = next(exchanges(open_trainer(small(), LocalOnly())))
-        assert first.order.learners == tuple(f"party_{k}" for k in range(4))
+        first = next(rounds_of(open_trainer(small(), LocalOnly())))
+        assert first.request.learners == tuple(f"party_{k}" for k in range(4))
         assert set(first.down.common) == {"targets"}
 
 
@@ -98,11 +98,11 @@ class Fragile(nn.Module):
 
 
 class TestFailures:
-    def test_the_loop_names_the_party_and_the_exchange(self) -> None:
+    def test_the_loop_names_the_party_and_the_round(self) -> None:
         trainer = open_trainer(
             small(), VIMADMM(), encoders=lambda p, s: Fragile(p == "party_2"), engine="loop", schedule={"batch": 20}
         )
-        with pytest.raises(RuntimeError, match="party 'party_2' failed in exchange 3: a pipe burst"):
+        with pytest.raises(RuntimeError, match="party 'party_2' failed in round 3: a pipe burst"):
             trainer.train()
 
     def test_the_loop_refuses_a_message_under_another_name(self) -> None:

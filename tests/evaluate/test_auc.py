@@ -22,7 +22,7 @@ from colonnade.privacy.labels.alibi import Alibi
 from colonnade.privacy.labels.randomised import RandomisedResponse
 from colonnade.run import Training
 from colonnade.tasks.binary import Binary
-from tests.exchanges import TINY
+from tests.trainers import TINY
 
 RNG = np.random.default_rng(0)
 YES_NO = Binary(1)

@@ -19,8 +19,8 @@ from colonnade.tasks.binary import Binary
 from colonnade.tasks.multiclass import Multiclass
 from colonnade.tasks.multilabel import Multilabel
 from colonnade.tasks.regression import Regression
-from tests.exchanges import TINY
 from tests.federations import small
+from tests.trainers import TINY
 
 RNG = np.random.default_rng(0)
 

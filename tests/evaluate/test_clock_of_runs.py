@@ -13,8 +13,8 @@ import pytest
 from colonnade.evaluate.clock import ClockSettings, run_ends
 from colonnade.methods import FDML, AdaVFL, FedBCD, FlexVFL
 from colonnade.methods.base import Method
-from tests.exchanges import open_trainer
 from tests.federations import small
+from tests.trainers import open_trainer
 
 MBIT = 125_000  # bytes
 CLOCK = ClockSettings(up=1, down=2, latency=500, step=1, coordinate=0.25)
@@ -25,9 +25,9 @@ def ends(method: Method, rounds: int, **schedule: Any) -> list[float]:
     federation = small(widths=(5, 5, 5))
     run = open_trainer(federation, method, rounds=rounds, evaluate_every=0, schedule=schedule).train()
     record = run.record()
-    for exchange in record["traffic"]["rounds"]:
+    for one_round in record["traffic"]["rounds"]:
         for way in ("up", "down"):
-            exchange[way] = [MBIT * bool(count) for count in exchange[way]]
+            one_round[way] = [MBIT * bool(count) for count in one_round[way]]
     return run_ends(CLOCK, record)[: rounds + 1]
 
 

@@ -19,8 +19,8 @@ from colonnade.evaluate.metrics import METRICS, choose_metric, find_metric, metr
 from colonnade.fit import fit
 from colonnade.methods import VIMADMM
 from colonnade.tasks import TASKS, Task
-from tests.exchanges import TINY
 from tests.federations import small
+from tests.trainers import TINY
 
 ROWS = 300
 Array = np.ndarray

@@ -15,8 +15,8 @@ from colonnade.explain.summary import advice, subset, summarise
 from colonnade.federation import Federation
 from colonnade.run import Run
 from tests.contracts.registry import make
-from tests.exchanges import changed
 from tests.federations import small
+from tests.trainers import changed
 
 PARTIES = [f"p{k}" for k in range(8)]
 

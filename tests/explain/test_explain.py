@@ -18,7 +18,7 @@ from colonnade.explain.explanation import Explanation, agreements
 from colonnade.explain.listen import Listener
 from colonnade.explain.settings import TEST_NOISE, ExplainSettings, published_noise
 from colonnade.federation import Federation
-from colonnade.privacy.gate import Gate, Spoken
+from colonnade.privacy.gate import Gate, Passed
 from colonnade.privacy.sealed import Upload
 from colonnade.randomness import stream
 from colonnade.run import LEDGER, Run
@@ -29,8 +29,8 @@ from colonnade.tasks.multilabel import Multilabel
 from colonnade.tasks.regression import Regression
 from colonnade.wire.messages import Purpose
 from tests.contracts.registry import NAMES, make
-from tests.exchanges import changed
 from tests.federations import images, mixed_encoder, small
+from tests.trainers import changed
 
 MODEL = {"hidden": 6, "embedding": 4}
 DP = {"mechanism": "gaussian", "clip": 1.0, "sigma": 3.0}
@@ -228,7 +228,7 @@ def test_no_two_messages_have_one_address(federation: Federation, monkeypatch: p
 
     def watched(
         self: Gate, upload: Upload, parties: list[str], number: int, purpose: Purpose, rows: int, part: int = 0
-    ) -> Spoken:
+    ) -> Passed:
         addresses.extend((number, purpose, part, party) for party in parties)
         return release(self, upload, parties, number, purpose, rows, part)
 

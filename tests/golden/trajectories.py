@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from tests.contracts.registry import EVERY, fitting, make
-from tests.exchanges import open_trainer
 from tests.federations import small
+from tests.trainers import open_trainer
 
 FILE = Path(__file__).with_name("trajectories.json")
 DIGITS = 12

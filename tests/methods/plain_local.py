@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from colonnade.fit import Trainer
 from colonnade.models.encoders import ModelSettings
 from colonnade.models.optimise import SGD, AdamW
-from colonnade.schedule import Turn
-from tests.exchanges import open_trainer, party_tensors
+from colonnade.schedule import RoundPlan
 from tests.methods.plain_split import FEDERATION, HIDDEN, WIDTH, Plain
+from tests.trainers import open_trainer, party_tensors
 
 ROUNDS = 7
 SGDS = {"optimiser": SGD(lr=0.1, momentum=0.9), "server_optimiser": SGD(lr=0.3, momentum=0.0, weight_decay=0.01)}
@@ -52,11 +52,11 @@ def networks(trainer: Trainer, method: Any) -> Plain:
     return Plain(FEDERATION, encoders, nn.Sequential(*above), method.optimiser, method.server_optimiser)
 
 
-def assert_same(trainer: Trainer, plain: Plain, play: Callable[[Turn], None]) -> None:
+def assert_same(trainer: Trainer, plain: Plain, play: Callable[[RoundPlan], None]) -> None:
     """Seven rounds on both sides, then every weight of every party and of the server."""
     first = copy.deepcopy(plain.server.state_dict())
     for number in range(1, ROUNDS + 1):
-        play(trainer.coordinator.schedule.turn(number))
+        play(trainer.coordinator.schedule.plan(number))
     run = trainer.train()
     for name, encoder in plain.encoders.items():
         for key, value in encoder.state_dict().items():
@@ -76,10 +76,10 @@ class Snapshots:
             for group in rule.param_groups:
                 group["lr"] *= q / paces[name]  # eta_k Q_k = eta Q
 
-    def round(self, turn: Turn) -> None:
-        p, rows = self.plain, turn.rows
+    def round(self, plan: RoundPlan) -> None:
+        p, rows = self.plain, plan.rows
         y = p.federation.labels[rows]
-        for name in turn.speakers:
+        for name in plan.senders:
             p.table[name][rows] = self.wire(name, p.encoders[name](p.columns[name][rows]).detach())
         heard = {name: table[rows].clone() for name, table in p.table.items()}
         frozen = copy.deepcopy(p.server)
@@ -89,7 +89,7 @@ class Snapshots:
             p.server_optimiser.zero_grad()
             F.cross_entropy(p.server(torch.cat(list(heard.values()), dim=1)), y).backward()
             p.server_optimiser.step()
-        for name in turn.learners:
+        for name in plan.learners:
             for _ in range(self.paces[name]):
                 p.optimisers[name].zero_grad()
                 mine = p.encoders[name](p.columns[name][rows])
@@ -99,15 +99,15 @@ class Snapshots:
 
 
 class Cache:
-    """The W last exchanges of one side, visited in a circle; an entry is (slot, exchange, uses left)."""
+    """The W last rounds of one side, visited in a circle; an entry is (slot, round, uses left)."""
 
     def __init__(self, slots: int, uses: int) -> None:
         self.entries: dict[int, list[Any]] = {}
         self.slots, self.uses, self.at = slots, uses, 0
 
-    def put(self, turn: int, exchange: Any) -> None:
-        self.at = turn % self.slots
-        self.entries[self.at] = [exchange, self.uses - 1]
+    def put(self, plan: int, one_round: Any) -> None:
+        self.at = plan % self.slots
+        self.entries[self.at] = [one_round, self.uses - 1]
 
     def next(self) -> Any:
         for _ in range(self.slots):
@@ -128,7 +128,7 @@ def row_weights(fresh: Tensor, cached: Tensor, angle: float) -> list[float]:
 
 
 class Cached:
-    """CELU-VFL: an exact step, then steps on cached exchanges, row by row weighted; both sides."""
+    """CELU-VFL: an exact step, then steps on cached rounds, row by row weighted; both sides."""
 
     def __init__(self, plain: Plain, method: Any) -> None:
         self.plain, self.m = plain, method
@@ -136,21 +136,21 @@ class Cached:
         self.server_cache = Cache(method.cache, method.uses)
         self.weights: list[float] = []
 
-    def round(self, turn: Turn) -> None:
-        p, rows = self.plain, turn.rows
+    def round(self, plan: RoundPlan) -> None:
+        p, rows = self.plain, plan.rows
         y = p.federation.labels[rows]
-        for name in turn.speakers:
+        for name in plan.senders:
             p.table[name][rows] = p.encoders[name](p.columns[name][rows]).detach()
         heard = torch.cat([table[rows] for table in p.table.values()], dim=1)
         slope = self.server_step(heard, y, None)
-        self.server_cache.put(turn.number, (heard, y, slope))
+        self.server_cache.put(plan.number, (heard, y, slope))
         for _ in range(1, self.m.local_steps):
             if (entry := self.server_cache.next()) is not None:
                 self.server_step(*entry)
         parts = dict(zip(p.table, slope.chunk(len(p.table), dim=1), strict=True))
-        for name in turn.learners:
+        for name in plan.learners:
             self.party_step(name, rows, None, parts[name])
-            self.caches[name].put(turn.number, (rows, p.table[name][rows].clone(), parts[name]))
+            self.caches[name].put(plan.number, (rows, p.table[name][rows].clone(), parts[name]))
             for _ in range(1, self.m.local_steps):
                 if (entry := self.caches[name].next()) is not None:
                     self.party_step(name, *entry)
@@ -182,21 +182,21 @@ class Sums:
         self.plain, self.m, self.count = plain, method, count
         self.told: dict[tuple[str, int], Tensor] = {}  # the last counts of a party about a row
 
-    def round(self, turn: Turn) -> None:
+    def round(self, plan: RoundPlan) -> None:
         p, n, theta = self.plain, self.m.trials, self.m.theta
-        for name in turn.speakers:
-            x = p.encoders[name](p.columns[name][turn.rows]).detach().clamp(-1, 1)
-            for row, counts in zip(turn.rows.tolist(), self.count(name, turn.number, 0.5 + theta * x), strict=True):
+        for name in plan.senders:
+            x = p.encoders[name](p.columns[name][plan.rows]).detach().clamp(-1, 1)
+            for row, counts in zip(plan.rows.tolist(), self.count(name, plan.number, 0.5 + theta * x), strict=True):
                 self.told[name, row] = counts
         sums = []
-        for row in turn.rows.tolist():
+        for row in plan.rows.tolist():
             known = [self.told[name, row] for name in p.encoders if (name, row) in self.told]
             sums.append(sum((q - n / 2) / (theta * n) for q in known))
         at = torch.stack(sums).requires_grad_()
         p.server_optimiser.zero_grad()
-        F.cross_entropy(p.server(at), p.federation.labels[turn.rows]).backward()
+        F.cross_entropy(p.server(at), p.federation.labels[plan.rows]).backward()
         p.server_optimiser.step()
-        for name in turn.learners:
+        for name in plan.learners:
             p.optimisers[name].zero_grad()
-            p.encoders[name](p.columns[name][turn.rows]).clamp(-1, 1).backward(at.grad)
+            p.encoders[name](p.columns[name][plan.rows]).clamp(-1, 1).backward(at.grad)
             p.optimisers[name].step()

@@ -19,9 +19,9 @@ from colonnade.methods.base import Method
 from colonnade.models.encoders import ModelSettings
 from colonnade.models.heads import HeadSettings
 from colonnade.models.optimise import SGD, AdamW
-from colonnade.schedule import Turn
-from tests.exchanges import open_trainer, party_tensors
+from colonnade.schedule import RoundPlan
 from tests.federations import small
+from tests.trainers import open_trainer, party_tensors
 
 FEDERATION = small(rows=60)
 HIDDEN, WIDTH = 6, 4
@@ -53,17 +53,17 @@ class Plain:
         self.table = {name: torch.zeros(self.federation.rows, 3).double() for name in self.columns}
         self.optimisers = {name: torch_optimiser(self.rule, n.parameters()) for name, n in self.networks.items()}
 
-    def round(self, turn: Turn) -> None:
-        for name in turn.speakers:
-            self.table[name][turn.rows] = self.networks[name](self.columns[name][turn.rows]).detach()
-        total = sum(table[turn.rows] for table in self.table.values()).requires_grad_()
-        y = self.federation.labels[turn.rows]
+    def round(self, plan: RoundPlan) -> None:
+        for name in plan.senders:
+            self.table[name][plan.rows] = self.networks[name](self.columns[name][plan.rows]).detach()
+        total = sum(table[plan.rows] for table in self.table.values()).requires_grad_()
+        y = self.federation.labels[plan.rows]
         F.cross_entropy(self.a * total, y).backward()
-        for name in turn.learners:
-            others = total.detach() - self.table[name][turn.rows]
+        for name in plan.learners:
+            others = total.detach() - self.table[name][plan.rows]
             for _ in range(self.steps if isinstance(self.steps, int) else self.steps[name]):
                 self.optimisers[name].zero_grad()
-                logits = self.networks[name](self.columns[name][turn.rows])
+                logits = self.networks[name](self.columns[name][plan.rows])
                 if self.fresh:
                     F.cross_entropy(self.a * (others + logits), y).backward()
                 else:
@@ -102,7 +102,7 @@ def assert_same_training(method: Method, model: ModelSettings, schedule: dict[st
     rows = FEDERATION.split.test
     first = plain.logits(rows)
     for number in range(1, 8):
-        plain.round(trainer.coordinator.schedule.turn(number))
+        plain.round(trainer.coordinator.schedule.plan(number))
     ours = trainer.train().logits({p.name: p.columns[rows] for p in FEDERATION.parties})
     theirs = plain.logits(rows)
     assert (theirs - first).abs().max() > 0.01  # something was learnt, so equal is not empty

@@ -21,9 +21,9 @@ from colonnade.methods.base import Method
 from colonnade.models.encoders import ModelSettings
 from colonnade.models.heads import HeadSettings
 from colonnade.models.optimise import SGD, AdamW
-from colonnade.schedule import Turn
-from tests.exchanges import exchanges, open_trainer, party_tensors
+from colonnade.schedule import RoundPlan
 from tests.federations import small
+from tests.trainers import open_trainer, party_tensors, rounds_of
 
 FEDERATION = small(rows=60)
 HIDDEN, WIDTH = 6, 4
@@ -64,11 +64,11 @@ class Plain:
             return self.server(torch.cat(embeddings, dim=1))
         return self.server(sum(a * h for a, h in zip(self.weights, embeddings, strict=True)))
 
-    def round(self, turn: Turn) -> None:
-        for name in turn.speakers:
-            self.table[name][turn.rows] = self.encoders[name](self.columns[name][turn.rows]).detach()
-        heard = [table[turn.rows].clone().requires_grad_() for table in self.table.values()]
-        y = self.federation.labels[turn.rows]
+    def round(self, plan: RoundPlan) -> None:
+        for name in plan.senders:
+            self.table[name][plan.rows] = self.encoders[name](self.columns[name][plan.rows]).detach()
+        heard = [table[plan.rows].clone().requires_grad_() for table in self.table.values()]
+        y = self.federation.labels[plan.rows]
         self.server_optimiser.zero_grad()
         self.weights.grad = None
         F.cross_entropy(self.outputs(heard), y).backward()
@@ -79,8 +79,8 @@ class Plain:
             heard = [h.detach().requires_grad_() for h in heard]
             F.cross_entropy(self.outputs(heard), y).backward()
         slopes = dict(zip(self.table, (h.grad for h in heard), strict=True))
-        for name in turn.learners:
-            self.learn(name, turn.rows, slopes[name])
+        for name in plan.learners:
+            self.learn(name, plan.rows, slopes[name])
 
     def learn(self, name: str, rows: Tensor, slope: Tensor) -> None:
         encoder = self.encoders[name]
@@ -126,7 +126,7 @@ def assert_same_training(method: Method, model: ModelSettings, schedule: dict[st
     plain = plain_of(trainer, method, **choices)
     first = plain.logits(FEDERATION.split.test)
     for number in range(1, 8):
-        plain.round(trainer.coordinator.schedule.turn(number))
+        plain.round(trainer.coordinator.schedule.plan(number))
     run = trainer.train()
     rows = FEDERATION.split.test
     ours = run.logits({p.name: p.columns[rows] for p in FEDERATION.parties})
@@ -138,8 +138,8 @@ def assert_same_training(method: Method, model: ModelSettings, schedule: dict[st
 def read_from_slopes(method: Method) -> float:
     """What share of a batch's labels a party reads off its first gradient if it knows one label of each class."""
     trainer = open_trainer(FEDERATION, method, engine="loop", rounds=1, evaluate_every=0)
-    first, second = (e for _, e in zip(range(2), exchanges(trainer), strict=False))
-    labels = FEDERATION.labels[first.order.asks[0].rows]
+    first, second = (e for _, e in zip(range(2), rounds_of(trainer), strict=False))
+    labels = FEDERATION.labels[first.request.queries[0].rows]
     slope = second.down.groups[0]["slope"][0]
     known = torch.stack([(labels == c).nonzero()[0, 0] for c in labels.unique()])
     alike = F.cosine_similarity(slope[:, None], slope[known][None], dim=2)

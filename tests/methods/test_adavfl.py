@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from colonnade.errors import ConfigError
 from colonnade.methods import AdaVFL, make_method
 from colonnade.privacy.events import LabelExposure
-from colonnade.schedule import Turn
-from tests.exchanges import TINY, exchanges, open_trainer
+from colonnade.schedule import RoundPlan
 from tests.federations import small
 from tests.methods.plain_logits import LINEAR, RULES, assert_same_training
+from tests.trainers import TINY, open_trainer, rounds_of
 
 PARTIES = [f"party_{k}" for k in range(4)]
 SPEEDS = {"party_0": 2.0, "party_1": 1.5, "party_2": 1.0, "party_3": 0.5}
@@ -71,10 +71,10 @@ def test_seconds_are_seen_before_they_are_used_and_averaged() -> None:
     method = AdaVFL(jitter=0.5, reestimate_every=3)
     schedule = {"speeds": SPEEDS}
     trainer = open_trainer(small(), method, model=TINY, rounds=7, evaluate_every=0, seed=4, schedule=schedule)
-    sent = [dict(e.order.steps) for e in exchanges(trainer)][1:8]  # exchange n + 1 says with what to learn from n
+    sent = [dict(e.request.steps) for e in rounds_of(trainer)][1:8]  # round n + 1 says with what to learn from n
     seen = torch.tensor([[method.measured(4, p, n) / SPEEDS[p] for p in PARTIES] for n in range(1, 8)]).double()
     first, second = (method.choose_steps(seen[a : a + 3].mean(dim=0)).tolist() for a in (0, 3))
-    steps = [[said.get(party, 10) for party in PARTIES] for said in sent]
+    steps = [[uploaded.get(party, 10) for party in PARTIES] for uploaded in sent]
     assert steps == [[10] * 4] * 2 + [first] * 3 + [second] * 2
     assert first != second
     history = {entry["round"]: entry.get("steps", {}) for entry in trainer.coordinator.history}
@@ -82,17 +82,17 @@ def test_seconds_are_seen_before_they_are_used_and_averaged() -> None:
 
 
 def test_without_error_a_step_takes_what_the_speed_says() -> None:
-    turn = Turn(3, torch.arange(2), ("a", "b"), ("a", "b", "c"), (), (("b", 2.0), ("c", 0.25)))
+    plan = RoundPlan(3, torch.arange(2), ("a", "b"), ("a", "b", "c"), (), (("b", 2.0), ("c", 0.25)))
     method = AdaVFL()
     chosen = method.choose_steps(torch.tensor([1.0, 0.5, 4.0], dtype=torch.float64)).tolist()
-    assert list(method.steps_of(turn, 1).values()) == chosen
-    assert method.steps_of(replace(turn, number=2), 1) == {}
+    assert list(method.steps_of(plan, 1).values()) == chosen
+    assert method.steps_of(replace(plan, number=2), 1) == {}
     assert AdaVFL(jitter=0.1).measured(1, "a", 5) != AdaVFL(jitter=0.1).measured(1, "a", 6)
 
 
 def test_a_party_that_learns_alone_waits_for_nobody() -> None:
     """Its number is the best for a round of its own: a slow party then takes as many as anyone, if talking is dear."""
-    alone = Turn(3, torch.arange(2), ("c",), ("c",), (), (("c", 0.25),))
+    alone = RoundPlan(3, torch.arange(2), ("c",), ("c",), (), (("c", 0.25),))
     method = AdaVFL(overhead=1000.0)
     assert method.steps_of(alone, 1) == {"c": 10}
 
@@ -104,6 +104,6 @@ def test_speeds_are_the_schedule_s_to_say() -> None:
 
 def test_labels_go_down_once() -> None:
     trainer = open_trainer(small(), AdaVFL(), model=TINY, rounds=2, evaluate_every=0)
-    down = [sorted(exchange.down.common) for exchange in exchanges(trainer)]
+    down = [sorted(one_round.down.common) for one_round in rounds_of(trainer)]
     assert down == [["targets"], ["total"], ["total"], []]
     assert AdaVFL.exposes is LabelExposure.FULL

@@ -12,10 +12,10 @@ from colonnade.methods import CVFL, FlexVFL
 from colonnade.methods._compress import compress, expand, first_salt, shared_key
 from colonnade.models.encoders import ModelSettings
 from colonnade.privacy.events import LabelExposure
-from tests.exchanges import open_trainer
 from tests.federations import digits
 from tests.methods.plain_local import ADAMS, SGDS, Snapshots, assert_same, networks, opened
 from tests.methods.plain_split import LINEAR, MLP
+from tests.trainers import open_trainer
 
 SEED = 0  # of open_trainer
 

@@ -14,8 +14,8 @@ from colonnade.models.encoders import ModelSettings
 from colonnade.models.heads import HeadSettings
 from colonnade.models.optimise import SGD
 from colonnade.privacy.events import LabelExposure
-from tests.exchanges import exchanges, open_trainer, party_tensors
 from tests.federations import small
+from tests.trainers import open_trainer, party_tensors, rounds_of
 
 FEDERATION = small(rows=60)
 M, D, HIDDEN, WIDTH, ROUNDS = 4, 5, 6, 4, 6
@@ -48,7 +48,7 @@ def fedavg(trainer: Any, steps: int, root: float) -> torch.Tensor:
         network.load_state_dict(dict(zip(network.state_dict(), values, strict=True)))
         networks.append(network)
     for number in range(1, ROUNDS + 1):
-        rows = trainer.coordinator.schedule.turn(number).rows
+        rows = trainer.coordinator.schedule.plan(number).rows
         mean = {name: sum(n.state_dict()[name] for n in networks) / M for name in networks[0].state_dict()}
         if number == 1:
             mean = {name: value if name == "0.weight" else root * value for name, value in mean.items()}
@@ -79,18 +79,18 @@ def test_what_is_averaged_is_equal_everywhere_after_it_was_taken(layers: int) ->
     """And what is agreed on has the size of what is sent, for every head."""
     model = RAW.model_copy(update={"head": HeadSettings(layers=layers)})
     trainer = open_trainer(FEDERATION, CAFE(optimiser=PLAIN_SGD), model=model, rounds=2, evaluate_every=0)
-    taken = [e.down.groups[0]["theta"] for e in exchanges(trainer) if e.down.groups]
+    taken = [e.down.groups[0]["theta"] for e in rounds_of(trainer) if e.down.groups]
     assert len(taken) == 2
     assert all(torch.equal(theta[0], theta[k]) for theta in taken for k in range(M))
 
 
 def test_parties_of_another_shape_are_not_averaged_with_these() -> None:
     trainer = open_trainer(small(widths=(5, 3, 5, 3)), CAFE(), model=RAW, rounds=2, evaluate_every=0)
-    sizes = [[len(part["theta"]) for part in e.down.groups] for e in exchanges(trainer) if e.down.groups]
+    sizes = [[len(part["theta"]) for part in e.down.groups] for e in rounds_of(trainer) if e.down.groups]
     assert sizes == [[2, 2], [2, 2]]
 
 
 def test_labels_go_down_once() -> None:
     trainer = open_trainer(FEDERATION, CAFE(), model=RAW, rounds=2, evaluate_every=0)
-    assert [sorted(e.down.common) for e in exchanges(trainer)] == [["targets"], [], [], []]
+    assert [sorted(e.down.common) for e in rounds_of(trainer)] == [["targets"], [], [], []]
     assert CAFE.exposes is LabelExposure.FULL

@@ -12,10 +12,10 @@ from colonnade.methods.celu_vfl import following, remember, trusted
 from colonnade.models.encoders import ModelSettings
 from colonnade.models.optimise import SGD
 from colonnade.privacy.events import LabelExposure
-from tests.exchanges import open_trainer
 from tests.federations import small
 from tests.methods.plain_local import ADAMS, SGDS, Cached, assert_same, networks, opened
 from tests.methods.plain_split import LINEAR, MLP, read_from_slopes
+from tests.trainers import open_trainer
 
 SILENT = {"participation": 0.5, "silent_learn": False}
 
@@ -56,8 +56,8 @@ def test_the_cosine_counts_up_to_the_angle() -> None:
 
 def test_the_cache_goes_round_and_forgets() -> None:
     home = {"last": torch.zeros(1, dtype=torch.int64)}
-    for turn in (1, 2, 3):
-        remember(home, turn, 3, {"x": torch.zeros(1, 5, 2)}, [1])
+    for plan in (1, 2, 3):
+        remember(home, plan, 3, {"x": torch.zeros(1, 5, 2)}, [1])
     seen = [following(home, 3, 3, [True])[0] for _ in range(8)]
     slots = [None if e is None else int(e.split(".")[1]) for e in seen]
     assert slots == [1, 2, 0, 1, 2, 0, None, None]  # two uses are left for each; the last one put is last in the circle

@@ -16,8 +16,7 @@ from colonnade.methods import FDML, make_method
 from colonnade.methods.base import Method
 from colonnade.models.encoders import ModelSettings
 from colonnade.privacy.events import LabelExposure
-from colonnade.schedule import Turn
-from tests.exchanges import TINY, exchanges, open_trainer
+from colonnade.schedule import RoundPlan
 from tests.federations import small
 from tests.mechanisms import Noise
 from tests.methods.plain_logits import (
@@ -30,6 +29,7 @@ from tests.methods.plain_logits import (
     assert_same_training,
     plain_of,
 )
+from tests.trainers import TINY, open_trainer, rounds_of
 
 
 @pytest.mark.parametrize(("combine", "a"), [("sum", 1.0), ("mean", 0.25)])
@@ -56,7 +56,7 @@ def test_several_steps_and_silent_parties(schedule: dict[str, Any], gradient: st
 class Delayed:
     """FDML with bounded delay: the others' logits from the very models that they had when they last saw a row.
 
-    No table of logits: every party's model is copied at each of its turns, and what another party hears of it is
+    No table of logits: every party's model is copied at each of its rounds, and what another party hears of it is
     computed anew from the copy. `delays` are in turns of a party's own: turn t here, model of turn v there, t - v.
     """
 
@@ -65,16 +65,16 @@ class Delayed:
         self.models: dict[str, list[nn.Module]] = {name: [] for name in plain.networks}
         self.seen: dict[str, dict[int, int]] = {name: {} for name in plain.networks}  # row -> turn of its own
 
-    def turn(self, turn: Turn) -> None:
-        (name,) = turn.speakers
-        p, rows = self.plain, turn.rows.tolist()
+    def plan(self, plan: RoundPlan) -> None:
+        (name,) = plan.senders
+        p, rows = self.plain, plan.rows.tolist()
         self.models[name].append(copy.deepcopy(p.networks[name]))
         now = len(self.models[name])
         self.seen[name] |= dict.fromkeys(rows, now)
         others = torch.stack([self.heard(name, row, now) for row in rows])
         p.optimisers[name].zero_grad()
-        own = p.networks[name](p.columns[name][turn.rows])
-        F.cross_entropy(others + own, p.federation.labels[turn.rows]).backward()
+        own = p.networks[name](p.columns[name][plan.rows])
+        F.cross_entropy(others + own, p.federation.labels[plan.rows]).backward()
         p.optimisers[name].step()
 
     def heard(self, name: str, row: int, now: int) -> torch.Tensor:
@@ -82,9 +82,9 @@ class Delayed:
         total = torch.zeros(3).double()
         for other in self.models.keys() - {name}:
             if row in self.seen[other]:
-                turn = self.seen[other][row]
-                self.delays.append(now - turn)
-                total += self.models[other][turn - 1](self.plain.columns[other][row][None])[0].detach()
+                plan = self.seen[other][row]
+                self.delays.append(now - plan)
+                total += self.models[other][plan - 1](self.plain.columns[other][row][None])[0].detach()
         return total
 
 
@@ -95,7 +95,7 @@ def delayed(batch: int, rounds: int = 28, **schedule: Any) -> int:
     trainer = open_trainer(FEDERATION, method, model=LINEAR, rounds=rounds, evaluate_every=0, schedule=turns)
     reference, rows = Delayed(plain_of(trainer, method)), FEDERATION.split.test
     for number in range(1, rounds + 1):
-        reference.turn(trainer.coordinator.schedule.turn(number))
+        reference.plan(trainer.coordinator.schedule.plan(number))
     ours = trainer.train().logits({p.name: p.columns[rows] for p in FEDERATION.parties})
     torch.testing.assert_close(ours.double(), reference.plain.logits(rows), rtol=0, atol=1e-10)
     return max(reference.delays)
@@ -104,7 +104,7 @@ def delayed(batch: int, rounds: int = 28, **schedule: Any) -> int:
 @pytest.mark.parametrize("order", ["own", "shared"])
 @pytest.mark.parametrize("staleness", [1, 3])
 def test_asynchronous_turns_with_a_bound_are_the_published_bounded_delay(staleness: int, order: str) -> None:
-    """All rows in a turn: nobody hears logits of more than `staleness` turns ago, and some hear such old ones."""
+    """All rows in a round: nobody hears logits of more than `staleness` turns ago, and some hear such old ones."""
     assert delayed(36, staleness=staleness, rows=order) == staleness
 
 
@@ -141,7 +141,7 @@ def test_noise_on_a_party_s_own_upload_does_not_come_back_to_it_in_fresh_steps()
 
 def test_labels_go_down_once_one_byte_per_row() -> None:
     trainer = open_trainer(small(), FDML(), model=TINY, rounds=3, evaluate_every=0)
-    down = [exchange.down.common for exchange in exchanges(trainer)]
+    down = [one_round.down.common for one_round in rounds_of(trainer)]
     assert FDML.exposes is LabelExposure.FULL
     assert [sorted(common) for common in down] == [["targets"], ["total"], ["total"], ["total"], []]
     assert down[0]["targets"].dtype == torch.uint8

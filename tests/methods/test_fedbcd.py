@@ -11,9 +11,9 @@ from colonnade.errors import ConfigError
 from colonnade.methods import FedBCD, SplitLearning, make_method
 from colonnade.models.optimise import SGD, AdamW
 from colonnade.privacy.events import LabelExposure
-from tests.exchanges import exchanges, open_trainer, party_tensors
 from tests.federations import small
 from tests.methods.plain_split import LINEAR, MLP, assert_same_training, golden, read_from_slopes
+from tests.trainers import open_trainer, party_tensors, rounds_of
 
 SEQUENTIAL = {"order": "sequential"}
 
@@ -39,9 +39,9 @@ def test_with_an_mlp_and_silent_parties(gradient: str) -> None:
 def test_in_sequence_one_party_moves_per_round_and_all_have_their_turn(engine: str) -> None:
     trainer = open_trainer(small(), FedBCD(), engine=engine, rounds=4, evaluate_every=0, schedule=SEQUENTIAL)
     before, moved, spoke, rows = party_tensors(trainer), [], [], []
-    for exchange in exchanges(trainer):
-        spoke += [ask.speakers for ask in exchange.order.asks]
-        rows += [ask.rows.tolist() for ask in exchange.order.asks]
+    for one_round in rounds_of(trainer):
+        spoke += [ask.senders for ask in one_round.request.queries]
+        rows += [ask.rows.tolist() for ask in one_round.request.queries]
         after = party_tensors(trainer)
         moved.append([p for p in before if any(not torch.equal(v, after[p][k]) for k, v in before[p].items())])
         before = after

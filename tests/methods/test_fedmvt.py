@@ -21,11 +21,11 @@ from colonnade.models.encoders import ModelSettings
 from colonnade.models.heads import HeadSettings
 from colonnade.models.optimise import SGD, AdamW
 from colonnade.privacy.events import LabelExposure
-from colonnade.schedule import Turn
+from colonnade.schedule import RoundPlan
 from colonnade.tasks import TASKS
-from tests.exchanges import exchanges, open_trainer, party_tensors
 from tests.federations import small
 from tests.methods.plain_split import torch_optimiser
+from tests.trainers import open_trainer, party_tensors, rounds_of
 
 FEDERATION = small(widths=(5, 5), rows=80)
 HIDDEN, WIDTH, SHARED, ROUNDS = 6, 5, 2, 8
@@ -121,17 +121,17 @@ class Plain:
             return int(joint.argmax())
         return None
 
-    def round(self, turn: Turn) -> None:
+    def round(self, plan: RoundPlan) -> None:
         places = {party.name: k for k, party in enumerate(FEDERATION.parties)}
-        for k in (places[name] for name in turn.speakers):
-            self.table[k][turn.rows] = self.encoders[k](self.columns[k][turn.rows]).detach()
-        heard = [table[turn.rows].clone().requires_grad_() for table in self.table]
+        for k in (places[name] for name in plan.senders):
+            self.table[k][plan.rows] = self.encoders[k](self.columns[k][plan.rows]).detach()
+        heard = [table[plan.rows].clone().requires_grad_() for table in self.table]
         self.above.zero_grad()
-        self.objective(heard, turn.rows.tolist()).backward()
+        self.objective(heard, plan.rows.tolist()).backward()
         self.above.step()
-        for k in (places[name] for name in turn.learners):
+        for k in (places[name] for name in plan.learners):
             self.local[k].zero_grad()
-            self.encoders[k](self.columns[k][turn.rows]).backward(heard[k].grad)
+            self.encoders[k](self.columns[k][plan.rows]).backward(heard[k].grad)
             self.local[k].step()
 
     def logits(self, rows: Tensor) -> Tensor:
@@ -173,7 +173,7 @@ def assert_same_training(method: FedMVT, model: ModelSettings, schedule: dict[st
     plain, rows = plain_of(trainer, method, **choices), FEDERATION.split.test
     first = plain.logits(rows)
     for number in range(1, ROUNDS + 1):
-        plain.round(trainer.coordinator.schedule.turn(number))
+        plain.round(trainer.coordinator.schedule.plan(number))
     ours = trainer.train().logits({p.name: p.columns[rows] for p in FEDERATION.parties})
     assert (plain.logits(rows) - first).abs().max() > 0.01  # something was learnt, so equal is not empty
     torch.testing.assert_close(ours.double(), plain.logits(rows), rtol=0, atol=1e-9)
@@ -244,8 +244,8 @@ class TestWhatIsNotHeld:
 
     def test_its_gradient_is_zero_there(self) -> None:
         trainer = open_trainer(FEDERATION, self.method, engine="loop", rounds=1, evaluate_every=0)
-        first, second = (e for _, e in zip(range(2), exchanges(trainer), strict=False))
-        holders = self.holders()[first.order.asks[0].rows]
+        first, second = (e for _, e in zip(range(2), rounds_of(trainer), strict=False))
+        holders = self.holders()[first.request.queries[0].rows]
         slope = second.down.groups[0]["slope"]  # (2, B, d)
         for place, lacking in ((0, SECOND), (1, FIRST)):
             assert not slope[place, holders == lacking].any()
@@ -309,8 +309,8 @@ def test_rows_that_are_not_shared_help() -> None:
 
 def test_a_party_that_knows_one_label_per_class_reads_the_others() -> None:
     trainer = open_trainer(FEDERATION, FedMVT(), engine="loop", rounds=1, evaluate_every=0)
-    first, second = (e for _, e in zip(range(2), exchanges(trainer), strict=False))
-    labels = FEDERATION.labels[first.order.asks[0].rows]
+    first, second = (e for _, e in zip(range(2), rounds_of(trainer), strict=False))
+    labels = FEDERATION.labels[first.request.queries[0].rows]
     slope = second.down.groups[0]["slope"][0]
     known = torch.stack([(labels == c).nonzero()[0, 0] for c in labels.unique()])
     alike = F.cosine_similarity(slope[:, None], slope[known][None], dim=2)

@@ -15,11 +15,11 @@ from colonnade.methods._server import join
 from colonnade.methods._snapshot import columns_of, paces
 from colonnade.models.encoders import ModelSettings
 from colonnade.privacy.events import LabelExposure
-from colonnade.schedule import Turn
-from tests.exchanges import exchanges, open_trainer
+from colonnade.schedule import RoundPlan
 from tests.federations import mixed_encoder, small
 from tests.methods.plain_local import ADAMS, SGDS, Snapshots, assert_same, networks, opened
 from tests.methods.plain_split import FEDERATION, LINEAR, MLP
+from tests.trainers import open_trainer, rounds_of
 
 SPEEDS = {"party_1": 0.5, "party_2": 2.0, "party_3": 0.1}
 PACES = {"party_0": 4, "party_1": 2, "party_2": 8, "party_3": 1}
@@ -58,8 +58,8 @@ def test_steps_that_the_schedule_names_win_over_speeds() -> None:
 
 @given(st.integers(1, 200), st.integers(1, 400))
 def test_a_party_takes_what_fits_into_the_time_out(steps: int, hundredths: int) -> None:
-    turn = Turn(1, torch.arange(2), ("a",), ("a", "b"), (), (("b", hundredths / 100),))
-    assert paces(turn, steps) == {"b": max(1, steps * hundredths // 100)}
+    plan = RoundPlan(1, torch.arange(2), ("a",), ("a", "b"), (), (("b", hundredths / 100),))
+    assert paces(plan, steps) == {"b": max(1, steps * hundredths // 100)}
 
 
 def test_speeds_are_the_schedule_s_to_say() -> None:
@@ -70,7 +70,7 @@ def test_speeds_are_the_schedule_s_to_say() -> None:
 def test_everybody_s_embeddings_and_all_labels_reach_every_party() -> None:
     """So the page must say so."""
     trainer = opened(FlexVFL(), LINEAR)
-    first, second = (e for _, e in zip(range(2), exchanges(trainer), strict=False))
+    first, second = (e for _, e in zip(range(2), rounds_of(trainer), strict=False))
     assert first.down.common["targets"].tolist() == FEDERATION.labels[FEDERATION.split.train].tolist()
     assert second.down.common["everyone"].shape == (12, 4 * 4)
     assert FlexVFL.exposes is LabelExposure.FULL

@@ -11,9 +11,9 @@ from colonnade.methods import FDML, Fu, make_method
 from colonnade.models.encoders import ModelSettings
 from colonnade.privacy.events import LabelExposure
 from colonnade.tasks import TASKS
-from tests.exchanges import TINY, exchanges, open_trainer
 from tests.federations import small
 from tests.methods.plain_logits import GENTLE, LINEAR, MLP, RULES, assert_same_training
+from tests.trainers import TINY, open_trainer, rounds_of
 
 
 @pytest.mark.parametrize(("combine", "a"), [("sum", 1.0), ("mean", 0.25)])
@@ -52,8 +52,8 @@ def test_it_takes_the_steps_of_fdml_for_every_task(task: str) -> None:
 
 def test_the_one_negative_entry_of_a_row_is_its_label() -> None:
     trainer = open_trainer(small(), Fu(), model=TINY, rounds=1, evaluate_every=0)
-    first, second = (exchange for _, exchange in zip(range(2), exchanges(trainer), strict=False))
-    gradient, rows = second.down.common["gradient"], first.order.asks[0].rows
+    first, second = (one_round for _, one_round in zip(range(2), rounds_of(trainer), strict=False))
+    gradient, rows = second.down.common["gradient"], first.request.queries[0].rows
     assert torch.equal((gradient < 0).sum(dim=1), torch.ones(len(rows), dtype=torch.int64))
     assert torch.equal(gradient.argmin(dim=1), small().labels[rows])
     assert Fu.exposes is LabelExposure.FULL

@@ -20,8 +20,8 @@ from colonnade.privacy.events import LabelExposure, Unit
 from colonnade.privacy.statement import Circumstances, Statement
 from colonnade.wire.messages import Purpose
 from tests.contracts.test_sitting_out import slowed
-from tests.exchanges import ENGINES, exchanges, open_trainer
 from tests.federations import small
+from tests.trainers import ENGINES, open_trainer, rounds_of
 
 FEDERATION = small(rows=60)
 RAW = ModelSettings(hidden=6, embedding=4, scale_columns="never")
@@ -51,9 +51,9 @@ def slowly(method: LinearADMM, trainer: Any, rounds: int) -> np.ndarray:
     weights = [np.zeros((x.shape[1], 3)) for x in columns]
     dual, y = np.zeros((FEDERATION.rows, 3)), FEDERATION.labels.numpy()
     for number in range(1, rounds + 1):
-        rows = trainer.coordinator.schedule.turn(number).rows.numpy()
-        said = [x[rows] @ w for x, w in zip(columns, weights, strict=True)]
-        total = sum(said)
+        rows = trainer.coordinator.schedule.plan(number).rows.numpy()
+        uploaded = [x[rows] @ w for x, w in zip(columns, weights, strict=True)]
+        total = sum(uploaded)
         z = np.stack([z_step(t, lam, c, method.rho) for t, lam, c in zip(total, dual[rows], y[rows], strict=True)])
         dual[rows] += method.rho * (total - z)
         v = z - total - dual[rows] / method.rho
@@ -61,7 +61,7 @@ def slowly(method: LinearADMM, trainer: Any, rounds: int) -> np.ndarray:
             eye, b = np.eye(x.shape[1]), len(rows)
             left = [np.sqrt(method.rho / d / b) * x[rows], np.sqrt(2 * method.beta) * eye, np.sqrt(method.kappa) * eye]
             right = [
-                np.sqrt(method.rho / d / b) * (said[k] + d * v),
+                np.sqrt(method.rho / d / b) * (uploaded[k] + d * v),
                 0 * weights[k],
                 np.sqrt(method.kappa) * weights[k],
             ]
@@ -129,7 +129,7 @@ def test_a_turn_may_leave_a_party_out() -> None:
     """No step for a party: its weights stay; any number above 0 is one exact solve."""
     trainer = open_trainer(FEDERATION, LinearADMM(), model=RAW, engine="stacked", rounds=1, evaluate_every=0)
     trainer.coordinator.schedule = slowed(trainer.coordinator.schedule)  # party_1: one step, party_2: none
-    for _ in exchanges(trainer):
+    for _ in rounds_of(trainer):
         pass
     weights = trainer.engine.parties()[0].cohort.head["weight.0"]
     assert weights.abs().amax(dim=(1, 2)).gt(0).tolist() == [True, True, False, True]
@@ -152,9 +152,9 @@ def test_the_networks_are_left_as_they_are_and_images_are_flattened() -> None:
 def test_parties_can_decode_every_label() -> None:
     """v = z - yhat - lambda/rho with lambda = softmax(z) - y; in round 1 yhat = 0, and v is largest at the label."""
     trainer = open_trainer(FEDERATION, LinearADMM(), model=RAW, rounds=1, evaluate_every=0)
-    first, second = (e for _, e in zip(range(2), exchanges(trainer), strict=False))
+    first, second = (e for _, e in zip(range(2), rounds_of(trainer), strict=False))
     decoded = second.down.common["v"].argmax(dim=1)
-    assert torch.equal(decoded, FEDERATION.labels[first.order.asks[0].rows])
+    assert torch.equal(decoded, FEDERATION.labels[first.request.queries[0].rows])
     assert LinearADMM.exposes is LabelExposure.FULL
 
 
@@ -195,7 +195,7 @@ def test_a_column_in_small_units_gets_its_noise_too() -> None:
 
 def test_no_epsilon_is_printed_for_it() -> None:
     run = fit(small((5,) * 3), LinearADMM(noise=0.1), rounds=2)
-    told = Statement.of(run.ledger, run.privacy, Circumstances(run.label_exposure, spoke=True))
+    told = Statement.of(run.ledger, run.privacy, Circumstances(run.label_exposure, uploaded=True))
     assert math.isinf(told.epsilon)
     assert "no epsilon: uploads passed the mechanism 'model noise'" in told.verdict()
 

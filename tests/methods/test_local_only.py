@@ -17,10 +17,10 @@ from colonnade.errors import ConfigError
 from colonnade.federation import RowSplit
 from colonnade.fit import Trainer
 from colonnade.methods import METHODS, LocalOnly
-from colonnade.methods.base import Heard, check_can_leave_out, outputs
+from colonnade.methods.base import Uploads, check_can_leave_out, outputs
 from colonnade.tasks import TASKS
-from tests.exchanges import changed, open_trainer
 from tests.federations import mixed_encoder, small
+from tests.trainers import changed, open_trainer
 
 ALL = list(TASKS)
 FAST = {"rounds": 60, "dtype": "float64", "evaluate_every": 20}
@@ -74,9 +74,11 @@ def test_a_party_of_noise_counts_little() -> None:
 def test_prediction_is_the_weighted_sum(task: str) -> None:
     federation = small(task=task)
     run, rows = fit(federation, LocalOnly(), **FAST), federation.split.test
-    said = parts(run, federation, rows)
+    uploaded = parts(run, federation, rows)
     shift, scale = run.state.get("target.shift", 0.0), run.state.get("target.scale", 1.0)
-    logits = sum(w * said[p] for w, p in zip(run.state["weights"], federation.names, strict=True)) + run.state["bias"]
+    logits = (
+        sum(w * uploaded[p] for w, p in zip(run.state["weights"], federation.names, strict=True)) + run.state["bias"]
+    )
     torch.testing.assert_close(run.logits(columns(federation, rows)), logits * scale + shift)
 
 
@@ -86,8 +88,8 @@ def test_weights_follow_their_parties_through_groups() -> None:
     runs = [fit(federation, LocalOnly(), encoders=mixed_encoder, engine=e, **FAST) for e in ("loop", "stacked")]
     groups = [party for group in runs[0].about["groups"] for party in group]
     assert groups != list(federation.names)
-    said = parts(runs[0], federation, federation.split.test)
-    logits = sum(w * said[p] for w, p in zip(runs[0].state["weights"], groups, strict=True)) + runs[0].state["bias"]
+    uploaded = parts(runs[0], federation, federation.split.test)
+    logits = sum(w * uploaded[p] for w, p in zip(runs[0].state["weights"], groups, strict=True)) + runs[0].state["bias"]
     torch.testing.assert_close(runs[0].logits(columns(federation, federation.split.test)), logits)
     torch.testing.assert_close(runs[0].state["weights"], runs[1].state["weights"], atol=1e-9, rtol=1e-9)
 
@@ -101,8 +103,8 @@ def test_without_weights_it_is_the_mean(task: str, why: dict[str, Any]) -> None:
     run, rows = fit(federation, LocalOnly(), **{**FAST, **why}), federation.split.test
     assert "weights" not in run.state
     design = replace(run.model.design, privacy=type(run.privacy)())
-    said = parts(changed(run, design=design), federation, rows)
-    mean = sum(said.values()) / len(said)
+    uploaded = parts(changed(run, design=design), federation, rows)
+    mean = sum(uploaded.values()) / len(uploaded)
     shift, scale = run.state.get("target.shift", 0.0), run.state.get("target.scale", 1.0)
     torch.testing.assert_close(run.logits(columns(federation, rows)), mean * scale + shift, atol=1e-6, rtol=1e-6)
 
@@ -124,8 +126,8 @@ def test_a_saved_run_without_weights_predicts_as_it_did(tmp_path: Path) -> None:
     run.model.state = {"share": torch.tensor(1.0, dtype=torch.float64)}
     run.save(tmp_path / "run")
     rows = federation.split.test
-    said = parts(run, federation, rows)
-    torch.testing.assert_close(Run.load(tmp_path / "run").logits(columns(federation, rows)), sum(said.values()))
+    uploaded = parts(run, federation, rows)
+    torch.testing.assert_close(Run.load(tmp_path / "run").logits(columns(federation, rows)), sum(uploaded.values()))
 
 
 def test_without_a_party_it_still_predicts_as_often_yes() -> None:
@@ -133,9 +135,9 @@ def test_without_a_party_it_still_predicts_as_often_yes() -> None:
     federation = same_news()
     run, test = fit(federation, LocalOnly(), **FAST), federation.split.test
     truth = federation.labels[test].numpy()
-    heard = Heard(({"o": torch.stack(list(parts(run, federation, test).values()))},))
+    uploads = Uploads(({"o": torch.stack(list(parts(run, federation, test).values()))},))
     present = torch.tensor([False, True, True, True, False])
-    everybody, some = run.logits(columns(federation, test)), outputs(run.method, run.state, heard, [present])
+    everybody, some = run.logits(columns(federation, test)), outputs(run.method, run.state, uploads, [present])
     assert log_loss(truth, torch.sigmoid(some).numpy()) < log_loss(truth, torch.sigmoid(everybody).numpy()) + 0.02
     assert abs(float(torch.sigmoid(some).mean()) - float(truth.mean())) < 0.02
 

@@ -27,8 +27,8 @@ from colonnade.models.optimise import AdamW
 from colonnade.privacy.labels.known import KnownLabels
 from colonnade.run import Run
 from colonnade.tune import without_test
-from tests.exchanges import exchanges, open_trainer
 from tests.federations import normed_encoder, small
+from tests.trainers import open_trainer, rounds_of
 
 WHOLE = small(widths=(5, 5), rows=80)
 QUICK = {"optimiser": AdamW(lr=0.05), "server_optimiser": AdamW(lr=0.05)}
@@ -309,15 +309,15 @@ class TestTraining:
     def test_a_party_says_zeros_about_what_it_does_not_hold_and_learns_nothing_there(self, engine: str) -> None:
         federation = partial()
         trainer = open_trainer(federation, FedMVT(**UNSURE), **{**OPTIONS, "engine": engine, "evaluate_every": 0})
-        first, second = (e for _, e in zip(range(2), exchanges(trainer), strict=False))
+        first, second = (e for _, e in zip(range(2), rounds_of(trainer), strict=False))
         assert federation.held is not None
-        held = federation.held[first.order.asks[0].rows]
-        said: Tensor = first.answers.said[0][0].values["h"]  # (2, B, d)
+        held = federation.held[first.request.queries[0].rows]
+        uploaded: Tensor = first.collected.uploaded[0][0].values["h"]  # (2, B, d)
         slope = second.down.groups[0]["slope"]
         for place in (0, 1):
             lacking = ~held[:, place]
-            assert lacking.any() and not said[place, lacking].any() and not slope[place, lacking].any()
-            assert said[place, ~lacking].any() and slope[place, ~lacking].any()
+            assert lacking.any() and not uploaded[place, lacking].any() and not slope[place, lacking].any()
+            assert uploaded[place, ~lacking].any() and slope[place, ~lacking].any()
 
     def test_scaling_is_by_the_rows_that_a_party_holds(self) -> None:
         """Slow truth: the mean of those rows, one by one."""
@@ -451,5 +451,5 @@ class TestRefusals:
             with pytest.raises(GateError, match=f"label of row {int(unknown)} is not known"):
                 ask(unknown)
         with pytest.raises(GateError, match="is not known"):
-            labels.targets(trainer.coordinator.schedule.turn(1), torch.zeros(16, 3))
+            labels.targets(trainer.coordinator.schedule.plan(1), torch.zeros(16, 3))
         assert len(labels.compact(WHOLE.split.train[:2])) == 2

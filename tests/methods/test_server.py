@@ -67,7 +67,7 @@ def test_dropout_depends_on_the_turn_and_is_off_without_hidden_layers() -> None:
     x, y = drawn(6, 8), torch.eye(4).double()[[0, 1, 2, 3, 0, 1]]
     for layers, differs in ((1, False), (2, True)):
         state = opened(layers)
-        first, again, later = (server_gradients(state, x, y, Multiclass(4), turn)[1] for turn in (1, 1, 2))
+        first, again, later = (server_gradients(state, x, y, Multiclass(4), plan)[1] for plan in (1, 1, 2))
         assert torch.equal(first, again)
         assert torch.equal(first, later) is not differs
 
@@ -77,8 +77,8 @@ def test_steps_lower_the_loss_and_leave_the_old_tensors_alone(optimiser: SGD | A
     state, x, y = opened(2, 0.0, optimiser), drawn(6, 8), torch.eye(4).double()[[0, 1, 2, 3, 0, 1]]
     held = {k: v.clone() for k, v in state.items()}
     old, before = dict(state), float(loss(state, x, y))
-    for turn in range(1, 4):
-        step_server(state, server_gradients(state, x, y, Multiclass(4), turn)[0], optimiser, turn)
+    for plan in range(1, 4):
+        step_server(state, server_gradients(state, x, y, Multiclass(4), plan)[0], optimiser, plan)
     assert float(loss(state, x, y)) < before
     assert all(torch.equal(old[k], held[k]) for k in held)
 

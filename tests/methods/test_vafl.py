@@ -19,9 +19,9 @@ from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.mechanism import Unchanged
 from colonnade.privacy.statement import Circumstances, Statement
 from colonnade.wire.messages import Purpose
-from tests.exchanges import open_trainer
 from tests.federations import small
 from tests.methods.plain_split import LINEAR, MLP, assert_same_training, golden, read_from_slopes
+from tests.trainers import open_trainer
 
 SGDS = {"optimiser": SGD(lr=0.5, momentum=0.9), "server_optimiser": SGD(lr=0.3, momentum=0.0, weight_decay=0.01)}
 ADAMS = {"optimiser": AdamW(lr=0.02), "server_optimiser": AdamW(lr=0.03)}
@@ -46,7 +46,7 @@ def test_when_some_speak_only_they_learn_with_the_others_last_words(share: float
 def test_parties_that_spoke_are_weighted_anew_and_those_never_heard_are_not() -> None:
     schedule = {"batch": 54, "participation": 0.25, "silent_learn": False}  # one batch: all rows are heard at once
     trainer = open_trainer(small(), VAFL(), rounds=1, evaluate_every=0, schedule=schedule)
-    speaker = trainer.coordinator.schedule.turn(1).speakers[0]
+    speaker = trainer.coordinator.schedule.plan(1).senders[0]
     trainer.train()
     weights = dict(zip(small().names, trainer.coordinator.state["weight.0"].tolist(), strict=True))
     assert weights.pop(speaker) != 0.25
@@ -78,11 +78,11 @@ def test_its_own_noise_is_at_the_gate_and_counted() -> None:
     mine = [r for r in run.ledger if r.owner == "party_0" and r.purpose is Purpose.TRAIN]
     assert {r.mechanism for r in mine} == {"bounded gaussian"}
     mu = math.sqrt(sum(r.rows * 4 / 40.0**2 for r in mine))
-    told = Statement.of(run.ledger, run.privacy, Circumstances(run.label_exposure, spoke=True))
+    told = Statement.of(run.ledger, run.privacy, Circumstances(run.label_exposure, uploaded=True))
     assert told.epsilon == pytest.approx(exact_epsilon(mu, 1e-5)) and math.isfinite(told.epsilon)
-    said = " ".join(sentence for _, answers in told.answers() for sentence in answers)
-    assert f"epsilon {told.epsilon:.3f} (exact accountant" in said and "every number at its bound" in said
-    assert "Nobody's columns" not in said
+    uploaded = " ".join(sentence for _, answers in told.answers() for sentence in answers)
+    assert f"epsilon {told.epsilon:.3f} (exact accountant" in uploaded and "every number at its bound" in uploaded
+    assert "Nobody's columns" not in uploaded
 
 
 def test_noise_on_noise_is_refused() -> None:

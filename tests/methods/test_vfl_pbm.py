@@ -17,10 +17,10 @@ from colonnade.privacy.gaussian import SeededNoise
 from colonnade.privacy.pbm import pbm_epsilon
 from colonnade.privacy.statement import Circumstances, Statement
 from colonnade.wire.messages import Purpose
-from tests.exchanges import exchanges, open_trainer
 from tests.federations import small
 from tests.methods.plain_local import ADAMS, SGDS, Sums, assert_same, networks, opened
 from tests.methods.plain_split import FEDERATION, LINEAR, MLP
+from tests.trainers import open_trainer, rounds_of
 
 NOISE = SeededNoise(0)  # as a run with the default seed draws
 
@@ -50,9 +50,9 @@ def test_training_on_the_sum(schedule: dict[str, Any], model: ModelSettings, noi
 def test_nothing_but_counts_travels_and_the_ledger_says_so() -> None:
     method = VFLPBM(trials=16, theta=0.2)
     trainer = opened(method, LINEAR)
-    for exchange in exchanges(trainer):
-        for ask, said in zip(exchange.order.asks, exchange.answers.said, strict=True):
-            for group in said if ask.purpose is Purpose.TRAIN else ():
+    for one_round in rounds_of(trainer):
+        for ask, uploaded in zip(one_round.request.queries, one_round.collected.uploaded, strict=True):
+            for group in uploaded if ask.purpose is Purpose.TRAIN else ():
                 assert torch.equal(group.values["q"], group.values["q"].round())
                 assert 0 <= float(group.values["q"].min()) <= float(group.values["q"].max()) <= 16
     train = [r for r in trainer.ledger if r.purpose is Purpose.TRAIN and r.owner != "coordinator"]
@@ -73,8 +73,8 @@ def test_embeddings_of_two_widths_cannot_be_added() -> None:
 def test_the_common_slope_sorts_rows_by_label() -> None:
     """One label of each class is enough to read the others: exposure FULL, as for every gradient that goes down."""
     trainer = opened(VFLPBM(), LINEAR)
-    first, second = (e for _, e in zip(range(2), exchanges(trainer), strict=False))
-    labels, slope = FEDERATION.labels[first.order.asks[0].rows], second.down.common["slope"]
+    first, second = (e for _, e in zip(range(2), rounds_of(trainer), strict=False))
+    labels, slope = FEDERATION.labels[first.request.queries[0].rows], second.down.common["slope"]
     known = torch.stack([(labels == c).nonzero()[0, 0] for c in labels.unique()])
     alike = nn.functional.cosine_similarity(slope[:, None], slope[known][None], dim=2)
     assert (labels[known][alike.argmax(dim=1)] == labels).double().mean() > 0.9
@@ -104,10 +104,10 @@ def test_a_run_says_what_its_counts_cost(together: bool) -> None:
     cells = sum(r.rows for r in mine) * int(dict(mine[0].parameters)["width"])
     view: Any = "sum" if together else "local"
     wanted = pbm_epsilon(1e-5, 4, 0.01, parties=2, cells=cells, releases=1, view=view)
-    told = Statement.of(run.ledger, run.privacy, Circumstances(run.label_exposure, spoke=True))
+    told = Statement.of(run.ledger, run.privacy, Circumstances(run.label_exposure, uploaded=True))
     assert told.epsilon == pytest.approx(wanted, rel=1e-9) and told.to_json()["accountant"] == "RDP"
     assert told.to_json()["epsilon_row"] > told.epsilon
-    said = " ".join(sentence for _, answers in told.answers() for sentence in answers)
-    assert f"epsilon {wanted:.3f} (RDP accountant of the Poisson binomial mechanism" in said
-    assert "unit PARTY" in said and "neighbours: replaced" in said and "unit ROW" in said
-    assert ("tell others their counts" in said) == together and "Nobody's columns" not in said
+    uploaded = " ".join(sentence for _, answers in told.answers() for sentence in answers)
+    assert f"epsilon {wanted:.3f} (RDP accountant of the Poisson binomial mechanism" in uploaded
+    assert "unit PARTY" in uploaded and "neighbours: replaced" in uploaded and "unit ROW" in uploaded
+    assert ("tell others their counts" in uploaded) == together and "Nobody's columns" not in uploaded

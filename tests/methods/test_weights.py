@@ -20,8 +20,8 @@ from colonnade.models.encoders import ModelSettings
 from colonnade.models.optimise import SGD
 from colonnade.run import Run
 from tests.contracts.registry import EVERY, make
-from tests.exchanges import ENGINES, open_trainer
 from tests.federations import small
+from tests.trainers import ENGINES, open_trainer
 
 MODEL = ModelSettings(hidden=6, embedding=4, scale_columns="never")
 WHOLE = {"batch": 1000}
@@ -234,7 +234,7 @@ def test_weights_travel_with_the_labels_and_the_ledger_says_so(name: str) -> Non
     for weights, noted in ((data()[2], (("weights", 1.0),)), (None, ())):
         trainer = open_trainer(made(weights), make(name), rounds=2)
         side: CoordinatorSide = trainer.coordinator
-        _, down = side.order()
+        _, down = side.request()
         assert ("weights" in down.common) == bool(noted)
         first = next(iter(trainer.ledger))
         assert first.notes == noted and first.to_json()["parameters"] == noted

@@ -19,8 +19,8 @@ from colonnade.models.encoders import ModelSettings, build_encoder
 from colonnade.models.optimise import SGD
 from colonnade.models.stack import Mode, Stack
 from colonnade.run import Run, Training
-from tests.exchanges import TINY
 from tests.federations import images, small
+from tests.trainers import TINY
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 P, B = 2, 32
@@ -146,8 +146,8 @@ class TestBfloat16:
             return build_encoder(settings, (3, 10, 10), 0, "party")
 
         with torch.no_grad():
-            exact = stack_of(make, Computing()).forward(columns(3, 10, 10), Mode.SPEAK)
-            rounded = stack_of(make, Computing("bfloat16")).forward(columns(3, 10, 10), Mode.SPEAK)
+            exact = stack_of(make, Computing()).forward(columns(3, 10, 10), Mode.UPLOAD)
+            rounded = stack_of(make, Computing("bfloat16")).forward(columns(3, 10, 10), Mode.UPLOAD)
         assert 0 < gap(rounded, exact) < 2e-2
 
     def test_dropout_masks_are_those_of_float32(self) -> None:

@@ -16,8 +16,8 @@ LIKE = torch.zeros(400, 50)
 RATES = [0.1, 0.25, 0.5, 0.9]
 
 
-def mask(party: str, turn: int = 1, draw: int = 0, p: float = 0.25, seed: int = 0) -> torch.Tensor:
-    return keyed_mask(LIKE, p, torch.tensor(dropout_key(seed, party, turn)), draw)
+def mask(party: str, number: int = 1, draw: int = 0, p: float = 0.25, seed: int = 0) -> torch.Tensor:
+    return keyed_mask(LIKE, p, torch.tensor(dropout_key(seed, party, number)), draw)
 
 
 def agreement(one: torch.Tensor, other: torch.Tensor) -> float:
@@ -40,7 +40,7 @@ def test_the_rate_is_right(p: float) -> None:
     "other",
     [
         {"party": "telco"},
-        {"party": "bank", "turn": 2},
+        {"party": "bank", "number": 2},
         {"party": "bank", "draw": 1},
         {"party": "bank", "draw": 2},
         {"party": "bank", "seed": 1},
@@ -129,8 +129,8 @@ def test_a_network_that_already_has_keyed_layers_gets_the_partys_key() -> None:
 def test_dropout_needs_learning() -> None:
     stack = Stack([with_keyed_dropout(nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5)), k) for k in range(2)])
     x = torch.ones(2, 4, 3)
-    assert torch.equal(stack.forward(x, Mode.SPEAK), stack.forward(x, Mode.PREDICT))
-    assert not torch.equal(stack.forward(x, Mode.SPEAK), stack.forward(x, Mode.LEARN))
+    assert torch.equal(stack.forward(x, Mode.UPLOAD), stack.forward(x, Mode.PREDICT))
+    assert not torch.equal(stack.forward(x, Mode.UPLOAD), stack.forward(x, Mode.LEARN))
 
 
 def test_heads_drop_between_layers_only_with_a_key() -> None:

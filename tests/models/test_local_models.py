@@ -16,7 +16,7 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 
 from colonnade.config import build
-from colonnade.deploy.membership import Duty
+from colonnade.deploy.membership import PartySetup
 from colonnade.deploy.predict import Wish
 from colonnade.errors import ConfigError, ModelError, Refused, RunError
 from colonnade.federation import Federation, RowSplit
@@ -32,10 +32,10 @@ from colonnade.run import Run
 from colonnade.store import Store
 from tests.contracts.registry import EVERY, fitting, make
 from tests.deploy.memory import Room, SmallTrial
-from tests.exchanges import ENGINES, TINY, assert_same_tensors, open_trainer, untimed
 from tests.federations import small, trivial
 from tests.local_models import Stumps
 from tests.mechanisms import Noise
+from tests.trainers import ENGINES, TINY, assert_same_tensors, open_trainer, untimed
 
 DATA: dict[str, Any] = {"widths": (5, 4, 5), "rows": 90}
 PARTIES = ("party_0", "party_1", "party_2")
@@ -254,12 +254,12 @@ class TestMixedParties:
 class MixedTrial(SmallTrial):
     """Every party's process builds its own local model: one by the proposal, one by its own file, one by itself."""
 
-    def duty(self, name: str) -> Duty:
+    def setup(self, name: str) -> PartySetup:
         brings = {
             "party_1": {"model": PartySettings(hidden=3)},
             "party_2": {"encoders": own()},
         }
-        return replace(super().duty(name), **brings.get(name, {}))
+        return replace(super().setup(name), **brings.get(name, {}))
 
 
 def room(folder: Path, method: Mapping[str, Any]) -> Room:

@@ -29,8 +29,8 @@ from colonnade.models.ridge import RidgeSettings
 from colonnade.part import Part
 from colonnade.report.tables import settings_table
 from colonnade.run import Run
-from tests.exchanges import ENGINES, TINY, open_trainer, record
 from tests.federations import small
+from tests.trainers import ENGINES, TINY, open_trainer, record
 
 PER_PARTY = {"hidden": 6, "embedding": 4, "party_1": {"hidden": 3, "encoder": "linear"}, "party_2": {"hidden": 9}}
 QUICK: dict[str, Any] = {"rounds": 3, "dtype": "float64", "evaluate_every": 1}

@@ -17,8 +17,8 @@ from colonnade.methods import VIMADMM, VIMADMMJ
 from colonnade.models.choose import choose_way
 from colonnade.models.dropout import KeyedDropout, with_keyed_dropout
 from colonnade.models.stack import Mode, Stack, architecture_key, why_not_vmap
-from tests.exchanges import ENGINES, TINY, assert_same_tensors, exchanges, open_trainer, party_tensors
 from tests.federations import mixed_encoder, small
+from tests.trainers import ENGINES, TINY, assert_same_tensors, open_trainer, party_tensors, rounds_of
 
 P, B = 3, 6
 
@@ -120,7 +120,7 @@ def plain_call(network: nn.Module, x: Tensor, mode: Mode) -> tuple[Tensor, list[
 
 class TestBuffers:
     @pytest.mark.parametrize("way", ["vmap", "each"])
-    @pytest.mark.parametrize("mode", [Mode.SPEAK, Mode.PREDICT])
+    @pytest.mark.parametrize("mode", [Mode.UPLOAD, Mode.PREDICT])
     def test_speaking_writes_none(self, way: Any, mode: Mode) -> None:
         stack = Stack(modules(normed), way)
         before = {k: v.clone() for k, v in stack.buffers.items()}
@@ -138,9 +138,9 @@ class TestBuffers:
     def test_speaking_uses_the_batch_like_learning_but_drops_nothing(self) -> None:
         networks = modules(lambda: nn.Sequential(nn.BatchNorm1d(8, affine=True), nn.Linear(8, 3)))
         stack, x = Stack(networks), columns(8) * 5 + 2
-        spoken = stack.forward(x, Mode.SPEAK)
-        assert (spoken - stack.forward(x, Mode.PREDICT)).abs().max() > 0.1
-        torch.testing.assert_close(stack.forward(x, Mode.LEARN), spoken)
+        passed = stack.forward(x, Mode.UPLOAD)
+        assert (passed - stack.forward(x, Mode.PREDICT)).abs().max() > 0.1
+        torch.testing.assert_close(stack.forward(x, Mode.LEARN), passed)
 
     @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
     def test_only_floating_ones_are_cast(self, dtype: torch.dtype) -> None:
@@ -240,7 +240,7 @@ class TestAwkwardNetworks:
 
     def test_a_batch_of_one_row_is_refused_where_rows_matter_to_each_other(self) -> None:
         stack = Stack(modules(normed))
-        for mode in (Mode.LEARN, Mode.SPEAK):
+        for mode in (Mode.LEARN, Mode.UPLOAD):
             with pytest.raises(ModelError, match="BatchNorm"):
                 stack.forward(columns(8)[:, :1], mode)
         assert stack.forward(columns(8)[:, :1], Mode.PREDICT).shape == (P, 1, 4)
@@ -281,7 +281,7 @@ class TestFrozenNetworks:
     def test_a_frozen_layer_stays_frozen(self, method: Any, engine: str) -> None:
         trainer = open_trainer(small(), method, encoders=frozen_first, engine=engine, rounds=3)
         before = party_tensors(trainer)
-        for _ in exchanges(trainer):
+        for _ in rounds_of(trainer):
             pass
         for party, after in party_tensors(trainer).items():
             assert torch.equal(after["parameter.0.weight"], before[party]["parameter.0.weight"])

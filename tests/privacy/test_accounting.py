@@ -22,7 +22,7 @@ from colonnade.privacy.accounting import (
     rdp_epsilon,
     shift_of,
 )
-from colonnade.privacy.ledger import Release
+from colonnade.privacy.ledger import Entry
 from tests.releases import released
 
 DELTA = 1e-5
@@ -119,7 +119,7 @@ def test_what_is_affordable_ends_just_before_the_budget() -> None:
     assert affordable(0.1, 0.5, DELTA) == 0
 
 
-def release(mechanism: str, sigma: float = 10.0) -> Release:
+def release(mechanism: str, sigma: float = 10.0) -> Entry:
     return released("p", mechanism, clip=1.0, sigma=sigma)
 
 

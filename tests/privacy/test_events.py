@@ -25,7 +25,7 @@ from colonnade.privacy.declared import Declared, ModelNoiseEvent
 from colonnade.privacy.events import EmptyEvent, Event, Hides, OtherEvent, Parameters, PlainEvent, Unit
 from colonnade.privacy.gaussian import Gaussian, GaussianEvent, SeededNoise
 from colonnade.privacy.labels.settings import LabelSettings, open_labels
-from colonnade.privacy.ledger import Ledger, Release
+from colonnade.privacy.ledger import Entry, Ledger
 from colonnade.privacy.mechanism import Mechanism, Unchanged
 from colonnade.privacy.pbm import Counted, PoissonBinomial, counted_epsilon
 from colonnade.privacy.registry import EVENTS, kind_of, read_event
@@ -58,8 +58,8 @@ def name_of(event: Event) -> str:
     return f"{event.name} of {len(event.parameters)}"
 
 
-def release(event: Event, notes: Parameters = (), number: int = 7) -> Release:
-    return Release("bank", COORDINATOR, event, Purpose.TRAIN, number, 20, "ab", notes)
+def release(event: Event, notes: Parameters = (), number: int = 7) -> Entry:
+    return Entry("bank", COORDINATOR, event, Purpose.TRAIN, number, 20, "ab", notes)
 
 
 def subclasses(of: type[Event]) -> set[type[Event]]:
@@ -79,7 +79,7 @@ class TestEveryEvent:
     @pytest.mark.parametrize("notes", [(), NOTE], ids=["alone", "with a note"])
     def test_it_survives_the_ledger(self, event: Event, notes: Parameters) -> None:
         written = json.dumps(release(event, notes).to_json())
-        again = Release.from_json(json.loads(written))
+        again = Entry.from_json(json.loads(written))
         assert again == release(event, notes) and type(again.event) is type(event)
         assert json.dumps(again.to_json()) == written
 
@@ -154,14 +154,14 @@ def test_ledgers_are_written_as_before_events_were_classes() -> None:
 
 @pytest.mark.parametrize("line", WRITTEN)
 def test_ledgers_from_before_events_were_classes_are_read_and_written_again(line: str) -> None:
-    read = Release.from_json(json.loads(line))
+    read = Entry.from_json(json.loads(line))
     assert not isinstance(read.event, OtherEvent)
     assert json.dumps(read.to_json()) == line
 
 
 def test_a_ledger_makes_equal_events_once() -> None:
     lines = [json.loads(line) for line in WRITTEN] * 2
-    ledger = Ledger(Release.from_json(line) for line in lines)
+    ledger = Ledger(Entry.from_json(line) for line in lines)
     assert len({id(r.event) for r in ledger}) <= len(WRITTEN)
 
 

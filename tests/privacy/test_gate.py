@@ -20,12 +20,12 @@ from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.mechanism import Mechanism, Protection, Unchanged
 from colonnade.privacy.sealed import Array, Upload, unwrap
 from colonnade.wire.codec import decode
-from colonnade.wire.messages import COORDINATOR, Ask, Order, Purpose
+from colonnade.wire.messages import COORDINATOR, Purpose, Query, Request
 from tests.contracts.registry import NAMES, covering, make
-from tests.exchanges import ENGINES, exchanges, open_trainer
 from tests.federations import small
 from tests.mechanisms import Noise, Rounding
 from tests.releases import released
+from tests.trainers import ENGINES, open_trainer, rounds_of
 
 PARTIES = ("bank", "telco")
 
@@ -41,9 +41,9 @@ def good() -> Tensor:
 class TestRelease:
     def test_one_message_per_party(self) -> None:
         g = gate()
-        spoken = g.release(Upload({"h": good()}), PARTIES, 7, Purpose.TRAIN, 2)
-        assert spoken.parties == PARTIES
-        for k, (party, message) in enumerate(zip(PARTIES, spoken.releases, strict=True)):
+        passed = g.release(Upload({"h": good()}), PARTIES, 7, Purpose.TRAIN, 2)
+        assert passed.parties == PARTIES
+        for k, (party, message) in enumerate(zip(PARTIES, passed.releases, strict=True)):
             header, arrays = decode(message.payload)
             assert header == {"version": 1, "run": "run", "number": 7, "kind": "TRAIN", "part": 0, "sender": party}
             assert torch.equal(arrays["h"], good()[k])
@@ -51,10 +51,10 @@ class TestRelease:
 
     def test_the_ledger_says_what_left(self) -> None:
         g = gate(mechanism=Noise(0.5))
-        spoken = g.release(Upload({"h": good()}), PARTIES, 7, Purpose.EVALUATE, 2)
+        passed = g.release(Upload({"h": good()}), PARTIES, 7, Purpose.EVALUATE, 2)
         assert list(g.ledger) == [
             released(p, "noise for tests", 7, Purpose.EVALUATE, 2, r.digest, sigma=0.5)
-            for p, r in zip(PARTIES, spoken.releases, strict=True)
+            for p, r in zip(PARTIES, passed.releases, strict=True)
         ]
 
     def test_unchanged_says_so(self) -> None:
@@ -63,9 +63,9 @@ class TestRelease:
         assert {r.mechanism for r in g.ledger} == {Unchanged().event.name} == {"none"}
 
     def test_what_is_spoken_is_what_a_reader_decodes(self) -> None:
-        spoken = gate(mechanism=Noise()).release(Upload({"h": good()}), PARTIES, 1, Purpose.TRAIN, 2)
-        decoded = torch.stack([decode(r.payload)[1]["h"] for r in spoken.releases])
-        assert torch.equal(spoken.values["h"], decoded)
+        passed = gate(mechanism=Noise()).release(Upload({"h": good()}), PARTIES, 1, Purpose.TRAIN, 2)
+        decoded = torch.stack([decode(r.payload)[1]["h"] for r in passed.releases])
+        assert torch.equal(passed.values["h"], decoded)
         assert not torch.equal(decoded, good())
 
     def test_noise_belongs_to_the_party_not_to_its_company(self) -> None:
@@ -155,9 +155,9 @@ class TestCoordinator:
         return CoordinatorGate("run", Ledger(), PARTIES, (PARTIES[:1], PARTIES[1:]))
 
     def test_own_parts_go_to_their_owner_only(self) -> None:
-        order = Order(3, (Ask(Purpose.TRAIN, PARTIES, torch.tensor([4, 2])),), PARTIES)
+        request = Request(3, (Query(Purpose.TRAIN, PARTIES, torch.tensor([4, 2])),), PARTIES)
         own = ({"w": torch.ones(1, 2)}, {"w": 2 * torch.ones(1, 2)})
-        down = self.make().release(order, {"v": torch.zeros(5, 3)}, own)
+        down = self.make().release(request, {"v": torch.zeros(5, 3)}, own)
         for k, party in enumerate(PARTIES):
             header, arrays = decode(down.own[party].payload)
             assert header["to"] == party
@@ -166,7 +166,7 @@ class TestCoordinator:
 
     def test_replies_are_label_events(self) -> None:
         g = self.make()
-        g.release(Order(3, (), PARTIES), {"v": torch.zeros(5, 3)}, ({"w": torch.ones(1, 2)}, {}))
+        g.release(Request(3, (), PARTIES), {"v": torch.zeros(5, 3)}, ({"w": torch.ones(1, 2)}, {}))
         seen = [(r.owner, r.audience, r.unit, r.mechanism, r.rows) for r in g.ledger]
         assert seen == [
             (COORDINATOR, "*", Unit.LABEL, "none", 5),
@@ -177,18 +177,18 @@ class TestCoordinator:
     def test_who_does_not_learn_gets_no_part_of_its_own(self) -> None:
         g = self.make()
         own = ({"w": torch.ones(1, 2)}, {"w": torch.ones(1, 2)})
-        assert set(g.release(Order(3, (), PARTIES[1:]), {}, own).own) == set(PARTIES[1:])
+        assert set(g.release(Request(3, (), PARTIES[1:]), {}, own).own) == set(PARTIES[1:])
         assert [r.audience for r in g.ledger] == ["*", *PARTIES[1:]]
 
     def test_row_numbers_alone_carry_no_label(self) -> None:
         g = self.make()
-        g.release(Order(3, (Ask(Purpose.TRAIN, PARTIES, torch.tensor([4, 2])),)), {}, ())
+        g.release(Request(3, (Query(Purpose.TRAIN, PARTIES, torch.tensor([4, 2])),)), {}, ())
         assert [r.mechanism for r in g.ledger] == ["empty"]
 
     def test_a_broken_reply_is_not_released(self) -> None:
         g = self.make()
         with pytest.raises(GateError, match="NaN"):
-            g.release(Order(3), {"v": torch.tensor([float("nan")])}, ())
+            g.release(Request(3), {"v": torch.tensor([float("nan")])}, ())
         assert len(g.ledger) == 0
 
 
@@ -196,7 +196,7 @@ class TestCoordinator:
 class TestWholeRuns:
     def test_every_payload_is_in_the_ledger(self, name: str, engine: str) -> None:
         trainer = open_trainer(small(), make(name, local_steps=1), engine=engine, rounds=5, evaluate_every=2)
-        travelled = [payload for exchange in exchanges(trainer) for payload in exchange.payloads]
+        travelled = [payload for one_round in rounds_of(trainer) for payload in one_round.payloads]
         digests = [hashlib.sha256(payload).hexdigest() for payload in travelled]
         assert sorted(digests) == sorted(r.digest for r in trainer.ledger)
         assert all(trainer.ledger.holds(digest) for digest in digests)
@@ -210,7 +210,7 @@ class TestWholeRuns:
         clean = listen(monkeypatch, make(name))
         options = {"engine": engine, "rounds": 4, "evaluate_every": 2}
         trainer = open_trainer(small(), make(name, local_steps=1), mechanism=Noise(1e-3), **options)
-        payloads = b"".join(p for exchange in exchanges(trainer) for p in exchange.payloads)
+        payloads = b"".join(p for one_round in rounds_of(trainer) for p in one_round.payloads)
         rows = {row.numpy().tobytes() for upload in clean for row in upload.flatten(0, 1) if row.any()}
         assert rows
         assert not any(row in payloads for row in rows)
@@ -222,19 +222,19 @@ class TestWholeRuns:
         trainer = open_trainer(
             small(), make(name, local_steps=1, noise=False), engine=engine, rounds=4, evaluate_every=2
         )
-        payloads = b"".join(p for exchange in exchanges(trainer) for p in exchange.payloads)
+        payloads = b"".join(p for one_round in rounds_of(trainer) for p in one_round.payloads)
         rows = {row.numpy().tobytes() for upload in clean for row in upload.flatten(0, 1) if row.any()}
         assert all(row in payloads for row in rows)
 
     def test_every_upload_passes_the_mechanism(self, name: str, engine: str) -> None:
         trainer = open_trainer(small(), make(name), mechanism=Rounding(), engine=engine, rounds=2, evaluate_every=1)
-        run = trainer.train()  # with the look at the test rows
+        run = trainer.train()  # with the evaluation on the test rows
         mechanisms = {r.mechanism for r in run.ledger if r.owner != COORDINATOR}
         assert mechanisms == {"rounding for tests"}
 
     def test_label_exposure_is_in_the_ledger(self, name: str, engine: str) -> None:
         trainer = open_trainer(small(), make(name), engine=engine, rounds=2)
-        for _ in exchanges(trainer):
+        for _ in rounds_of(trainer):
             pass
         told = [r for r in trainer.ledger if r.owner == COORDINATOR and r.mechanism == "none"]
         assert bool(told) == (make(name).exposes is LabelExposure.FULL)
@@ -244,7 +244,7 @@ class TestWholeRuns:
 def listen(monkeypatch: pytest.MonkeyPatch, method: Any) -> list[Tensor]:
     """Collect what the method would like to say, before the gate sees it."""
     heard: list[Tensor] = []
-    speak = type(method).speak
+    speak = type(method).upload
 
     def loud(self: Method, cohort: Cohort, x: Tensor, training: bool) -> Upload:
         upload = speak(self, cohort, x, training)

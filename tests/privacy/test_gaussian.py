@@ -25,7 +25,7 @@ from tests.federations import small
 
 PARTIES = ("bank", "telco")
 DP = {"mechanism": "gaussian", "clip": 1.0, "sigma": 2.0}
-SPEAKING = [name for name in NAMES if make(name).hears != "nothing" and not make(name).pools]
+SPEAKING = [name for name in NAMES if make(name).needs_uploads != "nothing" and not make(name).pools]
 SPEAKING = [name for name in SPEAKING if name != "c_vfl"]  # it sends codes, which Gaussian noise refuses (test_gate.py)
 
 
@@ -64,7 +64,7 @@ def test_the_noise_is_normal_with_the_promised_deviation() -> None:
     assert drawn.std() == pytest.approx(1.5, rel=0.03)
 
 
-def test_draws_differ_by_party_exchange_part_and_run() -> None:
+def test_draws_differ_by_party_round_part_and_run() -> None:
     zero = {"h": torch.zeros(2, 20, 5, dtype=torch.float64)}
     draw = lambda source, number, what: Gaussian(1.0, 1.0, source)(zero, PARTIES, number, what)["h"]  # noqa: E731
     seeded = SeededNoise(3)

@@ -27,13 +27,13 @@ from colonnade.privacy.labels.alibi import Alibi, noise_scale
 from colonnade.privacy.labels.plain import PlainLabels
 from colonnade.privacy.labels.randomised import RandomisedResponse, keep_probability
 from colonnade.privacy.labels.settings import LabelSettings, open_labels
-from colonnade.schedule import Turn
+from colonnade.schedule import RoundPlan
 from colonnade.tasks import find_task
 from colonnade.tasks.multiclass import Multiclass
 from colonnade.wire.codec import decode, encode
 from tests.contracts.registry import NAMES, covering, make
-from tests.exchanges import exchanges, open_trainer
 from tests.federations import digits, small
+from tests.trainers import open_trainer, rounds_of
 
 KEY = 0x1234_5678_9ABC_DEF0_1234_5678_9ABC_DEF0
 KINDS: list[type[Alibi] | type[RandomisedResponse]] = [Alibi, RandomisedResponse]
@@ -64,8 +64,8 @@ def noisy(  # every fact of a mechanism may be varied
     return kind.of(values, find_task(task)(outputs), rows, epsilon, uniform_rounds, key)
 
 
-def turn(rows: Tensor, number: int = 1) -> Turn:
-    return Turn(number, rows, (), ())
+def plan(rows: Tensor, number: int = 1) -> RoundPlan:
+    return RoundPlan(number, rows, (), ())
 
 
 def all_labels(task: str, outputs: int) -> list[np.ndarray]:
@@ -286,7 +286,7 @@ class TestPosterior:
         labels = noisy(kind, some_labels(task, outputs, 6, seed), task, outputs, epsilon=epsilon, key=seed + 1)
         logits = scale * torch.from_numpy(np.random.default_rng(seed).normal(size=(6, outputs)))
         rows = torch.tensor([3, 0, 5])
-        fast = labels.targets(turn(rows), logits[rows]).numpy()
+        fast = labels.targets(plan(rows), logits[rows]).numpy()
         every = all_labels(task, outputs)
         slow = [slow_posterior(likelihood(labels, r), logits[r].numpy(), every, task) for r in rows.tolist()]
         np.testing.assert_allclose(fast, slow, rtol=1e-9, atol=1e-12)
@@ -305,18 +305,18 @@ class TestPosterior:
             yes = believed[:, None, :]
             prior = torch.where(every == 1, yes, 1 - yes).prod(dim=2)  # (5, L)
         (likely * prior).sum(dim=1).log().sum().backward()
-        target = labels.targets(turn(torch.arange(5)), logits.detach())
+        target = labels.targets(plan(torch.arange(5)), logits.detach())
         torch.testing.assert_close(target - believed.detach(), logits.grad)
 
     def test_the_prior_is_uniform_at_first(self, kind: Any, task: str, outputs: int) -> None:
         labels = noisy(kind, some_labels(task, outputs, 9), task, outputs, uniform_rounds=3)
         rows = torch.tensor([8, 1, 4])
         logits = torch.linspace(-4, 4, 3 * outputs, dtype=torch.float64).reshape(3, outputs)
-        alone = labels.targets(turn(rows), torch.zeros_like(logits))
+        alone = labels.targets(plan(rows), torch.zeros_like(logits))
         for number in (1, 2, 3):
-            assert torch.equal(labels.targets(turn(rows, number), logits), alone)
+            assert torch.equal(labels.targets(plan(rows, number), logits), alone)
         assert torch.equal(labels.held_out(rows), alone)
-        assert not torch.allclose(labels.targets(turn(rows, 4), logits), alone, atol=0.01)
+        assert not torch.allclose(labels.targets(plan(rows, 4), logits), alone, atol=0.01)
 
     def test_the_labels_move_the_odds_by_epsilon_at_most(self, kind: Any, task: str, outputs: int) -> None:
         """Of one label against another; of one yes/no label of K against its opposite: epsilon/K."""
@@ -331,7 +331,7 @@ class TestPosterior:
     ) -> None:
         labels = noisy(kind, some_labels(task, outputs, 50), task, outputs)
         logits = 1e4 * torch.from_numpy(np.random.default_rng(0).normal(size=(50, outputs))).to(dtype)
-        target = labels.targets(turn(torch.arange(50), 99), logits)
+        target = labels.targets(plan(torch.arange(50), 99), logits)
         assert target.dtype == dtype
         assert bool(((target >= 0) & (target <= 1)).all())
         if task == "multiclass":
@@ -369,7 +369,7 @@ class TestRowsAndKeys:
         labels = noisy(kind, some_labels(task, outputs, 30), task, outputs, rows=torch.tensor([4, 21, 7]))
         asked = torch.tensor([7, 8])
         calls: dict[str, Callable[[], Tensor]] = {
-            "targets": lambda: labels.targets(turn(asked), torch.zeros(2, outputs)),
+            "targets": lambda: labels.targets(plan(asked), torch.zeros(2, outputs)),
             "held_out": lambda: labels.held_out(asked),
             "compact": lambda: labels.compact(asked),
         }
@@ -573,7 +573,7 @@ class TestSettings:
     def test_plain_labels_are_what_they_were(self) -> None:
         values, rows = torch.tensor([2, 0, 1]), torch.tensor([2, 0])
         plain = open_labels(values, find_task("multiclass")(3), torch.arange(3), LabelSettings(), 0)
-        assert plain.targets(turn(rows), torch.zeros(2, 3)).tolist() == [[0, 1, 0], [0, 0, 1]]
+        assert plain.targets(plan(rows), torch.zeros(2, 3)).tolist() == [[0, 1, 0], [0, 0, 1]]
         assert plain.held_out(rows).tolist() == [[0, 1, 0], [0, 0, 1]]
 
 
@@ -612,7 +612,7 @@ class TestEveryMethod:
         sent = []
         for truth in (federation.labels, turned):
             trainer = open_trainer(replace(federation, labels=truth), make(name), rounds=4, evaluate_every=0)
-            sent.append([p for exchange in exchanges(protect(trainer, labels)) for p in exchange.payloads])
+            sent.append([p for one_round in rounds_of(protect(trainer, labels)) for p in one_round.payloads])
         assert sent[0] == sent[1]
         assert len(sent[0]) > 4
 
@@ -624,8 +624,8 @@ def test_the_party_that_decoded_every_label_reads_noisy_ones(mechanism: str) -> 
     dual = torch.zeros(federation.rows, 4, dtype=torch.float64)
     method, rows = VIMADMMJ(), None
     trainer = open_trainer(federation, method, engine="loop", rounds=6, evaluate_every=0, schedule={"batch": 1500})
-    for exchange in exchanges(protect(trainer, behind(federation, mechanism, epsilon, uniform_rounds=99))):
-        _, arrays = decode(exchange.down.everyone.payload)
+    for one_round in rounds_of(protect(trainer, behind(federation, mechanism, epsilon, uniform_rounds=99))):
+        _, arrays = decode(one_round.down.everyone.payload)
         if "common.v" in arrays and rows is not None:
             dual[rows] = (dual[rows] - method.rho * arrays["common.v"]) / 2
             break  # the first reply: later ones also show what the model learnt from all rows

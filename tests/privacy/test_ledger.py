@@ -12,13 +12,13 @@ import pytest
 import torch
 
 from colonnade.errors import RunError
-from colonnade.privacy.ledger import Ledger, Release
+from colonnade.privacy.ledger import Entry, Ledger
 from colonnade.store import Store
 from colonnade.wire.messages import Purpose
 from tests.releases import released
 
 
-def release(number: int = 1, owner: str = "bank", purpose: Purpose = Purpose.TRAIN) -> Release:
+def release(number: int = 1, owner: str = "bank", purpose: Purpose = Purpose.TRAIN) -> Entry:
     return released(owner, "none", number, purpose, 20, f"digest {number}", sigma=0.5)
 
 
@@ -57,7 +57,7 @@ class TestLedger:
         assert not ledger.holds("digest 5")
 
     def test_a_release_survives_json(self) -> None:
-        assert Release.from_json(json.loads(json.dumps(release().to_json()))) == release()
+        assert Entry.from_json(json.loads(json.dumps(release().to_json()))) == release()
 
 
 def commit(store: Store, number: int, **parts: Any) -> None:

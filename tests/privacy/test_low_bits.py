@@ -24,7 +24,7 @@ from colonnade.wire.messages import Purpose
 
 CLIP, SIGMA, RELEASES, GAMES = 1.0, 5.0, 4, 20
 SHAPE = (1, 500, 8)
-Release = Callable[[Tensor], np.ndarray]  # an upload -> what the other side reads, in float64
+Entry = Callable[[Tensor], np.ndarray]  # an upload -> what the other side reads, in float64
 
 
 def in_floating_point(upload: Tensor) -> np.ndarray:
@@ -34,13 +34,13 @@ def in_floating_point(upload: Tensor) -> np.ndarray:
     return out
 
 
-def through(mechanism: Mechanism, dtype: torch.dtype) -> Release:
+def through(mechanism: Mechanism, dtype: torch.dtype) -> Entry:
     """What the gate of this version releases, read back from the bytes that travel."""
 
     def release(upload: Tensor) -> np.ndarray:
         gate = Gate("run", Ledger(), {"h": Array(SHAPE[2])}, Protection.everywhere(mechanism))
-        spoken = gate.release(Upload({"h": upload.to(dtype)}), ["bank"], 1, Purpose.TRAIN, SHAPE[1])
-        return decode(spoken.releases[0].payload)[1]["h"].double().numpy().ravel()
+        passed = gate.release(Upload({"h": upload.to(dtype)}), ["bank"], 1, Purpose.TRAIN, SHAPE[1])
+        return decode(passed.releases[0].payload)[1]["h"].double().numpy().ravel()
 
     return release
 
@@ -65,7 +65,7 @@ def says_present(known: Sequence[np.ndarray], heard: Sequence[np.ndarray]) -> bo
     return True
 
 
-def answers(release: Release) -> tuple[int, int]:
+def answers(release: Entry) -> tuple[int, int]:
     """How often the attack says "present": of a party that is, and of one whose uploads are zero."""
     xs = uploads()
     known = [(x * clip_factors(x.flatten(1), CLIP).view(-1, 1, 1)).numpy().ravel() for x in xs]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from colonnade.errors import AccountingError, ConfigError, GateError
 from colonnade.privacy.gate import Gate
 from colonnade.privacy.gaussian import SeededNoise
-from colonnade.privacy.ledger import Ledger, Release
+from colonnade.privacy.ledger import Entry, Ledger
 from colonnade.privacy.mechanism import Protection
 from colonnade.privacy.pbm import (
     Counted,
@@ -129,7 +129,7 @@ class TestEpsilon:
             pbm_epsilon(1.0, 16, 0.05, parties=1, cells=1, releases=1, view="local")
 
 
-def counts(number: int, rows: int, **facts: float) -> Release:
+def counts(number: int, rows: int, **facts: float) -> Entry:
     told = {"trials": 16.0, "theta": 0.05, "width": 3.0, "simulated": 0.0, **facts}
     name = "poisson binomial sum" if "parties" in facts else "poisson binomial"
     return released("a", name, number, rows=rows, **told)
@@ -187,7 +187,7 @@ class TestMechanism:
         counts = mechanism({"q": torch.full((1, rows, 1), 16.0)}, ("a",), 1, "TRAIN.0")["q"]
         assert abs(float(counts.double().mean()) - 16 * 0.6) < 0.2
 
-    def test_draws_belong_to_the_party_the_exchange_and_the_part(self) -> None:
+    def test_draws_belong_to_the_party_the_round_and_the_part(self) -> None:
         mechanism = PoissonBinomial(16, 0.2, 4, SeededNoise(0))
         means = expected(torch.zeros(2, 6, 4), 16, 0.2)
         both = mechanism({"q": means}, ("a", "b"), 1, "TRAIN.0")["q"]
@@ -200,10 +200,10 @@ class TestMechanism:
         ledger = Ledger()
         mechanism = PoissonBinomial(16, 0.2, 3, SeededNoise(0))
         gate = Gate("run", ledger, {"q": Array(3)}, Protection.everywhere(mechanism))
-        spoken = gate.release(Upload({"q": torch.full((2, 5, 3), 8.0)}), ("a", "b"), 1, Purpose.TRAIN, 5)
-        sent = decode(spoken.releases[0].payload)[1]["q"]
+        passed = gate.release(Upload({"q": torch.full((2, 5, 3), 8.0)}), ("a", "b"), 1, Purpose.TRAIN, 5)
+        sent = decode(passed.releases[0].payload)[1]["q"]
         assert torch.equal(sent, sent.round())
-        assert torch.equal(sent, spoken.values["q"][0])
+        assert torch.equal(sent, passed.values["q"][0])
         assert [r.mechanism for r in ledger] == ["poisson binomial"] * 2
         assert dict(next(iter(ledger)).parameters) == {"trials": 16, "theta": 0.2, "width": 3, "simulated": 1.0}
 

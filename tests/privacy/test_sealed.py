@@ -16,7 +16,7 @@ import torch
 from colonnade.errors import GateError
 from colonnade.privacy.gate import Gate
 from colonnade.privacy.ledger import Ledger
-from colonnade.privacy.sealed import Array, Released, Upload
+from colonnade.privacy.sealed import Array, Release, Upload
 from colonnade.wire.messages import Purpose
 from tests.architecture.source import Source, lines, package
 
@@ -27,7 +27,7 @@ def upload() -> Upload:
     return Upload({"h": torch.full((1, 2, 3), SECRET)})
 
 
-def released() -> Released:
+def released() -> Release:
     return Gate("run", Ledger(), {"h": Array(3)}).release(upload(), ["bank"], 1, Purpose.TRAIN, 2).releases[0]
 
 
@@ -84,11 +84,11 @@ class TestReleased:
     def test_only_the_gate_makes_one(self) -> None:
         for seal in (None, object(), "seal", True):
             with pytest.raises(GateError, match="only the gate"):
-                Released(seal, "bank", "TRAIN", 1, b"x")
+                Release(seal, "bank", "TRAIN", 1, b"x")
 
     def test_it_has_no_children(self) -> None:
         with pytest.raises(GateError, match="final"):
-            type("Forged", (Released,), {})
+            type("Forged", (Release,), {})
 
     @pytest.mark.parametrize("name", ["payload", "digest", "sender", "kind", "number", "anything"])
     def test_it_is_frozen(self, name: str) -> None:
@@ -104,7 +104,7 @@ class TestReleased:
             copier(released())
 
     def test_an_empty_shell_cannot_be_filled(self) -> None:
-        shell = Released.__new__(Released)
+        shell = Release.__new__(Release)
         with pytest.raises(GateError):
             shell.payload = b"x"  # type: ignore[misc]
         with pytest.raises(AttributeError):

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from scipy import optimize, stats
 
 from colonnade.errors import ColonnadeError, ConfigError, GateError, IdentityError, Refused, WireError
-from colonnade.identity.envelope import KeyPair
+from colonnade.identity.cipher import KeyPair
 from colonnade.privacy.secure_sum.fixed_point import (
     EXACT_BITS,
     NOISE_BITS,
@@ -408,7 +408,7 @@ def wrong_key(cells: Cells) -> Cells:
         lambda cells: maskers(3)["p00"].mask(cells, HERE).cells,  # a copy of another's message
         lambda cells: cells,  # no mask at all
     ],
-    ids=["wrong key", "wrong exchange", "changed order", "copied", "unmasked"],
+    ids=["wrong key", "wrong round", "changed order", "copied", "unmasked"],
 )
 def test_masks_that_do_not_cancel_are_noticed_though_the_message_claims_to_fit(lie: Callable[[Cells], Cells]) -> None:
     grid = Grid(3, 1.0)
@@ -456,8 +456,8 @@ def test_no_more_parties_are_lost_than_were_declared() -> None:
         roster_of(5).without(["p01"])
 
 
-def test_the_rest_goes_on_with_a_new_exchange_but_never_with_the_same() -> None:
-    """Two sums of one exchange, with and without a party, would tell that party's array."""
+def test_the_rest_goes_on_with_a_new_round_but_never_with_the_same() -> None:
+    """Two sums of one round, with and without a party, would tell that party's array."""
     grid, roster = Grid(3, 1.0), roster_of(3, drops=1)
     values = drawn(4, (3, 5), 1.0)
     before = {name: Masker(name, PAIRS[name], roster) for name in roster.names}
@@ -614,10 +614,10 @@ def test_masking_a_batch_for_fourteen_parties_takes_little_time() -> None:
     shape, grid = (1024, 10), Grid(14, 1.0, share_deviation(30.0, 1.0, 14, 1))
     masker, values = maskers(14)[NAMES[6]], np.zeros((1024, 10))
     taken = []
-    for exchange in range(15):
+    for one_round in range(15):
         begin = time.perf_counter()
-        noise = noise_share(30.0, 1.0, 14, 1, stream(1, "noise", turn=exchange), shape)
-        masker.mask(grid.encode(values, noise), Address(exchange, 0, "logits"))
+        noise = noise_share(30.0, 1.0, 14, 1, stream(1, "noise", number=one_round), shape)
+        masker.mask(grid.encode(values, noise), Address(one_round, 0, "logits"))
         taken.append(time.perf_counter() - begin)
     assert min(taken) < 0.01
 
@@ -637,7 +637,7 @@ def by_hand(mine: KeyPair, theirs: bytes, roster: Roster, address: Address, cell
     shared = X25519PrivateKey.from_private_bytes(mine.private).exchange(X25519PublicKey.from_public_bytes(theirs))
     context = json.dumps(["colonnade secure sum 1", roster.run, roster.digest, *roster.names]).encode()
     secret = mac(mac(bytes(32), shared), context + b"\x01")
-    at = [address.exchange, address.part, address.array, address.rows]
+    at = [address.round, address.part, address.array, address.rows]
     about = ["colonnade secure sum 1", *at, [cells]]
     key = mac(secret, json.dumps(about).encode() + b"\x01")
     text = b"".join(chacha_block(key, number) for number in range(cells // 8 + 1))
@@ -652,10 +652,10 @@ def chacha_block(key: bytes, counter: int) -> bytes:
     x = list(words)
 
     def quarter(a: int, b: int, c: int, d: int) -> None:
-        for one, two, three, turn in ((a, b, d, 16), (c, d, b, 12), (a, b, d, 8), (c, d, b, 7)):
+        for one, two, three, plan in ((a, b, d, 16), (c, d, b, 12), (a, b, d, 8), (c, d, b, 7)):
             x[one] = (x[one] + x[two]) % 2**32
             mixed = x[three] ^ x[one]
-            x[three] = (mixed << turn | mixed >> (32 - turn)) % 2**32
+            x[three] = (mixed << plan | mixed >> (32 - plan)) % 2**32
 
     for _ in range(10):
         for column in range(4):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from colonnade.engines.remote import Remote
 from colonnade.privacy.accounting import exact_epsilon, rdp_epsilon, shift_of
 from colonnade.privacy.events import LabelExposure
-from colonnade.privacy.ledger import Ledger, Release
+from colonnade.privacy.ledger import Entry, Ledger
 from colonnade.privacy.settings import PrivacySettings, SumSettings
 from colonnade.privacy.statement import Circumstances, SoFar, Statement
 from colonnade.privacy.tally import Tally, tally
@@ -23,15 +23,15 @@ from tests.releases import released
 
 DP = PrivacySettings(mechanism="gaussian", clip=1.0, sigma=5.0)
 PLAIN = PrivacySettings()
-FULL = Circumstances(LabelExposure.FULL, spoke=True)
+FULL = Circumstances(LabelExposure.FULL, uploaded=True)
 PARAMETERS = {"gaussian": {"clip": 1.0, "sigma": 5.0, "simulated": 1.0}, "sum": {"parties": 3.0}}
 
 
-def release(party: str, number: int, mechanism: str = "gaussian", purpose: Purpose = Purpose.TRAIN) -> Release:
+def release(party: str, number: int, mechanism: str = "gaussian", purpose: Purpose = Purpose.TRAIN) -> Entry:
     return released(party, mechanism, number, purpose, **PARAMETERS.get(mechanism, {}))
 
 
-def statement(*releases: Release, settings: PrivacySettings = DP, about: Circumstances = FULL) -> Statement:
+def statement(*releases: Entry, settings: PrivacySettings = DP, about: Circumstances = FULL) -> Statement:
     return Statement.of(releases, settings, about)
 
 
@@ -69,7 +69,7 @@ def test_noise_of_an_earlier_version_is_said_to_be_off_its_grid() -> None:
 
 
 def test_the_label_holder_s_own_record_names_the_method_s_noise() -> None:
-    about = Circumstances(LabelExposure.FULL, spoke=True, deployed=True, own="poisson binomial")
+    about = Circumstances(LabelExposure.FULL, uploaded=True, deployed=True, own="poisson binomial")
     said = text(statement(settings=PLAIN, about=about))
     assert "the method's own noise (poisson binomial)" in said
     assert "left without noise" not in said and "none was drawn" not in said
@@ -90,7 +90,7 @@ def test_without_noise_the_verdict_is_what_it_means_and_what_to_do() -> None:
         "No noise was used. The uploads may reveal the parties' columns, and the replies reveal the training labels to "
         f"every party. {where}"
     )
-    quiet = statement(bare, settings=PLAIN, about=Circumstances(LabelExposure.NONE, spoke=True))
+    quiet = statement(bare, settings=PLAIN, about=Circumstances(LabelExposure.NONE, uploaded=True))
     assert quiet.verdict().endswith(f"may reveal the parties' columns; the labels stay with their holder. {where}")
     summed = statement(release("a", 1, "sum"), settings=PrivacySettings(secure_sum=SumSettings(use=True)))
     assert "No noise was used. The sum of the uploads may reveal" in summed.verdict()
@@ -120,10 +120,10 @@ def test_who_never_spoke_and_who_spoke_elsewhere_are_told_apart() -> None:
     """The coordinator of separate organisations does not hold the parties' ledgers: that is no epsilon of 0."""
     silent = statement(settings=PLAIN, about=Circumstances(LabelExposure.FULL))
     assert silent.epsilon == 0 and "no party sent anything in training" in text(silent)
-    apart = statement(settings=PLAIN, about=Circumstances(LabelExposure.FULL, spoke=True, deployed=True))
+    apart = statement(settings=PLAIN, about=Circumstances(LabelExposure.FULL, uploaded=True, deployed=True))
     assert math.isinf(apart.epsilon) and "no epsilon: uploads left without noise" in text(apart)
     budget = PrivacySettings(mechanism="gaussian", clip=1.0, epsilon=3.0)
-    agreed = statement(settings=budget, about=Circumstances(LabelExposure.FULL, spoke=True, deployed=True))
+    agreed = statement(settings=budget, about=Circumstances(LabelExposure.FULL, uploaded=True, deployed=True))
     assert math.isinf(agreed.epsilon)
     assert "ledger of its own" in text(agreed) and "a budget of epsilon 3 (delta 1e-05, unit PARTY" in text(agreed)
     assert Remote.name == DEPLOYED

@@ -12,20 +12,20 @@ import pytest
 import torch
 
 from colonnade import fit, resume
-from colonnade.engines.base import Said
+from colonnade.engines.base import GroupUploads
 from colonnade.errors import ConfigError, WireError
 from colonnade.methods import METHODS, make_method
 from colonnade.methods.base import Received
 from colonnade.privacy.statement import Circumstances, Statement
 from colonnade.run import Run
 from colonnade.wire.codec import decode
-from colonnade.wire.messages import COORDINATOR, Ask, Order, Purpose
-from tests.exchanges import exchanges, open_trainer
+from colonnade.wire.messages import COORDINATOR, Purpose, Query, Request
 from tests.federations import digits, small
+from tests.trainers import open_trainer, rounds_of
 
 SUMMED = {"secure_sum": {"use": True}}
 NOISY = {**SUMMED, "mechanism": "gaussian", "clip": 1.0, "sigma": 4.0}
-TOTALS = sorted(name for name, method in METHODS.items() if method.hears == "total")
+TOTALS = sorted(name for name, method in METHODS.items() if method.needs_uploads == "total")
 
 
 def trained(privacy: dict[str, Any], engine: str = "stacked", name: str = "vimadmm_j", **more: Any) -> Run:
@@ -58,8 +58,8 @@ def test_what_one_party_sends_looks_uniform_and_names_its_roster(privacy: dict[s
     trainer = open_trainer(digits(), make_method("vimadmm_j", {}), privacy=privacy, engine="loop", rounds=3)
     bits, rosters = np.zeros(64), set()
     cells = 0
-    for exchange in exchanges(trainer):
-        for releases in exchange.answers.releases:
+    for one_round in rounds_of(trainer):
+        for releases in one_round.collected.releases:
             for released in releases:
                 header, arrays = decode(released.payload)
                 assert {array.dtype for array in arrays.values()} == {torch.int64}
@@ -81,9 +81,9 @@ def test_the_coordinator_hears_one_total_and_no_party() -> None:
         def __getattr__(self, name: str) -> Any:
             return getattr(method, name)
 
-        def coordinate(self, state: Any, turn: Any, what: Any, labels: Any) -> Any:
+        def coordinate(self, state: Any, plan: Any, what: Any, labels: Any) -> Any:
             heard.append(what)
-            return coordinate(state, turn, what, labels)
+            return coordinate(state, plan, what, labels)
 
     method = trainer.coordinator.method
     trainer.coordinator.method = Spy()  # type: ignore[assignment]
@@ -104,10 +104,10 @@ def test_the_noise_of_the_sum_is_that_of_its_honest_shares() -> None:
         rounds=1,
         schedule={"batch": 2000},
     )
-    order, down = trainer.coordinator.order()
-    answers = trainer.engine.exchange(order, down)
-    total = trainer.coordinator.heard(order, 0, answers.said[0]).total("o")
-    said = sum(side.said["o"].sum(dim=0) for side in trainer.engine.parties())
+    request, down = trainer.coordinator.request()
+    answers = trainer.engine.run_round(request, down)
+    total = trainer.coordinator.uploads(request, 0, answers.uploaded[0]).total("o")
+    said = sum(side.uploaded["o"].sum(dim=0) for side in trainer.engine.parties())
     assert torch.allclose(total, said, atol=1e-4)  # what the parties remember adds up to what was opened
     deviation = float(total.double().std())
     expected = sigma * clip * math.sqrt(parties / (parties - colluders))
@@ -143,17 +143,22 @@ def test_evaluation_and_prediction_open_only_together_too() -> None:
 def test_a_coordinator_that_asks_about_different_rows_opens_nothing() -> None:
     """Else the difference of two sums would be what one party says about one row and not about another."""
     trainer = open_trainer(digits(), make_method("vimadmm_j", {}), privacy=SUMMED, engine="loop", rounds=2)
-    order, _ = trainer.coordinator.order()
-    other = Order(order.number, (Ask(Purpose.TRAIN, order.asks[0].speakers, order.asks[0].rows.flip(0)),))
+    request, _ = trainer.coordinator.request()
+    other = Request(
+        request.number, (Query(Purpose.TRAIN, request.queries[0].senders, request.queries[0].rows.flip(0)),)
+    )
     sides = list(trainer.engine.parties())
-    said = [Said((0,), side.answer(order if side is sides[0] else other, Received({}, {}))[0].sent) for side in sides]
+    said = [
+        GroupUploads((0,), side.answer(request if side is sides[0] else other, Received({}, {}))[0].sent)
+        for side in sides
+    ]
     place = {side.cohort.names[0]: part for side, part in zip(sides, said, strict=True)}
     parts = [
-        Said(tuple(range(len(g.parties))), {"o": torch.cat([place[p].values["o"] for p in g.parties])})
+        GroupUploads(tuple(range(len(g.parties))), {"o": torch.cat([place[p].values["o"] for p in g.parties])})
         for g in trainer.coordinator.schema.groups
     ]
     with pytest.raises(WireError, match="do not cancel"):
-        trainer.coordinator.heard(order, 0, parts)
+        trainer.coordinator.uploads(request, 0, parts)
 
 
 def test_a_killed_run_goes_on_to_the_same_model(tmp_path: Path) -> None:

@@ -19,8 +19,8 @@ from colonnade.methods import VIMADMMJ, LinearADMM
 from colonnade.privacy.training_rows import TrainingRows
 from colonnade.saved import TRAINED, replace_file
 from colonnade.wire.messages import COORDINATOR, Purpose
-from tests.exchanges import TINY
 from tests.federations import small
+from tests.trainers import TINY
 
 NOISE = {"mechanism": "gaussian", "clip": 0.5, "sigma": 3.0}
 

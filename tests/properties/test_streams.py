@@ -32,11 +32,11 @@ def test_no_collision_in_a_hundred_thousand_keys() -> None:
     names = list(itertools.product(range(2), ("noise", "rows"), parties, range(250)))
     assert len(names) == 100_000
     assert len({key(*name) for name in names}) == len(names)
-    assert len({dropout_key(0, party, turn) for party in parties for turn in range(1000)}) == 100_000
+    assert len({dropout_key(0, party, plan) for party in parties for plan in range(1000)}) == 100_000
 
 
 def test_keys_use_all_their_bits() -> None:
-    keys = [key(0, "bits", turn=t) for t in range(2000)]
+    keys = [key(0, "bits", number=t) for t in range(2000)]
     for bit in range(128):
         ones = sum((k >> bit) & 1 for k in keys)
         assert 850 < ones < 1150
@@ -54,8 +54,8 @@ def test_a_stream_is_the_same_every_time_it_is_opened() -> None:
 
 
 @given(st.integers(1, 50), st.integers(0, 1000))
-def test_a_permutation_keeps_every_row(rows: int, turn: int) -> None:
-    mixed = permutation(torch.arange(rows) + 7, 0, "rows", turn)
+def test_a_permutation_keeps_every_row(rows: int, plan: int) -> None:
+    mixed = permutation(torch.arange(rows) + 7, 0, "rows", plan)
     assert sorted(mixed.tolist()) == list(range(7, rows + 7))
 
 

@@ -10,8 +10,8 @@ import torch
 from colonnade.methods import VIMADMM, VIMADMMJ, LocalOnly
 from colonnade.privacy.events import LabelExposure
 from colonnade.wire.codec import decode
-from tests.exchanges import exchanges, open_trainer
 from tests.federations import small
+from tests.trainers import open_trainer, rounds_of
 
 METHODS = [
     VIMADMM(residual="before", head_update="sgd", rho=0.5),
@@ -31,8 +31,8 @@ def test_a_party_decodes_every_label(method: Any) -> None:
     read = torch.full((federation.rows,), -1)
     rows = None
     trainer = open_trainer(federation, method, engine="loop", rounds=12, evaluate_every=0, schedule={"batch": 16})
-    for exchange in exchanges(trainer):
-        _, arrays = decode(exchange.down.everyone.payload)  # nothing but what crossed the wire
+    for one_round in rounds_of(trainer):
+        _, arrays = decode(one_round.down.everyone.payload)  # nothing but what crossed the wire
         if "common.v" in arrays and rows is not None:
             dual[rows] = (dual[rows] - method.rho * arrays["common.v"]) / 2
             read[rows] = dual[rows].argmin(dim=1)
@@ -45,7 +45,7 @@ def test_a_party_decodes_every_label(method: Any) -> None:
 def test_local_only_sends_them_openly() -> None:
     federation = small()
     trainer = open_trainer(federation, LocalOnly(), engine="loop", rounds=1)
-    _, arrays = decode(next(exchanges(trainer)).down.everyone.payload)
+    _, arrays = decode(next(rounds_of(trainer)).down.everyone.payload)
     assert torch.equal(arrays["common.targets"].long(), federation.labels[federation.split.train])
 
 
@@ -53,7 +53,7 @@ def test_the_first_reply_alone_gives_most_of_them_away_in_the_other_form() -> No
     """residual = "after" has no exact recursion, but v still points at the label."""
     federation = small(classes=4)
     trainer = open_trainer(federation, VIMADMM(residual="after"), engine="loop", rounds=1, evaluate_every=0)
-    first, second = (decode(e.down.everyone.payload)[1] for _, e in zip(range(2), exchanges(trainer), strict=False))
+    first, second = (decode(e.down.everyone.payload)[1] for _, e in zip(range(2), rounds_of(trainer), strict=False))
     rows = first["rows.0"].long()
     right = second["common.v"].argmax(dim=1) == federation.labels[rows]
     assert right.double().mean() > 0.9

@@ -14,10 +14,10 @@ from colonnade.methods.base import Method
 from colonnade.models.encoders import ModelSettings
 from colonnade.models.optimise import SGD
 from colonnade.privacy.mechanism import Mechanism
-from tests.exchanges import exchanges, open_trainer, party_tensors
 from tests.federations import small
 from tests.mechanisms import Chain, Noise, Rounding
 from tests.reference.vimadmm import Encoder, Momentum, Reference, Settings
+from tests.trainers import open_trainer, party_tensors, rounds_of
 
 FEDERATION = small(rows=60)
 PARTIES = len(FEDERATION.parties)
@@ -78,15 +78,15 @@ def furthest(
         rounds=ROUNDS, evaluate_every=0, schedule={"batch": 16, "participation": share},
     )  # fmt: skip
     reference, schedule, worst = reference_of(trainer, s, mechanism_, joined), trainer.coordinator.schedule, 0.0
-    for exchange in exchanges(trainer):
-        number = exchange.order.number
+    for one_round in rounds_of(trainer):
+        number = one_round.request.number
         if number > ROUNDS + 1:
             break
         worst = max(worst, difference(trainer, reference, joined))  # both have now learnt from the last round
         if number <= ROUNDS:
-            turn = schedule.turn(number)
+            plan = schedule.plan(number)
             play = reference.whole_round if joined else reference.split_round
-            play(number, turn.rows.numpy(), turn.speakers)
+            play(number, plan.rows.numpy(), plan.senders)
     return worst
 
 
@@ -166,8 +166,8 @@ class TestItWouldNotice:
         )  # fmt: skip
         reference = reference_of(trainer, s, mechanism_, joined=False)
         schedule = trainer.coordinator.schedule
-        for exchange in exchanges(trainer):
-            if exchange.order.number <= ROUNDS:
-                turn = schedule.turn(exchange.order.number)
-                reference.split_round(turn.number, turn.rows.numpy(), turn.speakers)
+        for one_round in rounds_of(trainer):
+            if one_round.request.number <= ROUNDS:
+                plan = schedule.plan(one_round.request.number)
+                reference.split_round(plan.number, plan.rows.numpy(), plan.senders)
         assert difference(trainer, reference, joined=False) > 1e-3

@@ -101,7 +101,7 @@ class Reference:
         rows, outputs = self.targets.shape
         self.dual = np.zeros((rows, outputs))
         width = self.heads[0].shape[0]
-        self.board = [np.zeros((rows, width)) for _ in self.names]  # what the coordinator last heard; zero before
+        self.cache = [np.zeros((rows, width)) for _ in self.names]  # what the coordinator last heard; zero before
         self.logits_board = [np.zeros((rows, outputs)) for _ in self.names]
         self.local = [self.optimiser() for _ in self.names]
         self.local_head = [self.optimiser() for _ in self.names]
@@ -116,13 +116,13 @@ class Reference:
 
     # -- Algorithm 1 --------------------------------------------------------------------------
 
-    def split_round(self, number: int, rows: Array, speakers: Sequence[str]) -> None:
+    def split_round(self, number: int, rows: Array, senders: Sequence[str]) -> None:
         s, parties = self.settings, range(len(self.names))
         clean = [self.encoders[k].forward(self.columns[k][rows])[0] for k in parties]
         for k in parties:
-            if self.names[k] in speakers:
-                self.board[k][rows] = self.release(clean[k], k, number, "h")
-        h = [self.board[k][rows] for k in parties]
+            if self.names[k] in senders:
+                self.cache[k][rows] = self.release(clean[k], k, number, "h")
+        h = [self.cache[k][rows] for k in parties]
         total = sum(h[k] @ self.heads[k] for k in parties)
         z = oracle(total, self.dual[rows], self.targets[rows], s.rho)
         self.dual[rows] += s.rho * (total - z)
@@ -169,12 +169,12 @@ class Reference:
 
     # -- Algorithm 2 --------------------------------------------------------------------------
 
-    def whole_round(self, number: int, rows: Array, speakers: Sequence[str]) -> None:
+    def whole_round(self, number: int, rows: Array, senders: Sequence[str]) -> None:
         """Every party owns its head and sends logits."""
         s, parties = self.settings, range(len(self.names))
         clean = [self.encoders[k].forward(self.columns[k][rows])[0] @ self.heads[k] for k in parties]
         for k in parties:
-            if self.names[k] in speakers:
+            if self.names[k] in senders:
                 self.logits_board[k][rows] = self.release(clean[k], k, number, "o")
         o = [self.logits_board[k][rows] for k in parties]
         total = sum(o)

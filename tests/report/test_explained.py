@@ -201,8 +201,8 @@ def test_the_legend_is_read_in_lines_and_fits(classes: int, name: str) -> None:
     at = [found[one] for one in names]
     assert len(found) == classes and at == sorted(at)
     width = float(re.findall(r'viewBox="0 0 ([\d.]+)', svg)[0])
-    letters = max(min(len(one), 20) for one in names)
-    assert min(x for _, x in at) > 10 and max(x for _, x in at) + 4 * letters < width  # a shape stands before
+    received = max(min(len(one), 20) for one in names)
+    assert min(x for _, x in at) > 10 and max(x for _, x in at) + 4 * received < width  # a shape stands before
 
 
 def test_the_t_sne_of_the_page_names_its_classes(record: dict[str, Any]) -> None:

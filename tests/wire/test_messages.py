@@ -13,24 +13,33 @@ from hypothesis import strategies as st
 from colonnade.errors import WireError
 from colonnade.methods import VIMADMM
 from colonnade.wire.codec import decode, encode
-from colonnade.wire.messages import Ask, Order, Purpose, order_arrays, order_header, prefixed, read_order, unprefixed
+from colonnade.wire.messages import (
+    Purpose,
+    Query,
+    Request,
+    prefixed,
+    read_request,
+    request_arrays,
+    request_header,
+    unprefixed,
+)
 from colonnade.wire.traffic import Traffic
 from tests.contracts.registry import NAMES, covering, make
-from tests.exchanges import ENGINES, exchanges, open_trainer
 from tests.federations import small
+from tests.trainers import ENGINES, open_trainer, rounds_of
 
 EVERYONE = ("bank", "telco", "shop")
 some = st.lists(st.sampled_from(EVERYONE), unique=True).map(tuple)
-asks = st.builds(
-    Ask,
+queries = st.builds(
+    Query,
     st.sampled_from(Purpose),
     some,
     st.lists(st.integers(0, 2**31 - 1), max_size=6).map(lambda r: torch.tensor(r).long()),
 )
 orders = st.builds(
-    Order,
+    Request,
     number=st.integers(0, 10**6),
-    asks=st.lists(asks, max_size=3).map(tuple),
+    queries=st.lists(queries, max_size=3).map(tuple),
     learners=some | st.just(EVERYONE),
     steps=st.lists(st.tuples(st.sampled_from(EVERYONE), st.integers(0, 50)), max_size=3).map(tuple),
     keep=st.booleans(),
@@ -39,22 +48,22 @@ orders = st.builds(
 
 
 @given(orders)
-def test_an_order_survives_the_wire(order: Order) -> None:
-    header, arrays = decode(encode(order_header(order, EVERYONE), order_arrays(order)))
-    read = read_order(header, arrays, EVERYONE)
+def test_an_order_survives_the_wire(request: Request) -> None:
+    header, arrays = decode(encode(request_header(request, EVERYONE), request_arrays(request)))
+    read = read_request(header, arrays, EVERYONE)
     assert (read.number, read.learners, read.steps, read.keep, read.stop) == (
-        order.number, order.learners, order.steps, order.keep, order.stop,
+        request.number, request.learners, request.steps, request.keep, request.stop,
     )  # fmt: skip
-    assert len(read.asks) == len(order.asks)
-    for got, sent in zip(read.asks, order.asks, strict=True):
-        assert (got.purpose, got.speakers) == (sent.purpose, sent.speakers)
+    assert len(read.queries) == len(request.queries)
+    for got, sent in zip(read.queries, request.queries, strict=True):
+        assert (got.purpose, got.senders) == (sent.purpose, sent.senders)
         assert torch.equal(got.rows, sent.rows)
 
 
 def test_everyone_is_one_character_however_many_they_are() -> None:
     crowd = tuple(f"party_{k}" for k in range(1000))
-    order = Order(1, (Ask(Purpose.TRAIN, crowd, torch.arange(4)),), crowd)
-    assert len(json.dumps(order_header(order, crowd))) < 200
+    request = Request(1, (Query(Purpose.TRAIN, crowd, torch.arange(4)),), crowd)
+    assert len(json.dumps(request_header(request, crowd))) < 200
 
 
 @pytest.mark.parametrize(
@@ -69,15 +78,15 @@ def test_everyone_is_one_character_however_many_they_are() -> None:
     ],
 )
 def test_a_malformed_order_is_refused(change: dict[str, Any]) -> None:
-    header = {**order_header(Order(1), EVERYONE), **change}
+    header = {**request_header(Request(1), EVERYONE), **change}
     with pytest.raises(WireError, match="malformed"):
-        read_order(header, {"rows.0": torch.arange(2)}, EVERYONE)
+        read_request(header, {"rows.0": torch.arange(2)}, EVERYONE)
 
 
 def test_an_order_without_its_rows_is_refused() -> None:
-    order = Order(1, (Ask(Purpose.TRAIN, EVERYONE, torch.arange(2)),))
+    request = Request(1, (Query(Purpose.TRAIN, EVERYONE, torch.arange(2)),))
     with pytest.raises(WireError, match="malformed"):
-        read_order(order_header(order, EVERYONE), {}, EVERYONE)
+        read_request(request_header(request, EVERYONE), {}, EVERYONE)
 
 
 def test_prefixes() -> None:
@@ -89,30 +98,30 @@ class TestTraffic:
     @pytest.mark.parametrize(("name", "engine"), [(n, e) for n, e in covering(ENGINES) if n in NAMES])
     def test_every_byte_is_counted_once(self, name: str, engine: str) -> None:
         trainer = open_trainer(small(), make(name, local_steps=1), engine=engine, rounds=5, evaluate_every=2)
-        up = down = common = looking = evaluation_up = 0
+        up = down = common = evaluating = evaluation_up = 0
         parties = len(trainer.federation.parties)
-        for e in exchanges(trainer):
-            rows = sum(4 * len(a.rows) for a in e.order.asks if a.purpose is Purpose.EVALUATE)
+        for e in rounds_of(trainer):
+            rows = sum(4 * len(a.rows) for a in e.request.queries if a.purpose is Purpose.EVALUATE)
             common += len(e.down.everyone.payload) - rows
-            looking += rows
+            evaluating += rows
             down += sum(len(r.payload) for r in e.down.own.values())
-            for ask, releases in zip(e.order.asks, e.answers.releases, strict=True):
+            for query, releases in zip(e.request.queries, e.collected.releases, strict=True):
                 size = sum(len(r.payload) for r in releases)
                 up, evaluation_up = (
-                    (up + size, evaluation_up) if ask.purpose is Purpose.TRAIN else (up, evaluation_up + size)
+                    (up + size, evaluation_up) if query.purpose is Purpose.TRAIN else (up, evaluation_up + size)
                 )
         traffic = trainer.coordinator.traffic
         assert traffic.up == up
         assert traffic.down == down + parties * common
         assert traffic.multicast == up + down + common
-        assert traffic.evaluation == evaluation_up + parties * looking
+        assert traffic.evaluation == evaluation_up + parties * evaluating
         assert sum(v["up"] for v in traffic.per_party().values()) == up
         assert traffic.until(10**9) == traffic.up + traffic.down
 
     def test_the_sizes_are_the_published_ones(self) -> None:
         """Up b d_f, down (b + d_f) d_c folded, in numbers of eight bytes, plus headers."""
         trainer = open_trainer(small(), VIMADMM(), rounds=3, evaluate_every=0, schedule={"batch": 54})
-        for _ in exchanges(trainer):
+        for _ in rounds_of(trainer):
             pass
         second = trainer.coordinator.traffic.rounds[1]
         b, d_f, d_c = 54, 4, 3
@@ -121,7 +130,7 @@ class TestTraffic:
 
     def test_it_survives_json(self) -> None:
         trainer = open_trainer(small(), VIMADMM(), rounds=3, evaluate_every=1)
-        for _ in exchanges(trainer):
+        for _ in rounds_of(trainer):
             pass
         traffic = trainer.coordinator.traffic
         again = Traffic.from_json(traffic.parties, json.loads(json.dumps(traffic.to_json())))
@@ -133,9 +142,9 @@ class TestTraffic:
         trainer = open_trainer(
             small(), VIMADMM(), rounds=4, evaluate_every=0, schedule={"batch": 20, "participation": 0.5}
         )
-        for _ in exchanges(trainer):
+        for _ in rounds_of(trainer):
             pass
         for n in range(1, 5):
-            speakers = trainer.coordinator.schedule.turn(n).speakers
+            senders = trainer.coordinator.schedule.plan(n).senders
             sent = trainer.coordinator.traffic.rounds[n - 1].up
-            assert [bool(size) for size in sent] == [party in speakers for party in trainer.federation.names]
+            assert [bool(size) for size in sent] == [party in senders for party in trainer.federation.names]

@@ -1,4 +1,4 @@
-"""The loop both sides run: hear a notice, take finished work, notice when nothing happens any more."""
+"""The loop both sides run: receive a notice, take finished work, notice when nothing happens any more."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ TICK = 0.05  # seconds; finished work waits at most so long before it is sent
 
 
 class Role(Protocol):
-    """One side of an alignment, moved by what it hears and by what its workers made."""
+    """One side of an alignment, moved by what it receives and by what its workers made."""
 
     @property
     def finished(self) -> bool:
         """Whether there is nothing left to do."""
         ...
 
-    def hear(self, notice: Notice) -> None:
+    def receive(self, notice: Notice) -> None:
         """Take in one notice."""
         ...
 
@@ -43,7 +43,7 @@ def converse(role: Role, line: Line, workers: Workers, patience: float) -> None:
             role.made(tag, points)
         notice = None if role.finished else line.receive(TICK)
         if notice is not None:
-            role.hear(notice)
+            role.receive(notice)
         if results or notice is not None:
             moved = time.monotonic()
         elif time.monotonic() - moved > patience:

@@ -2,7 +2,7 @@
 
 The blinded ids are made once and sent once to all parties: they say the same to everyone. Nothing is kept
 between attempts. If a party was started again, or this process was, everything begins anew with fresh keys,
-and messages of older attempts are not looked at.
+and messages of older attempts are ignored.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from colonnade.align import messages as m
 from colonnade.align.converse import converse
 from colonnade.align.files import Alignment, prepare, write_alignment
 from colonnade.align.ids import check_ids
-from colonnade.align.line import EVERYONE, Line, Say, silent
+from colonnade.align.line import EVERYONE, Line, Notify, silent
 from colonnade.align.match import Agreed, MatchReport, Numbered, PartyMatch, number_rows, report_of
 from colonnade.align.parts import ROWS_PART, Parts, cut, parts_of, random_order
 from colonnade.align.private import blind, blind_again, new_key
 from colonnade.align.settings import MOST_IDS, AlignSettings
 from colonnade.align.workers import Workers
 from colonnade.errors import ColonnadeError, LinkError, Refused, RowsDisagree, WireError
+from colonnade.identity.cipher import Cipher, KeyPair
 from colonnade.identity.credentials import Credentials
-from colonnade.identity.envelope import Envelope, KeyPair
 from colonnade.wire.messages import COORDINATOR
 from colonnade.wire.notice import Notice
 
@@ -42,7 +42,7 @@ def align_as_label_holder(  # the entry point: six things it needs and one who w
     ids: Sequence[str],
     folder: Path,
     workers: int = 0,
-    say: Say = silent,
+    notify: Notify = silent,
 ) -> Alignment:
     """Find the rows all parties share (or some do), agree on their numbers and write this side's files.
 
@@ -55,7 +55,7 @@ def align_as_label_holder(  # the entry point: six things it needs and one who w
     ids = check_ids(ids, MOST_IDS)
     prepare(folder)
     with Workers(workers) as pool:
-        side = LabelHolder(m.Post(line, credentials, settings.name), settings, ids, pool, say)
+        side = LabelHolder(m.Sender(line, credentials, settings.name), settings, ids, pool, notify)
         side.begin()
         try:
             converse(side, line, pool, settings.patience)
@@ -65,7 +65,7 @@ def align_as_label_holder(  # the entry point: six things it needs and one who w
             with contextlib.suppress(ColonnadeError):  # the line may be what failed
                 side.stop(_in_one_word(error))
             raise
-        say("written", rows=len(alignment.ids))
+        notify("written", rows=len(alignment.ids))
         side.stop("done")  # parties wait for this, so that whoever is killed before can still start over with all
     return alignment
 
@@ -79,14 +79,14 @@ class _Party:
     """What is known of one party in this attempt, once it has joined."""
 
     ids: int
-    envelope: Envelope
+    cipher: Cipher
     setup: Parts  # H(y)^b, and then with our key: H(y)^(b a)
     twice: Parts
     response: Parts  # H(x)^(a b)
     done: bool = False
 
     @property
-    def heard(self) -> bool:
+    def complete(self) -> bool:
         """Whether everything is there that the comparison needs."""
         return self.twice.complete and self.response.complete
 
@@ -118,8 +118,10 @@ class _Attempt:
 class LabelHolder:
     """The role; `converse` moves it."""
 
-    def __init__(self, post: m.Post, settings: AlignSettings, ids: Sequence[str], workers: Workers, say: Say) -> None:
-        self._post, self._settings, self._ids, self._workers, self._say = post, settings, ids, workers, say
+    def __init__(
+        self, sender: m.Sender, settings: AlignSettings, ids: Sequence[str], workers: Workers, notify: Notify
+    ) -> None:
+        self._sender, self._settings, self._ids, self._workers, self._notify = sender, settings, ids, workers, notify
         self._sessions: set[tuple[str, str]] = set()  # processes of parties that have said hello
         self._attempts = 0
         self._now: _Attempt
@@ -136,7 +138,7 @@ class LabelHolder:
         """The parties that owe the next thing: to join, to answer, or to be done."""
         parties = self._now.parties
         owing = [name for name in self._settings.parties if name not in parties]
-        owing = owing or [name for name, party in parties.items() if not party.heard]
+        owing = owing or [name for name, party in parties.items() if not party.complete]
         owing = owing or [name for name, party in parties.items() if not party.done]
         return " and ".join(m.called(name) for name in owing)
 
@@ -153,15 +155,15 @@ class LabelHolder:
             self._progress()
             self._conclude()
 
-    def hear(self, notice: Notice) -> None:
+    def receive(self, notice: Notice) -> None:
         """One notice; strangers cannot stop an alignment, parties can."""
         if notice.sender not in self._settings.parties or notice.run != self._settings.name:
-            self._say("refused", sender=notice.sender, kind=notice.kind, reason="not of this alignment")
+            self._notify("refused", sender=notice.sender, kind=notice.kind, reason="not of this alignment")
             return
         if notice.kind == "HELLO":
             self._hello(notice)
         elif notice.facts.get("attempt") != self._now.proposal.attempt:
-            self._say("ignored", sender=notice.sender, kind=notice.kind, reason="of another attempt")
+            self._notify("ignored", sender=notice.sender, kind=notice.kind, reason="of another attempt")
         elif notice.kind not in self._handlers:
             raise WireError(f"{m.called(notice.sender)} sent a {notice.kind[:40]!r}, which nobody says here")
         elif notice.sender not in self._now.parties and notice.kind not in ("JOIN", "REFUSE"):
@@ -202,8 +204,8 @@ class LabelHolder:
             self._workers.give(tag, blind, cut(shuffled, part), settings.name, self._now.key)
 
     def _propose(self) -> None:
-        self._post.sign(EVERYONE, "PROPOSE", self._now.proposal)
-        self._say("proposed", ids=len(self._ids), attempt=self._attempts)
+        self._sender.sign(EVERYONE, "PROPOSE", self._now.proposal)
+        self._notify("proposed", ids=len(self._ids), attempt=self._attempts)
 
     def _hello(self, notice: Notice) -> None:
         session = (notice.sender, m.read(m.Hello, notice).session)
@@ -211,13 +213,13 @@ class LabelHolder:
             return
         self._sessions.add(session)
         if notice.sender in self._now.parties:
-            self._say("started over", party=notice.sender)
+            self._notify("started over", party=notice.sender)
             self.begin()
         else:
             self._propose()  # it may have been away when this was said
 
     def _join(self, notice: Notice) -> None:
-        self._post.verified(notice)
+        self._sender.verified(notice)
         join, now, name = m.read(m.Join, notice), self._now, notice.sender
         if join.proposal != now.proposal.digest:
             raise WireError(f"{m.called(name)} agreed to another proposal than the one that was made")
@@ -225,17 +227,17 @@ class LabelHolder:
             raise Refused(f"{m.called(name)} brings {join.ids:,} ids; most_ids allows {self._settings.most_ids:,}")
         if name in now.parties:
             return  # delivered twice
-        envelope = Envelope.between(now.pair, bytes.fromhex(join.key), f"{now.proposal.attempt} {name}")
+        cipher = Cipher.between(now.pair, bytes.fromhex(join.key), f"{now.proposal.attempt} {name}")
         setup, twice = (Parts(join.ids, f"the setup of {m.called(name)}") for _ in range(2))
         response = Parts(len(self._ids), f"the response of {m.called(name)}")
-        now.parties[name] = _Party(join.ids, envelope, setup, twice, response)
-        self._say("joined", party=name, ids=join.ids)
+        now.parties[name] = _Party(join.ids, cipher, setup, twice, response)
+        self._notify("joined", party=name, ids=join.ids)
         if self._all_joined:
             for part in range(now.request.total):
                 if part in now.request:
                     self._ask(part)
         for early in now.early.pop(name, []):
-            self.hear(early)
+            self.receive(early)
 
     @property
     def _all_joined(self) -> bool:
@@ -243,7 +245,7 @@ class LabelHolder:
 
     def _ask(self, part: int) -> None:
         now = self._now
-        self._post.sign(EVERYONE, "REQUEST", m.Part(attempt=now.proposal.attempt, part=part), now.request.get(part))
+        self._sender.sign(EVERYONE, "REQUEST", m.Part(attempt=now.proposal.attempt, part=part), now.request.get(part))
 
     def _refuse(self, notice: Notice) -> None:
         raise Refused(f"{m.called(notice.sender)} does not agree: {m.readable(m.read(m.Refusal, notice).reason)}")
@@ -268,17 +270,17 @@ class LabelHolder:
 
     def _part_of(self, notice: Notice) -> tuple[_Party, int, bytes]:
         party = self._now.parties[notice.sender]
-        return party, m.read(m.Part, notice).part, self._post.opened(notice, party.envelope)
+        return party, m.read(m.Part, notice).part, self._sender.decrypted(notice, party.cipher)
 
     def _progress(self) -> None:
         parties = self._now.parties.values()
         done = sum(len(party.twice) + len(party.response) for party in parties)
-        self._say("progress", done=done, total=sum(party.twice.total + party.response.total for party in parties))
+        self._notify("progress", done=done, total=sum(party.twice.total + party.response.total for party in parties))
 
     def _conclude(self) -> None:
         """Once everything is there: compare, number the rows, and tell each party its own."""
         now = self._now
-        if now.outcome is not None or not self._all_joined or not all(p.heard for p in now.parties.values()):
+        if now.outcome is not None or not self._all_joined or not all(p.complete for p in now.parties.values()):
             return
         places = {name: now.parties[name].places(now.order) for name in self._settings.parties}
         have = {name: where >= 0 for name, where in places.items()}
@@ -289,7 +291,7 @@ class LabelHolder:
         now.outcome = (numbered, report_of(len(self._ids), (*matches, *own), numbered))
         for name, where in places.items():
             self._tell(name, where, numbered)
-        self._say("matched", complete=numbered.complete, partial=numbered.partial)
+        self._notify("matched", complete=numbered.complete, partial=numbered.partial)
 
     def _tell(self, name: str, where: np.ndarray, numbered: Numbered) -> None:
         """The rows of one party: (place in its setup, row number), in order of rows."""
@@ -300,19 +302,19 @@ class LabelHolder:
             complete=numbered.complete, partial=numbered.partial, matched=int((where >= 0).sum()), rows=len(rows)
         )
         bare = m.Bare(attempt=attempt)
-        self._post.seal(name, "RESULT", bare, summary.model_dump_json().encode(), party.envelope)
+        self._sender.encrypt(name, "RESULT", bare, summary.model_dump_json().encode(), party.cipher)
         for part, start in enumerate(range(0, len(pairs), ROWS_PART)):
             body = pairs[start : start + ROWS_PART].tobytes()
-            self._post.seal(name, "ROWS", m.Part(attempt=attempt, part=part), body, party.envelope)
+            self._sender.encrypt(name, "ROWS", m.Part(attempt=attempt, part=part), body, party.cipher)
 
     def _done(self, notice: Notice) -> None:
         party = self._now.parties[notice.sender]
         m.read(m.Bare, notice)
-        told = self._post.opened(notice, party.envelope)
+        told = self._sender.decrypted(notice, party.cipher)
         if self._now.outcome is None or told != self._agreed().digest.encode():
             raise WireError(f"{m.called(notice.sender)} says it is done with something else than was agreed")
         party.done = True
-        self._say("done", party=notice.sender)
+        self._notify("done", party=notice.sender)
 
     _handlers: dict[str, Callable[[LabelHolder, Notice], None]] = {  # noqa: RUF012  # never changed
         "JOIN": _join,
@@ -343,4 +345,4 @@ class LabelHolder:
 
     def stop(self, why: m.Why) -> None:
         """Tell the parties that this is the end; in one word, because the details are not theirs."""
-        self._post.sign(EVERYONE, "STOP", m.Stop(attempt=self._now.proposal.attempt, why=why))
+        self._sender.sign(EVERYONE, "STOP", m.Stop(attempt=self._now.proposal.attempt, why=why))

@@ -34,7 +34,7 @@ class Line(Protocol):
         ...
 
 
-class Say(Protocol):
+class Notify(Protocol):
     """Told of every step: an event's name and its facts, never an id."""
 
     def __call__(self, event: str, **facts: Any) -> None:

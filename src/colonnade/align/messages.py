@@ -1,20 +1,20 @@
-"""What the two sides say to each other, checked field by field, signed or sealed.
+"""What the two sides say to each other, checked field by field, signed or encrypted.
 
     HELLO     party -> coordinator   I was started (again)
     PROPOSE   coordinator -> *       name, parties, what is kept, number of ids, public key     signed
     JOIN      party -> coordinator   number of ids, public key, digest of the proposal          signed
     REFUSE    party -> coordinator   the reason
     REQUEST   coordinator -> *       one part of H(x)^a                                         signed
-    SETUP     party -> coordinator   one part of H(y)^b                                         sealed
-    RESPONSE  party -> coordinator   one part of H(x)^(a b)                                     sealed
-    RESULT    coordinator -> party   how many rows there are                                    sealed
-    ROWS      coordinator -> party   one part of (place in its setup, row number)               sealed
-    DONE      party -> coordinator   the digest of what it wrote                                sealed
+    SETUP     party -> coordinator   one part of H(y)^b                                         encrypted
+    RESPONSE  party -> coordinator   one part of H(x)^(a b)                                     encrypted
+    RESULT    coordinator -> party   how many rows there are                                    encrypted
+    ROWS      coordinator -> party   one part of (place in its setup, row number)               encrypted
+    DONE      party -> coordinator   the digest of what it wrote                                encrypted
     STOP      coordinator -> *       all have written, or the alignment is given up: why        signed
 
-What is said to all is signed, what is said to one is sealed with keys that came signed. So the server
+What is said to all is signed, what is said to one is encrypted with keys that came signed. So the server
 between them reads sizes only, and can stop an alignment but not change one. Ids never travel in any form but
-blinded. Every message names its attempt; those of another attempt are not looked at.
+blinded. Every message names its attempt; those of another attempt are ignored.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from colonnade.align.line import Line
 from colonnade.align.settings import MOST_IDS, Keep, Name, PartyName
 from colonnade.errors import IdentityError, WireError
+from colonnade.identity.cipher import Cipher
 from colonnade.identity.credentials import Credentials
-from colonnade.identity.envelope import Envelope
 from colonnade.wire.messages import COORDINATOR
 from colonnade.wire.notice import Notice
 
@@ -95,7 +95,7 @@ class Part(Facts):
 
 
 class Bare(Facts):
-    """A message that says everything in its sealed body."""
+    """A message that says everything in its encrypted body."""
 
     attempt: Nonce
 
@@ -130,7 +130,7 @@ def read(model: type[F], notice: Notice) -> F:
 
 
 def read_body(model: type[F], body: bytes, notice: Notice) -> F:
-    """The JSON body of a sealed notice as what it should be."""
+    """The JSON body of an encrypted notice as what it should be."""
     try:
         values = json.loads(body)
     except (ValueError, RecursionError):
@@ -156,8 +156,8 @@ def readable(text: str) -> str:
 
 
 @dataclass
-class Post:
-    """Makes, signs and seals this process's notices, and opens those of others."""
+class Sender:
+    """Makes, signs and encrypts this process's notices, and opens those of others."""
 
     line: Line
     credentials: Credentials
@@ -167,7 +167,7 @@ class Post:
     def __post_init__(self) -> None:
         if self.credentials.name != self.line.me:
             raise IdentityError(
-                f"the certificate is of {self.credentials.name!r}, but this process speaks as {self.line.me!r}"
+                f"the certificate is of {self.credentials.name!r}, but this process sends as {self.line.me!r}"
             )
 
     def send(self, to: str, kind: str, facts: Facts, blobs: Mapping[str, bytes] | None = None) -> None:
@@ -180,11 +180,11 @@ class Post:
         signature = self.credentials.sign(self._signed(kind, self.line.me, plain, points))
         self._send(to, kind, {**plain, "signature": signature}, {"points": points} if points else {})
 
-    def seal(self, to: str, kind: str, facts: Facts, body: bytes, envelope: Envelope) -> None:
+    def encrypt(self, to: str, kind: str, facts: Facts, body: bytes, cipher: Cipher) -> None:
         """A notice whose body only one other process can read."""
         plain = facts.model_dump(mode="json")
         about = self._about(kind, self.line.me, plain)
-        self._send(to, kind, plain, {"sealed": envelope.seal(body, about)})
+        self._send(to, kind, plain, {"sealed": cipher.encrypt(body, about)})
 
     def verified(self, notice: Notice) -> bytes:
         """The points of a signed notice (none in some); `IdentityError` if its sender did not sign it."""
@@ -194,15 +194,15 @@ class Post:
         self.credentials.verify(signed, notice.facts.get("signature", {}), notice.sender)
         return points
 
-    def opened(self, notice: Notice, envelope: Envelope) -> bytes:
-        """The body of a sealed notice, or `WireError`."""
+    def decrypted(self, notice: Notice, cipher: Cipher) -> bytes:
+        """The body of an encrypted notice, or `WireError`."""
         about = self._about(notice.kind, notice.sender, notice.facts)
         try:
-            return envelope.open(notice.blobs.get("sealed", b""), about)
+            return cipher.decrypt(notice.blobs.get("sealed", b""), about)
         except IdentityError:
             raise WireError(
-                f"{called(notice.sender)} sent a {notice.kind} that does not open: it was changed on its way, or "
-                "sealed with another key"
+                f"{called(notice.sender)} sent a {notice.kind} that cannot be decrypted: it was changed on its way, or "
+                "encrypted with another key"
             ) from None
 
     def _send(self, to: str, kind: str, facts: Mapping[str, Any], blobs: Mapping[str, bytes]) -> None:

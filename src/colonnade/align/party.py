@@ -17,15 +17,15 @@ from colonnade.align import messages as m
 from colonnade.align.converse import converse
 from colonnade.align.files import Alignment, prepare, write_alignment
 from colonnade.align.ids import check_ids
-from colonnade.align.line import Line, Say, silent
+from colonnade.align.line import Line, Notify, silent
 from colonnade.align.match import HINT, Agreed, MatchReport, PartyMatch
 from colonnade.align.parts import ROWS_PART, Parts, cut, parts_of, random_order
 from colonnade.align.private import blind, blind_again, new_key
 from colonnade.align.settings import MOST_IDS, JoinSettings
 from colonnade.align.workers import Workers
 from colonnade.errors import ColonnadeError, LinkError, Refused, RowsDisagree, WireError
+from colonnade.identity.cipher import Cipher, KeyPair
 from colonnade.identity.credentials import Credentials
-from colonnade.identity.envelope import Envelope, KeyPair
 from colonnade.wire.messages import COORDINATOR
 from colonnade.wire.notice import Notice
 
@@ -43,7 +43,7 @@ def align_as_party(  # the entry point: six things it needs, one who watches and
     ids: Sequence[str],
     folder: Path,
     workers: int = 0,
-    say: Say = silent,
+    notify: Notify = silent,
     agree: Agree = agree_to_all,
 ) -> Alignment:
     """Wait for the label holder's proposal, take part, and write this side's files.
@@ -57,8 +57,8 @@ def align_as_party(  # the entry point: six things it needs, one who watches and
     ids = check_ids(ids, MOST_IDS)
     prepare(folder)
     with Workers(workers) as pool:
-        side = Party(m.Post(line, credentials, settings.name), settings, ids, folder, pool)
-        side.agree, side.say = agree, say
+        side = Party(m.Sender(line, credentials, settings.name), settings, ids, folder, pool)
+        side.agree, side.notify = agree, notify
         side.begin()
         try:
             converse(side, line, pool, settings.patience)
@@ -74,7 +74,7 @@ class _Attempt:
     """Everything that begins anew with a proposal."""
 
     proposal: m.Proposal
-    envelope: Envelope
+    cipher: Cipher
     key: bytes
     order: np.ndarray  # place in our setup -> place in our list of ids
     request: Parts
@@ -87,11 +87,11 @@ class Party:
     """The role; `converse` moves it."""
 
     def __init__(
-        self, post: m.Post, settings: JoinSettings, ids: Sequence[str], folder: Path, workers: Workers
+        self, sender: m.Sender, settings: JoinSettings, ids: Sequence[str], folder: Path, workers: Workers
     ) -> None:
-        self._post, self._settings, self._ids = post, settings, ids
+        self._sender, self._settings, self._ids = sender, settings, ids
         self._folder, self._workers = folder, workers
-        self.say: Say = silent
+        self.notify: Notify = silent
         self.agree: Agree = agree_to_all
         self._seen: set[str] = set()  # attempts that were ever proposed
         self._attempt: str | None = None
@@ -113,25 +113,25 @@ class Party:
         return self._alignment
 
     def awaited(self) -> str:
-        """Only the label holder ever speaks to a party."""
+        """Only the label holder ever sends to a party."""
         return m.called(COORDINATOR)
 
     def made(self, tag: tuple[str, str, int], points: bytes) -> None:
         """A part of our own ids, or of the label holder's with our key on top, is sent."""
         kind, _, part = tag
         now = self._here()
-        self._post.seal(COORDINATOR, kind, m.Part(attempt=now.proposal.attempt, part=part), points, now.envelope)
+        self._sender.encrypt(COORDINATOR, kind, m.Part(attempt=now.proposal.attempt, part=part), points, now.cipher)
         now.sent += 1
-        self.say("progress", done=now.sent, total=parts_of(len(self._ids)) + now.request.total)
+        self.notify("progress", done=now.sent, total=parts_of(len(self._ids)) + now.request.total)
 
-    def hear(self, notice: Notice) -> None:
+    def receive(self, notice: Notice) -> None:
         """One notice; only the label holder is listened to."""
         if notice.sender != COORDINATOR or notice.run != self._settings.name:
-            self.say("refused", sender=notice.sender, kind=notice.kind, reason="not of this alignment")
+            self.notify("refused", sender=notice.sender, kind=notice.kind, reason="not of this alignment")
         elif notice.kind == "PROPOSE":
             self._propose(notice)
         elif self._attempt is None or notice.facts.get("attempt") != self._attempt:
-            self.say("ignored", sender=notice.sender, kind=notice.kind, reason="of another attempt")
+            self.notify("ignored", sender=notice.sender, kind=notice.kind, reason="of another attempt")
         elif notice.kind in self._handlers:
             self._handlers[notice.kind](self, notice)
         else:
@@ -141,25 +141,25 @@ class Party:
 
     def begin(self) -> None:
         """Say that this process is there; if it was there before, the label holder starts over."""
-        self._post.send(COORDINATOR, "HELLO", m.Hello(session=secrets.token_hex(16)))
-        self.say("waiting")
+        self._sender.send(COORDINATOR, "HELLO", m.Hello(session=secrets.token_hex(16)))
+        self.notify("waiting")
 
     def _propose(self, notice: Notice) -> None:
-        self._post.verified(notice)
+        self._sender.verified(notice)
         proposal = m.read(m.Proposal, notice)
         if proposal.attempt in self._seen:
             return  # delivered twice, or said again because somebody else came late
         self._seen.add(proposal.attempt)
         self._workers.forget()
         self._attempt, self._now, self._alignment = proposal.attempt, None, None
-        self.say("proposed", ids=proposal.ids, parties=proposal.parties, keep=proposal.keep)
+        self.notify("proposed", ids=proposal.ids, parties=proposal.parties, keep=proposal.keep)
         self._check(proposal)
         self.agree(proposal)
         self._join(proposal)
 
     def _check(self, proposal: m.Proposal) -> None:
-        if proposal.name != self._settings.name or self._post.line.me not in proposal.parties:
-            raise Refused(f"{m.called(COORDINATOR)} proposes an alignment that {self._post.line.me!r} has no part in")
+        if proposal.name != self._settings.name or self._sender.line.me not in proposal.parties:
+            raise Refused(f"{m.called(COORDINATOR)} proposes an alignment that {self._sender.line.me!r} has no part in")
         if proposal.ids > self._settings.most_ids:
             raise Refused(
                 f"{m.called(COORDINATOR)} brings {proposal.ids:,} ids, and each is a question about ours; most_ids "
@@ -167,13 +167,13 @@ class Party:
             )
 
     def _join(self, proposal: m.Proposal) -> None:
-        pair, me = KeyPair.new(), self._post.line.me
-        envelope = Envelope.between(pair, bytes.fromhex(proposal.key), f"{proposal.attempt} {me}")
+        pair, me = KeyPair.new(), self._sender.line.me
+        cipher = Cipher.between(pair, bytes.fromhex(proposal.key), f"{proposal.attempt} {me}")
         request = Parts(proposal.ids, f"the request of {m.called(COORDINATOR)}")
-        now = _Attempt(proposal, envelope, new_key(), random_order(len(self._ids)), request)
+        now = _Attempt(proposal, cipher, new_key(), random_order(len(self._ids)), request)
         self._now = now
         join = m.Join(attempt=proposal.attempt, proposal=proposal.digest, ids=len(self._ids), key=pair.public.hex())
-        self._post.sign(COORDINATOR, "JOIN", join)
+        self._sender.sign(COORDINATOR, "JOIN", join)
         shuffled = [self._ids[place] for place in now.order]
         for part in range(parts_of(len(shuffled))):  # before any response: the label holder has work to do on these
             self._workers.give(("SETUP", me, part), blind, cut(shuffled, part), proposal.name, now.key)
@@ -184,7 +184,7 @@ class Party:
         return self._now
 
     def _request(self, notice: Notice) -> None:
-        points, now, part = self._post.verified(notice), self._here(), m.read(m.Part, notice).part
+        points, now, part = self._sender.verified(notice), self._here(), m.read(m.Part, notice).part
         now.request.check(part, points)
         if part not in now.request:
             now.request.put(part, points)
@@ -194,7 +194,7 @@ class Party:
     def _result(self, notice: Notice) -> None:
         now = self._here()
         m.read(m.Bare, notice)
-        summary = m.read_body(m.Summary, self._post.opened(notice, now.envelope), notice)
+        summary = m.read_body(m.Summary, self._sender.decrypted(notice, now.cipher), notice)
         own, theirs = len(self._ids), now.proposal.ids
         fits = 1 <= summary.rows <= summary.matched <= min(own, theirs) and summary.complete <= summary.rows
         if not fits or summary.complete + summary.partial > theirs or (now.proposal.keep == "all" and summary.partial):
@@ -204,9 +204,9 @@ class Party:
 
     def _rows(self, notice: Notice) -> None:
         now, part = self._here(), m.read(m.Part, notice).part
-        body = self._post.opened(notice, now.envelope)
+        body = self._sender.decrypted(notice, now.cipher)
         if part * ROWS_PART >= len(self._ids) or len(body) > 8 * ROWS_PART:
-            raise WireError(f"{m.called(COORDINATOR)} sent ROWS for more ids than {self._post.line.me!r} has")
+            raise WireError(f"{m.called(COORDINATOR)} sent ROWS for more ids than {self._sender.line.me!r} has")
         now.rows[part] = body
         self._finish(now)
 
@@ -216,7 +216,7 @@ class Party:
         if summary is None or self._alignment is not None or len(now.rows) < -(-summary.rows // ROWS_PART):
             return
         places, rows = _checked_rows(b"".join(now.rows[part] for part in sorted(now.rows)), len(self._ids), summary)
-        proposal, me = now.proposal, self._post.line.me
+        proposal, me = now.proposal, self._sender.line.me
         agreed = Agreed(
             proposal.name, proposal.attempt, proposal.parties, proposal.keep, summary.complete, summary.partial
         )
@@ -226,18 +226,18 @@ class Party:
         ids = tuple(self._ids[place] for place in now.order[places])
         alignment = Alignment(me, agreed, rows, ids, None, report)
         write_alignment(self._folder, alignment)
-        self.say("written", rows=len(ids))
+        self.notify("written", rows=len(ids))
         bare = m.Bare(attempt=proposal.attempt)
-        self._post.seal(COORDINATOR, "DONE", bare, agreed.digest.encode(), now.envelope)
+        self._sender.encrypt(COORDINATOR, "DONE", bare, agreed.digest.encode(), now.cipher)
         self._alignment = alignment
 
     def _stop(self, notice: Notice) -> None:
-        self._post.verified(notice)
+        self._sender.verified(notice)
         why = m.read(m.Stop, notice).why
         self._stopped = True
         if why == "done":
             if self._alignment is None:
-                raise WireError(f"{m.called(COORDINATOR)} ends although {self._post.line.me!r} has no rows yet")
+                raise WireError(f"{m.called(COORDINATOR)} ends although {self._sender.line.me!r} has no rows yet")
             return
         if why == "rows":
             raise RowsDisagree(f"the label holder found no rows that all sides share; {HINT}")
@@ -258,7 +258,7 @@ class Party:
             return
         reason = str(error) if isinstance(error, Refused) else f"its side ended with a {type(error).__name__}"
         refusal = m.Refusal(attempt=self._attempt, reason=m.readable(reason))
-        self._post.send(COORDINATOR, "REFUSE", refusal)
+        self._sender.send(COORDINATOR, "REFUSE", refusal)
 
 
 def _checked_rows(body: bytes, ids: int, summary: m.Summary) -> tuple[np.ndarray, np.ndarray]:

@@ -38,7 +38,7 @@ def _worst(transcript: Transcript, try_on: Callable[[str], Finding | None]) -> F
 
 
 def _parties(transcript: Transcript) -> list[Finding | None]:
-    """The first party that spoke, without and, where there is some, with the protection of the run."""
+    """The first party that uploaded, without and, where there is some, with the protection of the run."""
     found: list[Finding | None] = []
     for party, uploads in transcript.clean.items():
         found.append(membership_of_a_party(uploads, Unchanged(), party, games=10))

@@ -1,7 +1,7 @@
 """Is a finished run's ledger whole? Held against the bytes that were counted, the schedule and the settings.
 
-A ledger that lacks a release promises too much. Messages are not kept, but the traffic of every exchange is: a party
-that sent training bytes must stand in the ledger for that exchange. The other way round, a release that nobody asked
+A ledger that lacks a release promises too much. Messages are not kept, but the traffic of every round is: a party
+that sent training bytes must stand in the ledger for that round. The other way round, a release that nobody asked
 for must not be there. Every rule gives sentences; none means that nothing was found.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from colonnade.federation import RowSplit
 from colonnade.methods.base import BringsNoise
 from colonnade.privacy import accounting, pbm
-from colonnade.privacy.ledger import Ledger, Release
+from colonnade.privacy.ledger import Entry, Ledger
 from colonnade.privacy.mechanism import Mechanism
 from colonnade.run import Run
 from colonnade.schedule import Schedule
@@ -27,8 +27,8 @@ SOME_DELTA = 1e-5  # whether there is a figure at all does not depend on it
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What the run's own configuration says about who speaks when, about how many rows, behind what."""
+class AuditedRun:
+    """What the run's own configuration says about who uploads when, about how many rows, behind what."""
 
     schedule: Schedule = field(repr=False)
     split: RowSplit = field(repr=False)
@@ -44,44 +44,44 @@ class Books:
     problems: tuple[str, ...]
 
 
-def check_books(run: Run, plan: Plan, saved: Counts | None = None) -> Books:
+def check_books(run: Run, audited: AuditedRun, saved: Counts | None = None) -> Books:
     """Hold a run's ledger against its traffic, its schedule, its settings and the counts saved with its result."""
-    problems = [problem for rule in RULES for problem in rule(run, plan)]
+    problems = [problem for rule in RULES for problem in rule(run, audited)]
     counts = run.ledger.counts()
     if saved is not None:
         problems += _saved(counts, saved)
     return Books(len(run.ledger), counts, tuple(problems))
 
 
-def _unknown(run: Run, plan: Plan) -> Iterator[str]:
+def _unknown(run: Run, audited: AuditedRun) -> Iterator[str]:
     """Events that no accountant knows what to make of."""
     strange: Counter[str] = Counter()
     for release in run.ledger:
         if release.owner == COORDINATOR:
             if not isinstance(release.event, run.privacy.labels.events):
                 strange[f"the coordinator passed the mechanism {release.mechanism!r}"] += 1
-        elif release.owner not in plan.schedule.parties:
+        elif release.owner not in audited.schedule.parties:
             strange[f"{release.owner!r} is no party of the run"] += 1
-        elif not _accountable(release) and not _own(release, run, plan):
+        elif not _accountable(release) and not _own(release, run, audited):
             strange[f"{release.owner!r} passed the mechanism {release.mechanism!r} with no usable parameters"] += 1
     for what, count in strange.items():
         yield f"{_releases(count)} that no accountant knows: {what}"
 
 
-def _own(release: Release, run: Run, plan: Plan) -> bool:
+def _own(release: Entry, run: Run, audited: AuditedRun) -> bool:
     """Noise in a method's model, for which nobody claims an epsilon; `_undeclared` compares its parameters."""
-    return isinstance(run.method, BringsNoise) and release.event.kind == plan.mechanism.event.kind
+    return isinstance(run.method, BringsNoise) and release.event.kind == audited.mechanism.event.kind
 
 
-def _accountable(release: Release) -> bool:
+def _accountable(release: Entry) -> bool:
     if pbm.supports(release.event):
         return pbm.counted_epsilon(pbm.Counted.of([release]), SOME_DELTA) > 0
     return accounting.supports(release.event) and accounting.mean_shift([release]) > 0
 
 
-def _undeclared(run: Run, plan: Plan) -> Iterator[str]:
+def _undeclared(run: Run, audited: AuditedRun) -> Iterator[str]:
     """Training uploads that say another protection of themselves than the configuration gives."""
-    told, wrong, older = plan.mechanism.event, [], 0
+    told, wrong, older = audited.mechanism.event, [], 0
     for release in _uploads(run.ledger):
         if release.event.off_grid and release.event == told.before_grids and not release.notes:
             older += 1
@@ -98,27 +98,27 @@ def _undeclared(run: Run, plan: Plan) -> Iterator[str]:
         yield f"{_releases(len(wrong))} for TRAIN claim another mechanism ({says}) than the run's settings ({told})"
 
 
-def _unlogged_uploads(run: Run, plan: Plan) -> Iterator[str]:
-    """Training bytes that a party sent in an exchange for which the ledger has nothing of it."""
+def _unlogged_uploads(run: Run, audited: AuditedRun) -> Iterator[str]:
+    """Training bytes that a party sent in a round for which the ledger has nothing of it."""
     there = {(r.owner, r.number) for r in _uploads(run.ledger)}
     for place, party in enumerate(run.traffic.parties):
         lost = [t.number for t in run.traffic.rounds if t.up[place] and (party, t.number) not in there]
         yield from _unlogged(lost, f"TRAIN of {party!r}")
 
 
-def _unlogged_looks(run: Run, plan: Plan) -> Iterator[str]:
+def _unlogged_evaluations(run: Run, audited: AuditedRun) -> Iterator[str]:
     """Evaluations that travelled: every party must stand there with all rows that were asked about."""
     rows: dict[tuple[str, int], int] = defaultdict(int)
     for release in run.ledger:
         if release.purpose is Purpose.EVALUATE:
             rows[release.owner, release.number] += release.rows
-    asked = {len(plan.split.validation), len(plan.split.test)}
+    asked = {len(audited.split.validation), len(audited.split.test)}
     looks = [t.number for t in run.traffic.rounds if t.evaluation_up]
     for party in run.traffic.parties:
         yield from _unlogged([n for n in looks if rows[party, n] not in asked], f"EVALUATE of {party!r}")
 
 
-def _unlogged_replies(run: Run, plan: Plan) -> Iterator[str]:
+def _unlogged_replies(run: Run, audited: AuditedRun) -> Iterator[str]:
     """Replies that went down: the common one, and each party's own where the bytes show that there was one."""
     sent = {(r.audience, r.number) for r in run.ledger if r.owner == COORDINATOR}
     common = [t.number for t in run.traffic.rounds if t.down.any() or t.evaluation_down]
@@ -137,18 +137,18 @@ def _own_bytes(traffic: RoundTraffic, place: int) -> float:
     return float(traffic.down[place]) - common
 
 
-def _beyond(run: Run, plan: Plan) -> Iterator[str]:
+def _beyond(run: Run, audited: AuditedRun) -> Iterator[str]:
     """Training releases that the schedule does not have: another round, another party, other rows, twice."""
-    turns = {n: plan.schedule.turn(n) for n in sorted({r.number for r in _uploads(run.ledger)}) if n >= 1}
+    plans = {n: audited.schedule.plan(n) for n in sorted({r.number for r in _uploads(run.ledger)}) if n >= 1}
     seen: set[tuple[str, int]] = set()
     wrong: Counter[str] = Counter()
     for release in _uploads(run.ledger):
-        turn = turns.get(release.number)
-        if turn is None or release.number > run.result["rounds"]:
+        plan = plans.get(release.number)
+        if plan is None or release.number > run.result["rounds"]:
             wrong[f"after round {run.result['rounds']}, the last one"] += 1
-        elif release.owner not in turn.speakers:
+        elif release.owner not in plan.senders:
             wrong[f"of {release.owner!r} in rounds in which it was not asked"] += 1
-        elif release.rows != len(turn.rows):
+        elif release.rows != len(plan.rows):
             wrong["about another number of rows than was asked about"] += 1
         elif (release.owner, release.number) in seen:
             wrong[f"of {release.owner!r} a second time in the same round"] += 1
@@ -157,20 +157,20 @@ def _beyond(run: Run, plan: Plan) -> Iterator[str]:
         yield f"{_releases(count)} for TRAIN beyond the schedule: {what}"
 
 
-def _repeated(run: Run, plan: Plan) -> Iterator[str]:
-    """Two events with one digest: every message names its run, exchange and sender, so no two are alike."""
+def _repeated(run: Run, audited: AuditedRun) -> Iterator[str]:
+    """Two events with one digest: every message names its run, round and sender, so no two are alike."""
     again = sum(count - 1 for count in Counter(r.digest for r in run.ledger).values() if count > 1)
     if again:
         yield f"{_releases(again)} with the digest of another one"
 
 
-RULES: tuple[Callable[[Run, Plan], Iterator[str]], ...] = (
-    _unknown, _undeclared, _unlogged_uploads, _unlogged_looks, _unlogged_replies, _beyond, _repeated,
+RULES: tuple[Callable[[Run, AuditedRun], Iterator[str]], ...] = (
+    _unknown, _undeclared, _unlogged_uploads, _unlogged_evaluations, _unlogged_replies, _beyond, _repeated,
 )  # fmt: skip
 
 
 def _saved(counts: Counts, saved: Counts) -> Iterator[str]:
-    """The result was saved with how often everybody had spoken; only predictions may have come since."""
+    """The result was saved with how often everybody had uploaded; only predictions may have come since."""
     for owner, purpose in {**saved, **counts}:
         then, now = saved.get((owner, purpose), 0), counts.get((owner, purpose), 0)
         if now < then or (now > then and purpose not in AFTERWARDS):
@@ -195,14 +195,14 @@ def replayed(ledger: Ledger, digests: Mapping[str, Sequence[str]]) -> tuple[int,
     return sum(map(sum, found.values())), tuple(problems)
 
 
-def _uploads(ledger: Iterable[Release]) -> Iterator[Release]:
+def _uploads(ledger: Iterable[Entry]) -> Iterator[Entry]:
     """What parties released for training."""
     return (r for r in ledger if r.purpose is Purpose.TRAIN and r.owner != COORDINATOR)
 
 
 def _unlogged(numbers: Sequence[int], what: str) -> Iterator[str]:
     if numbers:
-        yield f"{_releases(len(numbers))} travelled and not in the ledger: {what} (first: exchange {numbers[0]})"
+        yield f"{_releases(len(numbers))} travelled and not in the ledger: {what} (first: round {numbers[0]})"
 
 
 def _releases(count: int) -> str:

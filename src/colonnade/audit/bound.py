@@ -82,7 +82,7 @@ def epsilon_of_mu(mu: float, delta: float) -> float:
 def runs_for(mu: float, factor: float = 2.0, rates: int = 4) -> int:
     """Runs that show noise too small by `factor` where the ledger says `mu`, even four deviations out of luck.
 
-    The stronger the protection that is claimed, the more runs: 1,000 do at mu = 1, mu = 0.2 wants many more.
+    The stronger the protection that is claimed, the more runs: 1,000 do at mu = 1, mu = 0.2 needs many more.
     """
     if mu <= 0 or factor <= 1:
         raise ConfigError(f"needed mu > 0 and a factor > 1; got mu = {mu}, factor = {factor}")

@@ -17,9 +17,9 @@ from colonnade.audit.travelled import unlogged
 from colonnade.audit.trial import Trial
 from colonnade.errors import ConfigError
 from colonnade.privacy.gate import Gate
-from colonnade.privacy.ledger import Ledger, Release
+from colonnade.privacy.ledger import Entry, Ledger
 from colonnade.privacy.mechanism import Mechanism, Protection
-from colonnade.privacy.sealed import Array, Released, Upload
+from colonnade.privacy.sealed import Array, Release, Upload
 from colonnade.wire.messages import Purpose
 
 Arrays = dict[str, Tensor]
@@ -106,7 +106,7 @@ def caught(bug: str, trial: Trial, seed: int) -> bool:
 class Forgetful(Ledger):
     """A ledger that does not write down every second release."""
 
-    def record(self, release: Release) -> None:
+    def record(self, release: Entry) -> None:
         """Sometimes."""
         self._asked = getattr(self, "_asked", 0) + 1
         if self._asked % 2:
@@ -120,7 +120,7 @@ class OneForgotten(Ledger):
         super().__init__()
         self._to, self._place = to, place
 
-    def record(self, release: Release) -> None:
+    def record(self, release: Entry) -> None:
         """Remember it here, and write it down there, unless it is the one."""
         super().record(release)
         if len(self) - 1 != self._place:
@@ -131,7 +131,7 @@ def ledger_caught(mechanism: Mechanism, ledger: Ledger | None = None) -> bool:
     """Whether a ledger that forgets (or the one given) is seen to lack something that travelled."""
     ledger = Forgetful() if ledger is None else ledger
     gate = Gate("audit", ledger, {"h": Array(2)}, Protection.everywhere(mechanism))
-    messages: list[Released] = []
+    messages: list[Release] = []
     for number in range(1, 5):
         upload = Upload({"h": torch.full((1, 3, 2), float(number))})
         messages += gate.release(upload, ["audited"], number, Purpose.TRAIN, 3).releases

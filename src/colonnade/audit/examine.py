@@ -1,4 +1,4 @@
-"""The audit of one finished run: retrain it briefly with everybody listening, play the game, attack, read the ledger.
+"""The audit of one finished run: a short recorded retraining, the game, the attacks, the ledger.
 
 Messages are not stored, so the first rounds are trained again from the run's own configuration, with its own seed,
 noise and schedule. That costs no privacy: it is a simulation by whoever holds all columns anyway.
@@ -17,7 +17,7 @@ from typing import Any, TypedDict
 import torch
 
 from colonnade.audit.attacks import attack
-from colonnade.audit.books import Books, Plan, check_books, replayed
+from colonnade.audit.books import AuditedRun, Books, check_books, replayed
 from colonnade.audit.bound import Bound, runs_for
 from colonnade.audit.table import Finding
 from colonnade.audit.through_gate import ThroughGate
@@ -29,7 +29,7 @@ from colonnade.federation import Federation
 from colonnade.fit import Trainer
 from colonnade.methods.base import BringsNoise
 from colonnade.privacy.accounting import Neighbours, exact_epsilon, mean_shift
-from colonnade.privacy.ledger import Release
+from colonnade.privacy.ledger import Entry
 from colonnade.privacy.mechanism import Mechanism
 from colonnade.privacy.statement import Circumstances, Statement
 from colonnade.progress import Watcher
@@ -44,7 +44,7 @@ DRAWS = 120_000  # messages of one game: about twenty seconds
 class Claim:
     """What the ledger says that training cost the party it cost most, and what a game showed."""
 
-    party: str | None  # None: nobody spoke, or the ledger cannot be accounted for
+    party: str | None  # None: nobody uploaded, or the ledger cannot be accounted for
     releases: int
     epsilon: float  # of all of them; infinite without noise
     delta: float
@@ -90,7 +90,7 @@ class Retrained:
 
     rounds: int
     of: int  # rounds of the run
-    rows: int  # different training rows that were spoken about
+    rows: int  # different training rows that were uploaded about
     uploads: int  # training uploads of the retraining,
     found: int  # and how many of them stand in the run's ledger, bit by bit
 
@@ -166,7 +166,7 @@ def examine(
         coordinator, mechanism = trainer.coordinator, trainer.engine.parties()[0].gate.protection.training
         _shorten(coordinator, min(wishes.rounds, run.result["rounds"]))
         transcript = record(trainer, watching.training)
-        books = check_books(run, Plan(coordinator.schedule, federation.split, mechanism), _counts(saved))
+        books = check_books(run, AuditedRun(coordinator.schedule, federation.split, mechanism), _counts(saved))
         found, holes = replayed(run.ledger, _digests(transcript))
         claim = _claim(run, mechanism, wishes, watching)
         findings = attack(transcript, wishes.seed, finished=run)
@@ -212,7 +212,7 @@ def open_again(run: Run, federation: Federation) -> Trainer:
 
 def _shorten(coordinator: CoordinatorSide, rounds: int) -> None:
     """Stop early. Only now: noise that was calibrated for all rounds must not be calibrated for fewer."""
-    coordinator.plan = replace(coordinator.plan, rounds=rounds, end="the audit has heard enough")
+    coordinator.training_plan = replace(coordinator.training_plan, rounds=rounds, end="the audit has seen enough")
 
 
 @contextmanager
@@ -243,13 +243,15 @@ def _counts(saved: Mapping[str, Any]) -> dict[tuple[str, Purpose], int]:
 def _digests(transcript: Transcript) -> dict[str, list[str]]:
     """Of the training uploads, by party, in order."""
     digests: dict[str, list[str]] = defaultdict(list)
-    for message in (m for e in transcript.exchanges for h in e.heard if h.purpose is Purpose.TRAIN for m in h.messages):
+    for message in (
+        m for e in transcript.recorded_rounds for h in e.uploads if h.purpose is Purpose.TRAIN for m in h.messages
+    ):
         digests[message.sender].append(hashlib.sha256(message.payload).hexdigest())
     return dict(digests)
 
 
 def _retrained(run: Run, transcript: Transcript, found: int) -> Retrained:
-    trained = [h for e in transcript.exchanges for h in e.heard if h.purpose is Purpose.TRAIN]
+    trained = [h for e in transcript.recorded_rounds for h in e.uploads if h.purpose is Purpose.TRAIN]
     rows = len(torch.cat([h.rows for h in trained]).unique()) if trained else 0
     uploads = sum(len(mine) for mine in _digests(transcript).values())
     return Retrained(transcript.run.result["rounds"], run.result["rounds"], rows, uploads, found)
@@ -282,7 +284,7 @@ def _claim(run: Run, mechanism: Mechanism, wishes: Wishes, watching: Watching) -
 
 def _untried(run: Run, mechanism: str) -> Claim:
     """The figure of noise that a method brings itself, as the privacy page has it."""
-    told = Statement.of(run.ledger, run.privacy, Circumstances(run.label_exposure, spoke=True, own=mechanism))
+    told = Statement.of(run.ledger, run.privacy, Circumstances(run.label_exposure, uploaded=True, own=mechanism))
     party, releases = (told.worst.party, told.worst.releases) if told.worst else (None, 0)
     accountant = "RDP" if told.counted else "exact"
     return Claim(
@@ -295,8 +297,8 @@ def _play(trial: Trial, seed: int, watching: Watching) -> Bound:
     return trial.bound(seed, ThroughGate(trial.mechanism, tick=watching.game(steps)))
 
 
-def _training_releases(run: Run) -> dict[str, list[Release]]:
-    by_party: dict[str, list[Release]] = defaultdict(list)
+def _training_releases(run: Run) -> dict[str, list[Entry]]:
+    by_party: dict[str, list[Entry]] = defaultdict(list)
     for release in run.ledger:
         if release.purpose is Purpose.TRAIN and release.owner != COORDINATOR:
             by_party[release.owner].append(release)

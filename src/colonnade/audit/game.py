@@ -2,7 +2,7 @@
 
 In one world the mechanism gets a canary, an upload far above the clipping norm; in the other the zero matrix, since an
 absent party is one whose upload is zero *before* noise (its columns zeroed would be another relation: correct code
-would beat its own ledger). A bystander speaks beside it, as parties of a cohort do. The player knows both uploads and
+would beat its own ledger). A bystander uploads beside it, as parties of a cohort do. The player knows both uploads and
 sees only what the mechanism lets out; how often it is wrong bounds epsilon from below.
 """
 
@@ -72,14 +72,14 @@ def lower_bound(
     """Play the game and bound epsilon from below.
 
     Args:
-        mechanism: what stands in the gate. It is asked under exchange numbers that differ between all games of
+        mechanism: what stands in the gate. It is asked under round numbers that differ between all games of
             all seeds, so that a seeded one draws afresh.
         shape: of one party's upload, (rows, width), or several by name. Small is fine: noise is per cell.
         releases: T; all of them are seen by the player.
         runs: games in each of the two worlds. `runs_for` says how many a claim needs.
         delta: of the epsilon.
         clip: the norm C that the mechanism claims to clip to.
-        seed: of the canaries, and of the exchange numbers.
+        seed: of the canaries, and of the round numbers.
         neighbours: the other world has no party, or one with the opposite upload.
     """
     if releases < 1 or runs < 1 or clip <= 0:
@@ -107,12 +107,12 @@ def play(mechanism: Mechanism, layout: Layout, uploads: Tensor, runs: int, first
     for batch, start in enumerate(range(0, runs, TABLES)):
         tables = min(TABLES, runs - start)
         parties = [f"{role} {table}" for table in range(tables) for role in ("audited", "bystander")]
-        heard = []
-        for turn, upload in enumerate(uploads):
+        received = []
+        for place, upload in enumerate(uploads):
             both = torch.stack([upload, torch.zeros_like(upload)]).repeat(tables, 1).float()  # (2 tables, D)
-            out = layout.join(mechanism(layout.split(both), parties, first + batch * count + turn, WHAT))
-            heard.append(out.view(tables, 2, layout.cells))
-        together = torch.stack(heard, dim=1)  # (tables, T, 2, D)
+            out = layout.join(mechanism(layout.split(both), parties, first + batch * count + place, WHAT))
+            received.append(out.view(tables, 2, layout.cells))
+        together = torch.stack(received, dim=1)  # (tables, T, 2, D)
         seen.append(together.transpose(1, 2).reshape(tables, 2 * count, layout.cells))
     return torch.cat(seen)
 

@@ -13,13 +13,13 @@ from torch import Tensor
 from colonnade.audit.completion import LABELLED, fitted
 from colonnade.audit.labels import majority
 from colonnade.audit.table import Finding
-from colonnade.audit.transcript import Exchange, Transcript
+from colonnade.audit.transcript import RecordedRound, Transcript
 from colonnade.randomness import permutation
 from colonnade.wire.messages import Purpose
 
 
 def read_replies(transcript: Transcript, party: str, labelled: int = LABELLED, seed: int = 0) -> Finding | None:
-    """The accuracy on the other rows of the first reply that speaks about rows; None if none does."""
+    """The accuracy on the other rows of the first reply that is about rows; None if none does."""
     federation = transcript.federation
     found = _first_reply(transcript, party)
     if found is None or federation.task.label_noise is None or len(found[0]) <= 2 * labelled:
@@ -41,14 +41,14 @@ def read_replies(transcript: Transcript, party: str, labelled: int = LABELLED, s
 def _first_reply(transcript: Transcript, party: str) -> tuple[Tensor, Tensor] | None:
     """Row numbers (B,) and what the party was sent about them (B, D)."""
     rows: Tensor | None = None
-    for exchange in transcript.exchanges:
-        if rows is not None and (parts := _row_by_row(exchange, party, len(rows))):
+    for recorded in transcript.recorded_rounds:
+        if rows is not None and (parts := _row_by_row(recorded, party, len(rows))):
             return rows, torch.cat(parts, dim=1)
-        trained = [heard.rows for heard in exchange.heard if heard.purpose is Purpose.TRAIN]
+        trained = [uploads.rows for uploads in recorded.uploads if uploads.purpose is Purpose.TRAIN]
         rows = trained[0] if trained else None
     return None
 
 
-def _row_by_row(exchange: Exchange, party: str, rows: int) -> list[Tensor]:
-    sent = [*exchange.common.values(), *exchange.own.get(party, {}).values()]
+def _row_by_row(recorded: RecordedRound, party: str, rows: int) -> list[Tensor]:
+    sent = [*recorded.common.values(), *recorded.own.get(party, {}).values()]
     return [v.double().reshape(rows, -1) for v in sent if v.dim() > 0 and len(v) == rows and v.is_floating_point()]

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from colonnade.audit.table import Finding
-from colonnade.audit.transcript import Exchange, Transcript
+from colonnade.audit.transcript import RecordedRound, Transcript
 
 
 def infer_labels(transcript: Transcript) -> Finding | None:
@@ -53,9 +53,9 @@ def majority(truth: Tensor) -> float:
 
 
 def _sent_openly(transcript: Transcript) -> tuple[Tensor, Tensor] | None:
-    for exchange in transcript.exchanges:
-        if "targets" in exchange.common:
-            sent, rows = exchange.common["targets"], transcript.federation.split.train
+    for recorded in transcript.recorded_rounds:
+        if "targets" in recorded.common:
+            sent, rows = recorded.common["targets"], transcript.federation.split.train
             noisy = transcript.federation.task.exclusive and sent.dim() == 2  # a weight for every class
             return (sent.argmax(dim=1) if noisy else sent.round().to(torch.int64)), rows
     return None
@@ -74,11 +74,11 @@ def visits(transcript: Transcript) -> Iterator[Visit]:
     """Replay the downlink of an ADMM method; nothing, if it is another one."""
     federation, rho = transcript.federation, transcript.run.method.model_dump().get("rho")
     dual = torch.zeros(federation.rows, federation.outputs, dtype=torch.float64)
-    for rows, exchange in transcript.replies():
-        if "v" in exchange.common and rho is not None:
-            v = exchange.common["v"].double()
+    for rows, recorded in transcript.replies():
+        if "v" in recorded.common and rho is not None:
+            v = recorded.common["v"].double()
             dual[rows] = (dual[rows] - rho * v) / 2
-            yield Visit(rows, dual[rows], v, _exact(exchange))
+            yield Visit(rows, dual[rows], v, _exact(recorded))
 
 
 def _decoded(transcript: Transcript) -> tuple[Tensor, Tensor] | None:
@@ -97,6 +97,6 @@ def _decoded(transcript: Transcript) -> tuple[Tensor, Tensor] | None:
     return (evidence[seen] < 0).to(torch.int64), seen  # lambda = sigmoid(z) - y is negative for a one
 
 
-def _exact(exchange: Exchange) -> bool:
+def _exact(recorded: RecordedRound) -> bool:
     """Whether v was made before the heads moved: always, where parties own them; else the old heads come with it."""
-    return all(any(name.startswith("before.") for name in part) for part in exchange.own.values())
+    return all(any(name.startswith("before.") for name in part) for part in recorded.own.values())

@@ -24,7 +24,7 @@ from colonnade.tasks import Task
 
 GAMES = 200  # in each of the two worlds
 MOST_RELEASES = 10  # of a party's uploads that one game plays: they are large
-AFTER_THE_RUN = 2**24  # exchange numbers of the games: a seeded mechanism must not repeat the noise of the run
+AFTER_THE_RUN = 2**24  # round numbers of the games: a seeded mechanism must not repeat the noise of the run
 
 
 def membership_of_a_row(run: Run, federation: Federation) -> Finding | None:
@@ -94,8 +94,8 @@ def _score(
 ) -> float:
     """The likelihood-ratio score of one game, up to a constant."""
     total = 0.0
-    for turn, (upload, expected) in enumerate(zip(uploads, short, strict=True)):
-        said = {name: value[None] if present else torch.zeros_like(value)[None] for name, value in upload.items()}
-        out = mechanism(said, [party], AFTER_THE_RUN + game * len(uploads) + turn, "TRAIN.0")
+    for place, (upload, expected) in enumerate(zip(uploads, short, strict=True)):
+        uploaded = {name: value[None] if present else torch.zeros_like(value)[None] for name, value in upload.items()}
+        out = mechanism(uploaded, [party], AFTER_THE_RUN + game * len(uploads) + place, "TRAIN.0")
         total += sum(float((out[name].double() * expected[name].double()).sum()) for name in out)
     return total

@@ -18,13 +18,13 @@ PENALTIES = np.logspace(-2, 5, 15)  # chosen by leave-one-out on the auxiliary r
 
 
 def reconstruct(transcript: Transcript, party: str, auxiliary: float = 0.5, seed: int = 0) -> Finding | None:
-    """R2 of a party's columns as read off its last training upload; None if it never spoke."""
-    heard = transcript.last_words()
-    if heard is None or party not in heard.said or len(heard.rows) < 10:
+    """R2 of a party's columns as read off its last training upload; None if it never uploaded."""
+    uploads = transcript.last_words()
+    if uploads is None or party not in uploads.uploaded or len(uploads.rows) < 10:
         return None
-    released = torch.cat([value.double().flatten(1) for value in heard.said[party].values()], dim=1)
+    released = torch.cat([value.double().flatten(1) for value in uploads.uploaded[party].values()], dim=1)
     columns = next(p.columns for p in transcript.federation.parties if p.name == party)
-    truth = columns[heard.rows].double().flatten(1)
+    truth = columns[uploads.rows].double().flatten(1)
     order = permutation(torch.arange(len(released)), seed, "audit auxiliary rows")
     cut = max(5, round(auxiliary * len(order)))
     known, others = order[:cut], order[cut:]

@@ -42,11 +42,11 @@ class ThroughGate(Around):
         rows = next(iter(upload.values())).shape[1]
         agreed = {name: Array(value.shape[2]) for name, value in upload.items()}
         gate = Gate("audit", self.ledger, agreed, Protection.everywhere(self.inner))
-        spoken = gate.release(Upload(upload), parties, number, Purpose.TRAIN, rows, int(what.rpartition(".")[2]))
-        self.missing += len(unlogged(spoken.releases, self.ledger))
-        heard = [decode(message.payload)[1] for message in spoken.releases]
+        passed = gate.release(Upload(upload), parties, number, Purpose.TRAIN, rows, int(what.rpartition(".")[2]))
+        self.missing += len(unlogged(passed.releases, self.ledger))
+        uploads = [decode(message.payload)[1] for message in passed.releases]
         self.tick()
-        return {name: torch.stack([arrays[name] for arrays in heard]) for name in upload}
+        return {name: torch.stack([arrays[name] for arrays in uploads]) for name in upload}
 
     def spent(self, party: str, releases: int, delta: float, neighbours: Neighbours = "absent") -> float:
         """What the ledger says that a party's first so many releases cost, by the exact accountant."""

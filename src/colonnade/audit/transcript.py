@@ -1,4 +1,4 @@
-"""A short training with everybody listening: what each side received, and what the parties had before the gate.
+"""A short training with every message recorded: what each side received, and what the parties had before the gate.
 
 Simulation only. The recorder stands round an engine and changes nothing; the tap stands before a mechanism and keeps
 clean uploads, which no player of a real run has: it is needed to know what was to be hidden.
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from colonnade.audit.around import Around
 from colonnade.audit.travelled import unlogged
-from colonnade.engines.base import Answers, Engine, Message
+from colonnade.engines.base import Collected, Engine, Message
 from colonnade.engines.party import PartySide
 from colonnade.federation import Federation
 from colonnade.fit import Trainer
@@ -23,40 +23,40 @@ from colonnade.privacy.gate import Down
 from colonnade.privacy.mechanism import Mechanism
 from colonnade.progress import Watcher
 from colonnade.run import Run
-from colonnade.wire.messages import Order, Purpose
+from colonnade.wire.messages import Purpose, Request
 
-Uploads = dict[str, list[dict[str, Tensor]]]  # by party: the clean training uploads, in order
+CleanUploads = dict[str, list[dict[str, Tensor]]]  # by party: the clean training uploads, in order
 
 
 @dataclass(frozen=True)
-class Heard:
-    """What came up in answer to one ask: party -> array name -> (B, ...)."""
+class RecordedUploads:
+    """What came up in answer to one query: party -> array name -> (B, ...)."""
 
     purpose: Purpose
     rows: Tensor = field(repr=False)
-    said: Mapping[str, Mapping[str, Tensor]] = field(repr=False)
+    uploaded: Mapping[str, Mapping[str, Tensor]] = field(repr=False)
     messages: tuple[Message, ...] = field(default=(), repr=False)  # as they travelled, one per party
 
 
 @dataclass(frozen=True)
-class Exchange:
-    """One round trip, as both sides saw it. The reply in `common` and `own` answers the exchange before."""
+class RecordedRound:
+    """One round trip, as both sides saw it. The reply in `common` and `own` answers the round before."""
 
     number: int
     learners: tuple[str, ...]
     common: Mapping[str, Tensor] = field(repr=False)  # every party gets this
     own: Mapping[str, Mapping[str, Tensor]] = field(repr=False)  # party -> what only that party gets
-    heard: tuple[Heard, ...] = field(repr=False)
+    uploads: tuple[RecordedUploads, ...] = field(repr=False)
     messages: tuple[Message, ...] = field(repr=False)
 
 
 @dataclass
 class Recorder:
-    """An engine that remembers every exchange of the one inside."""
+    """An engine that remembers every round of the one inside."""
 
     inner: Engine
     schema: Schema
-    exchanges: list[Exchange] = field(default_factory=list, repr=False)
+    recorded_rounds: list[RecordedRound] = field(default_factory=list, repr=False)
 
     def __post_init__(self) -> None:
         self.name = self.inner.name  # a run is the same with and without a listener
@@ -66,19 +66,21 @@ class Recorder:
         """Of the engine inside."""
         return self.inner.ways
 
-    def exchange(self, order: Order, down: Down) -> Answers:
+    def run_round(self, request: Request, down: Down) -> Collected:
         """Pass on, and keep a copy."""
         own = self._own(down)
         common = {name: value.detach().cpu().clone() for name, value in down.common.items()}
-        answers = self.inner.exchange(order, down)
-        heard = tuple(
-            Heard(ask.purpose, ask.rows.cpu(), self._said(answers, at), tuple(answers.releases[at]))
-            for at, ask in enumerate(order.asks)
+        collected = self.inner.run_round(request, down)
+        uploads = tuple(
+            RecordedUploads(
+                query.purpose, query.rows.cpu(), self._uploaded(collected, at), tuple(collected.releases[at])
+            )
+            for at, query in enumerate(request.queries)
         )
-        up = [message for ask in answers.releases for message in ask]
+        up = [message for query in collected.releases for message in query]
         messages = (down.everyone, *down.own.values(), *up)
-        self.exchanges.append(Exchange(order.number, order.learners, common, own, heard, messages))
-        return answers
+        self.recorded_rounds.append(RecordedRound(request.number, request.learners, common, own, uploads, messages))
+        return collected
 
     def _own(self, down: Down) -> dict[str, dict[str, Tensor]]:
         return {
@@ -87,12 +89,12 @@ class Recorder:
             for place, party in enumerate(group.parties)
         }
 
-    def _said(self, answers: Answers, at: int) -> dict[str, dict[str, Tensor]]:
-        if at >= len(answers.said):
+    def _uploaded(self, collected: Collected, at: int) -> dict[str, dict[str, Tensor]]:
+        if at >= len(collected.uploaded):
             return {}
         return {
             group.parties[place]: {n: v[index].detach().cpu().clone() for n, v in part.values.items()}
-            for group, part in zip(self.schema.groups, answers.said[at], strict=False)
+            for group, part in zip(self.schema.groups, collected.uploaded[at], strict=False)
             for index, place in enumerate(part.places)
         }
 
@@ -113,7 +115,7 @@ class Recorder:
 class Tap(Around):
     """A mechanism that keeps the clean uploads it is given, and passes them to the one inside."""
 
-    clean: Uploads = field(repr=False)
+    clean: CleanUploads = field(repr=False)
 
     def __call__(
         self, upload: Mapping[str, Tensor], parties: Sequence[str], number: int, what: str
@@ -127,38 +129,38 @@ class Tap(Around):
 
 @dataclass(frozen=True)
 class Transcript:
-    """All that was said in a training, and the run it gave."""
+    """Every message of a training, and the run it gave."""
 
     federation: Federation
     schema: Schema
     run: Run
-    exchanges: tuple[Exchange, ...] = field(repr=False)
-    clean: Uploads = field(repr=False)
+    recorded_rounds: tuple[RecordedRound, ...] = field(repr=False)
+    clean: CleanUploads = field(repr=False)
     sides: tuple[PartySide, ...] = field(repr=False)  # the parties as training left them
     mechanism: Mechanism = field(repr=False)  # that stood before training uploads
 
-    def replies(self) -> Iterator[tuple[Tensor, Exchange]]:
-        """The rows of a round, and the exchange that carries the reply to it."""
+    def replies(self) -> Iterator[tuple[Tensor, RecordedRound]]:
+        """The rows of a round, and the round that carries the reply to it."""
         rows: Tensor | None = None
-        for exchange in self.exchanges:
-            if rows is not None and exchange.common:
-                yield rows, exchange
-            trained = [heard.rows for heard in exchange.heard if heard.purpose is Purpose.TRAIN]
+        for recorded in self.recorded_rounds:
+            if rows is not None and recorded.common:
+                yield rows, recorded
+            trained = [uploads.rows for uploads in recorded.uploads if uploads.purpose is Purpose.TRAIN]
             rows = trained[0] if trained else None
 
-    def last_words(self) -> Heard | None:
-        """The last training uploads, as the coordinator got them; None if nobody spoke."""
-        spoken = [h for e in self.exchanges for h in e.heard if h.purpose is Purpose.TRAIN and h.said]
-        return spoken[-1] if spoken else None
+    def last_words(self) -> RecordedUploads | None:
+        """The last training uploads, as the coordinator got them; None if nobody uploaded."""
+        passed = [h for e in self.recorded_rounds for h in e.uploads if h.purpose is Purpose.TRAIN and h.uploaded]
+        return passed[-1] if passed else None
 
     def unlogged(self) -> tuple[str, ...]:
         """Senders of messages that the run's ledger does not know: always none, unless code is wrong."""
-        return unlogged((m for e in self.exchanges for m in e.messages), self.run.ledger)
+        return unlogged((m for e in self.recorded_rounds for m in e.messages), self.run.ledger)
 
 
 def record(trainer: Trainer, watch: Watcher | None = None) -> Transcript:
     """Train a fresh trainer to its end, and remember everything."""
-    recorder, clean = Recorder(trainer.engine, trainer.coordinator.schema), Uploads()
+    recorder, clean = Recorder(trainer.engine, trainer.coordinator.schema), CleanUploads()
     sides = tuple(recorder.parties())
     before = sides[0].gate.protection.training
     for side in sides:
@@ -166,5 +168,5 @@ def record(trainer: Trainer, watch: Watcher | None = None) -> Transcript:
         side.gate.protection = replace(protection, training=Tap(protection.training, clean))
     trainer.engine = recorder
     run = trainer.train(watch=watch)
-    exchanges = tuple(recorder.exchanges)
-    return Transcript(trainer.federation, trainer.coordinator.schema, run, exchanges, clean, sides, before)
+    recorded_rounds = tuple(recorder.recorded_rounds)
+    return Transcript(trainer.federation, trainer.coordinator.schema, run, recorded_rounds, clean, sides, before)

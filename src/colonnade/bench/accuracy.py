@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from colonnade.bench.catalogue import Bench
-from colonnade.bench.settings import Options, Say
+from colonnade.bench.settings import Notify, Options
 from colonnade.job import Job, read_job
 from colonnade.progress import Progress, Watcher
 from colonnade.run import Run
@@ -19,11 +19,11 @@ SHARED = ("data", "model", "training")  # sections of which a case says only wha
 SAY_EVERY = 5.0  # seconds between lines of progress
 
 
-def run_accuracy(bench: Bench, options: Options, say: Say) -> dict[str, float | None]:
+def run_accuracy(bench: Bench, options: Options, notify: Notify) -> dict[str, float | None]:
     """Train with seeds 0 to n - 1 on the same rows and summarise."""
     jobs = [case_job(bench, {}, options, seed) for seed in range(options.seeds)]
     federation = jobs[0].federation()
-    runs = [job.fit(federation, watch=watcher(f"seed {seed}", say)) for seed, job in enumerate(jobs)]
+    runs = [job.fit(federation, watch=watcher(f"seed {seed}", notify)) for seed, job in enumerate(jobs)]
     return summarise(runs, bench.reach)
 
 
@@ -74,7 +74,7 @@ def rounds_to(run: Run, reach: float) -> int | None:
 def bytes_to(traffic: Traffic, rounds: int, *, multicast: bool = False) -> int:
     """Training bytes of all parties, both directions, that the model after `rounds` rounds has used.
 
-    That is exchanges 1 to `rounds`, and of the next one only what goes down: it carries the last reply,
+    That is rounds 1 to `rounds`, and of the next one only what goes down: it carries the last reply,
     from which the parties learn before they are evaluated. What they then upload belongs to the round after.
     """
     total = 0
@@ -100,7 +100,7 @@ def _over(values: Sequence[float | None], summary: Callable[[list[float]], float
     return summary(known) if len(known) == len(values) else None
 
 
-def watcher(what: str, say: Say) -> Watcher:
+def watcher(what: str, notify: Notify) -> Watcher:
     """Says now and then how far a training is."""
     last = time.monotonic()
 
@@ -109,6 +109,6 @@ def watcher(what: str, say: Say) -> Watcher:
         if time.monotonic() - last >= SAY_EVERY or progress.round == progress.rounds:
             last = time.monotonic()
             best = "" if progress.best is None else f", best {progress.judged} {progress.best:.4f}"
-            say(f"{what}: round {progress.round} of {progress.rounds}{best}")
+            notify(f"{what}: round {progress.round} of {progress.rounds}{best}")
 
     return watch

@@ -28,7 +28,7 @@ from colonnade.align.settings import AlignSettings, JoinSettings
 from colonnade.bench.catalogue import Bench
 from colonnade.bench.clock import available_cores
 from colonnade.bench.nats_server import NatsServer
-from colonnade.bench.settings import Options, Say
+from colonnade.bench.settings import Notify, Options
 from colonnade.config import Settings, build
 from colonnade.deploy.line import LinkLine, open_line
 from colonnade.errors import ColonnadeError, DataError, LinkError
@@ -50,7 +50,7 @@ class AlignBenchSettings(Settings):
     workers: int = Field(0, ge=0, description="worker threads of each process; 0: as many as cores")
 
 
-def run_align(bench: Bench, options: Options, say: Say) -> dict[str, float | None]:
+def run_align(bench: Bench, options: Options, notify: Notify) -> dict[str, float | None]:
     """Seconds for one party, for two, and for one party with many ids."""
     settings = build(AlignBenchSettings, bench.tables.get("align", {}), "align")
     workers = settings.workers or options.threads or available_cores()
@@ -59,9 +59,9 @@ def run_align(bench: Bench, options: Options, say: Say) -> dict[str, float | Non
     results: dict[str, float | None] = {}
     for key, ids, parties, times in cases:
         if ids:
-            say(f"{key}: {ids:,} ids at the label holder and at each of {parties} parties")
+            notify(f"{key}: {ids:,} ids at the label holder and at each of {parties} parties")
             taken = [measure(ids, parties, workers) for _ in range(times)]
-            say(f"{key}: " + ", ".join(f"{seconds:.1f}" for seconds in taken))
+            notify(f"{key}: " + ", ".join(f"{seconds:.1f}" for seconds in taken))
             results[key] = statistics.median(taken)
             if times > 1:
                 results[f"{key}_spread"] = max(taken) - min(taken)

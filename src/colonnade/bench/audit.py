@@ -21,13 +21,13 @@ from multiprocessing import get_context
 import torch
 from pydantic import Field
 
-from colonnade.audit.books import Plan, check_books
+from colonnade.audit.books import AuditedRun, check_books
 from colonnade.audit.bugs import MISTAKES, OneForgotten, plant
 from colonnade.audit.through_gate import ThroughGate
 from colonnade.audit.trial import Trial
 from colonnade.bench.catalogue import Bench
 from colonnade.bench.clock import available_cores
-from colonnade.bench.settings import Options, Say
+from colonnade.bench.settings import Notify, Options
 from colonnade.config import Settings, build
 from colonnade.data.sets import load_set
 from colonnade.fit import Trainer
@@ -70,14 +70,14 @@ class Seen:
     clean: bool  # a complete ledger raised no complaint
 
 
-def run_audit(bench: Bench, options: Options, say: Say) -> dict[str, float | None]:
+def run_audit(bench: Bench, options: Options, notify: Notify) -> dict[str, float | None]:
     """Play every seed."""
     settings = build(AuditBenchSettings, bench.tables.get("audit", {}), "audit")
     started, seen = time.monotonic(), []
     for found in _seeds(settings):
         seen.append(found)
         missed = [bug for bug, was in found.caught.items() if not was]
-        say(f"seed {found.seed}: smallest margin {min(found.margins):.3f}, missed: {', '.join(missed) or 'none'}")
+        notify(f"seed {found.seed}: smallest margin {min(found.margins):.3f}, missed: {', '.join(missed) or 'none'}")
     counts = {bug: sum(found.caught[bug] for found in seen) for bug in seen[0].caught}
     return {
         "correct_below": sum(min(found.margins) > 0 for found in seen),
@@ -138,4 +138,4 @@ def ledger_seen(seed: int, rounds: int, forget: int | None) -> tuple[str, ...]:
             side.gate.ledger = forgetful
     mechanism = trainer.engine.parties()[0].gate.protection.training
     run: Run = trainer.train()
-    return check_books(run, Plan(trainer.coordinator.schedule, federation.split, mechanism)).problems
+    return check_books(run, AuditedRun(trainer.coordinator.schedule, federation.split, mechanism)).problems

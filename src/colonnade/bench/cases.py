@@ -24,7 +24,7 @@ from pydantic import Field
 
 from colonnade.bench.accuracy import case_job, watcher
 from colonnade.bench.catalogue import Bench
-from colonnade.bench.settings import Options, Say
+from colonnade.bench.settings import Notify, Options
 from colonnade.config import Settings, build
 from colonnade.errors import ConfigError
 from colonnade.federation import Federation
@@ -103,7 +103,7 @@ def _ending(key: str) -> str:
 
 
 def each_case(
-    bench: Bench, cases: Sequence[Kind], options: Options, say: Say
+    bench: Bench, cases: Sequence[Kind], options: Options, notify: Notify
 ) -> Iterator[tuple[Kind, list[Run], int | None]]:
     """Every case with its runs, seeds 0 to n - 1, and the number of the try if there was a choice.
 
@@ -113,23 +113,23 @@ def each_case(
     shared: dict[str, Federation] = {}
     for case, tried in zip(cases, jobs, strict=True):
         federation = _load(shared, tried[0][0])
-        chosen = choose([seeds[0] for seeds in tried], federation, case.name, say)
+        chosen = choose([seeds[0] for seeds in tried], federation, case.name, notify)
         runs = [
-            _silenced(job, federation, case).fit(federation, watch=watcher(f"{case.name}, seed {seed}", say))
+            _silenced(job, federation, case).fit(federation, watch=watcher(f"{case.name}, seed {seed}", notify))
             for seed, job in enumerate(tried[chosen])
         ]
         yield case, runs, chosen if len(tried) > 1 else None
 
 
-def choose(jobs: Sequence[Job], federation: Federation, name: str, say: Say) -> int:
+def choose(jobs: Sequence[Job], federation: Federation, name: str, notify: Notify) -> int:
     """The job with the best validation score; the first of equals. Nobody sees a test row."""
     if len(jobs) == 1:
         return 0
     blind, scores = without_test(federation), []
     for number, job in enumerate(jobs):
-        score = job.fit(blind, watch=watcher(f"{name}, try {number}", say)).result["validation_score"]
+        score = job.fit(blind, watch=watcher(f"{name}, try {number}", notify)).result["validation_score"]
         scores.append(-1.0 if score is None else score)
-    say(f"{name}: validation scores {', '.join(f'{100 * score:.2f} %' for score in scores)}")
+    notify(f"{name}: validation scores {', '.join(f'{100 * score:.2f} %' for score in scores)}")
     return scores.index(max(scores))
 
 

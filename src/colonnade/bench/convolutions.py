@@ -7,7 +7,7 @@ from torch import Tensor
 
 from colonnade.bench.clock import medians
 from colonnade.bench.made_up import local_work, make_federation, open_trainer
-from colonnade.bench.settings import Say, SpeedSettings
+from colonnade.bench.settings import Notify, SpeedSettings
 from colonnade.models.computing import Computing
 
 EAGER, FAST = Computing(), Computing("bfloat16", compile=True)
@@ -15,13 +15,13 @@ OTHERS = {"tf32": Computing("tf32"), "compiled_tf32": Computing("tf32", compile=
 
 
 def compare_cnn_steps(
-    settings: SpeedSettings, device: torch.device, say: Say, fast: Computing = FAST
+    settings: SpeedSettings, device: torch.device, notify: Notify, fast: Computing = FAST
 ) -> dict[str, float | None]:
     """Milliseconds of one local step of all parties, and how far one step of the fast way ends from the reference.
 
     `cnn_step_gap` is the distance between the two ends in units of the way that the reference went.
     """
-    say("local steps of convolutional parties")
+    notify("local steps of convolutional parties")
     shape, federation = settings.cnn, make_federation(settings.cnn)
     ways = {"eager": EAGER, "fast": fast} | (OTHERS if device.type == "cuda" else {})
     works, ends = {}, {}

@@ -2,8 +2,8 @@
 
 The same federation, method and settings run three times: in one process by the engine that does the same work,
 party by party, every message encoded and decoded (`loop`); stacked in one process, which separate organisations
-cannot do; and as one process per organisation over a real NATS server on loopback, with mutual TLS, sealed
-payloads and every exchange committed to disk. The difference of the medians to the first is the overhead. All
+cannot do; and as one process per organisation over a real NATS server on loopback, with mutual TLS, encrypted
+payloads and every round committed to disk. The difference of the medians to the first is the overhead. All
 processes share the cores of the machine, which separate organisations do not.
 """
 
@@ -22,7 +22,7 @@ from pydantic import Field
 from colonnade.bench.catalogue import Bench
 from colonnade.bench.nats_server import NatsServer
 from colonnade.bench.organisations import Organisations, Trial
-from colonnade.bench.settings import Options, Say, Shape
+from colonnade.bench.settings import Notify, Options, Shape
 from colonnade.config import Settings, build
 from colonnade.errors import LinkError
 from colonnade.fit import Trainer
@@ -50,7 +50,7 @@ class DeploymentSettings(Settings):
     memory_rounds: tuple[int, int] = Field((100, 1000), description="rounds between which memory is compared")
 
 
-def run_deployment(bench: Bench, options: Options, say: Say) -> dict[str, float | None]:
+def run_deployment(bench: Bench, options: Options, notify: Notify) -> dict[str, float | None]:
     """Overhead per round by number of parties; growth of memory and of what the server keeps."""
     settings = build(DeploymentSettings, bench.tables.get("deployment", {}), "deployment")
     results: dict[str, float | None] = {}
@@ -58,14 +58,14 @@ def run_deployment(bench: Bench, options: Options, say: Say) -> dict[str, float 
         shape = settings.shape.model_copy(update={"parties": parties})
         taken: dict[str, list[float]] = {"round": [], "loop": [], "stacked": []}
         for repeat in range(settings.repeats):
-            say(f"{parties} parties, {repeat + 1} of {settings.repeats}")
+            notify(f"{parties} parties, {repeat + 1} of {settings.repeats}")
             taken["loop"].append(in_one_process(shape, settings.rounds, "loop"))
             taken["stacked"].append(in_one_process(shape, settings.rounds, "stacked"))
             taken["round"].append(as_organisations(shape, settings.rounds))
         medians = {kind: statistics.median(times) for kind, times in taken.items()}
         results[f"overhead_ms_m{parties}"] = medians["round"] - medians["loop"]
         results |= {f"{kind}_ms_m{parties}": value for kind, value in medians.items()}
-    return results | growth(settings, say)
+    return results | growth(settings, notify)
 
 
 def _method() -> dict[str, object]:
@@ -132,10 +132,10 @@ def _finished(trial: Trial) -> Organisations:
 # -- growth -----------------------------------------------------------------------------------
 
 
-def growth(settings: DeploymentSettings, say: Say) -> dict[str, float | None]:
+def growth(settings: DeploymentSettings, notify: Notify) -> dict[str, float | None]:
     """Resident memory gained by any process between two rounds, and what the server holds at the end."""
     first, last = settings.memory_rounds
-    say(f"memory of {settings.memory_parties + 2} processes from round {first} to round {last}")
+    notify(f"memory of {settings.memory_parties + 2} processes from round {first} to round {last}")
     shape = settings.memory_shape.model_copy(update={"parties": settings.memory_parties})
     with tempfile.TemporaryDirectory() as text, NatsServer(Path(text) / "nats", _names(shape)) as server:
         organisations = Organisations(_trial(Path(text) / "run", server, shape, last + 1))
@@ -149,7 +149,7 @@ def growth(settings: DeploymentSettings, say: Say) -> dict[str, float | None]:
             organisations.stop()
         left = next(e for e in organisations.events(COORDINATOR) if e["event"] == "left on the server")
     grown = {name: after[name] - before[name] for name in before}
-    say("grown by " + ", ".join(f"{name} {mb:.1f} MB" for name, mb in grown.items()))
+    notify("grown by " + ", ".join(f"{name} {mb:.1f} MB" for name, mb in grown.items()))
     return {"memory_growth_mb": max(grown.values()), "stream_messages": left["messages"], "stream_bytes": left["bytes"]}
 
 

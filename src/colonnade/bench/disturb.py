@@ -64,10 +64,10 @@ def play(parties: Sequence[str], trial: Callable[[Path, NatsServer], Trial], kil
 def _disturb(organisations: Organisations, server: NatsServer, kills: Kills) -> int:
     """Kill somebody whenever the training has got a little further; start whoever is dead again at once."""
     victims, random = [*organisations.names, SERVER], kills.random
-    turns = np.sort(random.integers(0, kills.rounds, kills.count))  # the rounds at which somebody dies
+    moments = np.sort(random.integers(0, kills.rounds, kills.count))  # the rounds at which somebody dies
     killed = 0
-    for turn in turns.tolist():
-        if not _wait_for_round(organisations, turn):
+    for moment in moments.tolist():
+        if not _wait_for_round(organisations, moment):
             break
         time.sleep(float(random.uniform(0, 2 * kills.pause)))  # anywhere within the round
         victim = victims[int(random.integers(len(victims)))]

@@ -30,7 +30,7 @@ from pydantic import Field
 
 from colonnade.bench.accuracy import watcher
 from colonnade.bench.catalogue import Bench
-from colonnade.bench.settings import Options, Say
+from colonnade.bench.settings import Notify, Options
 from colonnade.config import Settings, build
 from colonnade.explain.denoise import denoise
 from colonnade.explain.explain import explain
@@ -65,15 +65,15 @@ class ExplainBenchSettings(Settings):
     )
 
 
-def run_explain(bench: Bench, options: Options, say: Say) -> Results:
+def run_explain(bench: Bench, options: Options, notify: Notify) -> Results:
     """Explain and train again with seeds 0 to n - 1 on the same rows."""
     settings = build(ExplainBenchSettings, bench.tables.get("explain", {}), f"benchmark {bench.name}: explain")
     if settings.ask.tsne and importlib.util.find_spec("sklearn") is None:
-        say("there will be no t-SNE: it needs scikit-learn, which is not installed here")
+        notify("there will be no t-SNE: it needs scikit-learn, which is not installed here")
         settings = settings.model_copy(update={"ask": settings.ask.model_copy(update={"tsne": 0})})
     jobs = [_job(bench, options, seed) for seed in range(options.seeds)]
     federation = jobs[0].federation()
-    found = [_one_seed(job, federation, settings, seed, say) for seed, job in enumerate(jobs)]
+    found = [_one_seed(job, federation, settings, seed, notify) for seed, job in enumerate(jobs)]
     results = average(found)
     return results | _places(results, settings)
 
@@ -87,9 +87,9 @@ def _job(bench: Bench, options: Options, seed: int) -> Job:
     return read_job(tables, seed=seed)
 
 
-def _one_seed(job: Job, federation: Federation, settings: ExplainBenchSettings, seed: int, say: Say) -> Results:
+def _one_seed(job: Job, federation: Federation, settings: ExplainBenchSettings, seed: int, notify: Notify) -> Results:
     def watch(name: str, rounds: int) -> Watcher:
-        return watcher(f"seed {seed}, {name}", say)
+        return watcher(f"seed {seed}, {name}", notify)
 
     run = job.fit(federation, watch=watch("all parties", job.training.rounds))
     found = explain(run, federation, settings.ask)

@@ -17,7 +17,7 @@ from colonnade.bench.catalogue import Bench
 from colonnade.bench.disturb import Kills, play
 from colonnade.bench.nats_server import NatsServer
 from colonnade.bench.organisations import Trial
-from colonnade.bench.settings import Options, Say
+from colonnade.bench.settings import Notify, Options
 from colonnade.config import Settings, build
 from colonnade.errors import LinkError
 from colonnade.randomness import stream
@@ -31,11 +31,11 @@ class FaultSettings(Settings):
     kills: int = Field(10, ge=1, description="SIGKILLs per run")
     parties: int = Field(3, ge=1, description="parties, on the bundled digits")
     rounds: int = Field(40, ge=2, description="rounds of training")
-    pause: float = Field(0.05, ge=0, description="seconds that each party takes longer per exchange")
+    pause: float = Field(0.05, ge=0, description="seconds that each party takes longer per round")
     noise: float = Field(0.05, gt=0, description="standard deviation of the seeded noise")
 
 
-def run_faults(bench: Bench, options: Options, say: Say) -> dict[str, float | None]:
+def run_faults(bench: Bench, options: Options, notify: Notify) -> dict[str, float | None]:
     """How many of the disturbed runs end exactly like the undisturbed one."""
     settings = build(FaultSettings, bench.tables.get("faults", {}), "faults")
     started, identical, kills = time.monotonic(), 0, 0
@@ -44,18 +44,18 @@ def run_faults(bench: Bench, options: Options, say: Say) -> dict[str, float | No
     def trial(folder: Path, server: NatsServer) -> Trial:
         return _trial(settings, folder, server)
 
-    say("a run that is left in peace")
+    notify("a run that is left in peace")
     peaceful, _ = play(names, trial, None)
     for number in range(settings.runs):
         try:
             kills_of_run = Kills(stream(number, "kills"), settings.kills, settings.rounds, settings.pause)
             ending, killed = play(names, trial, kills_of_run)
         except LinkError as error:  # one that never ends is not identical, and the others still count
-            say(f"run {number + 1} of {settings.runs}: {error}")
+            notify(f"run {number + 1} of {settings.runs}: {error}")
             continue
         identical += ending == peaceful
         kills += killed
-        say(f"run {number + 1} of {settings.runs}: {killed} kills, {identical} identical so far")
+        notify(f"run {number + 1} of {settings.runs}: {killed} kills, {identical} identical so far")
     spent = time.monotonic() - started
     return {"identical_runs": identical, "runs": settings.runs, "kills": kills, "seconds": spent}
 

@@ -6,14 +6,14 @@ import torch
 
 from colonnade.bench.clock import medians, resident_mb
 from colonnade.bench.made_up import make_federation, one_round, open_trainer
-from colonnade.bench.settings import Say, SpeedSettings
+from colonnade.bench.settings import Notify, SpeedSettings
 
 
-def cost_growth(settings: SpeedSettings, device: torch.device, say: Say) -> dict[str, float | None]:
+def cost_growth(settings: SpeedSettings, device: torch.device, notify: Notify) -> dict[str, float | None]:
     """Microseconds per party and row at several numbers of parties, and the worst growth from fewer to more."""
     rounds = {}
     for parties in settings.growth:
-        say(f"a round with {parties} parties")
+        notify(f"a round with {parties} parties")
         shape = settings.growth_shape.model_copy(update={"parties": parties})
         rounds[str(parties)] = one_round(open_trainer(shape, make_federation(shape), device))
     taken = medians(rounds, settings.growth_rounds, device)
@@ -24,10 +24,10 @@ def cost_growth(settings: SpeedSettings, device: torch.device, say: Say) -> dict
     return {"cost_growth": worst, **named}
 
 
-def memory_growth(settings: SpeedSettings, device: torch.device, say: Say) -> dict[str, float | None]:
+def memory_growth(settings: SpeedSettings, device: torch.device, notify: Notify) -> dict[str, float | None]:
     """Resident memory gained between two rounds of one training. Ledger, history and byte counter do grow."""
     first, last = settings.memory_rounds
-    say(f"memory from round {first} to round {last}")
+    notify(f"memory from round {first} to round {last}")
     shape = settings.memory_shape
     step = one_round(open_trainer(shape, make_federation(shape), device))
     for _ in range(first):

@@ -69,11 +69,11 @@ def open_trainer(
 
 
 def one_round(trainer: Trainer) -> Callable[[], None]:
-    """What `Trainer.train` does once per round: order, exchange, hear."""
+    """What `Trainer.train` does once per round: request, uploads, reply."""
 
     def step() -> None:
-        order, down = trainer.coordinator.order()
-        trainer.coordinator.hear(order, trainer.engine.exchange(order, down))
+        request, down = trainer.coordinator.request()
+        trainer.coordinator.receive(request, trainer.engine.run_round(request, down))
 
     return step
 

@@ -29,7 +29,7 @@ class SeededNoise:
     def __call__(
         self, upload: Mapping[str, Tensor], parties: Sequence[str], number: int, what: str
     ) -> dict[str, Tensor]:
-        """Values plus noise, one independent draw per party, exchange and array."""
+        """Values plus noise, one independent draw per party, round and array."""
         return {name: value + self._noise(value, parties, number, f"{what}.{name}") for name, value in upload.items()}
 
     def _noise(self, values: Tensor, parties: Sequence[str], number: int, what: str) -> Tensor:

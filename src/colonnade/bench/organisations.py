@@ -26,7 +26,7 @@ from colonnade.bench.noise import SeededNoise
 from colonnade.bench.settings import Shape
 from colonnade.config import build
 from colonnade.deploy.coordinator import CoordinatorProcess, Undertaking
-from colonnade.deploy.membership import Columns, Duty
+from colonnade.deploy.membership import Columns, PartySetup
 from colonnade.deploy.party import PartyProcess
 from colonnade.engines.nats import NatsLink
 from colonnade.engines.remote import Absence
@@ -57,7 +57,7 @@ class Trial:
     absence: Mapping[str, Any] = field(default_factory=dict)
     privacy: Mapping[str, Any] = field(default_factory=dict)
     noise: float = 0.0
-    pause: Mapping[str, float] = field(default_factory=dict)  # seconds that somebody takes longer per exchange
+    pause: Mapping[str, float] = field(default_factory=dict)  # seconds that somebody takes longer per round
 
     def federation(self) -> Federation:
         """The data, read once per process."""
@@ -78,7 +78,7 @@ class Trial:
         return place
 
     def undertaking(self) -> Undertaking:
-        """What the label holder wants."""
+        """What the label holder needs."""
         f = self.federation()
         settings = {k: v for k, v in self.method.items() if k not in ("name", "preset")}
         return Undertaking(
@@ -95,12 +95,12 @@ class Trial:
             weights=f.weights,
         )
 
-    def duty(self, name: str) -> Duty:
+    def setup(self, name: str) -> PartySetup:
         """What a party brings."""
         f = self.federation()
         values = next(p.columns for p in f.parties if p.name == name)
         held = torch.ones(len(values), dtype=torch.bool)
-        return Duty(lambda train, rows: Columns(values, held, f.scaled), mechanism=self.mechanism())
+        return PartySetup(lambda train, rows: Columns(values, held, f.scaled), mechanism=self.mechanism())
 
 
 def work(trial: Trial, name: str) -> None:
@@ -110,25 +110,25 @@ def work(trial: Trial, name: str) -> None:
     place = trial.place(name)
     with (place / "said.jsonl").open("a", buffering=1) as said:
 
-        def say(event: str, **facts: Any) -> None:
+        def notify(event: str, **facts: Any) -> None:
             said.write(json.dumps({"at": round(time.time(), 3), "event": event, **facts}) + "\n")
             if event == "answered" and name in trial.pause:
                 time.sleep(trial.pause[name])
 
         try:
             credentials = Credentials.load(trial.connections[name])
-            link = NatsLink(credentials, trial.run, say).open()
+            link = NatsLink(credentials, trial.run, notify).open()
             try:
                 if name == COORDINATOR:
-                    process = CoordinatorProcess(place, link, credentials, trial.undertaking(), say)
-                    process.serve(lambda now: say("round", round=now.round, seconds=now.seconds))
-                    say("left on the server", **link.stream_state())
+                    process = CoordinatorProcess(place, link, credentials, trial.undertaking(), notify)
+                    process.serve(lambda now: notify("round", round=now.round, seconds=now.seconds))
+                    notify("left on the server", **link.stream_state())
                 else:
-                    PartyProcess(place, link, credentials, trial.duty(name), say).serve(once=True)
+                    PartyProcess(place, link, credentials, trial.setup(name), notify).serve(once=True)
             finally:
                 link.close()
         except BaseException as error:
-            say("failed", error=str(error), kind=type(error).__name__, trace=traceback.format_exc())
+            notify("failed", error=str(error), kind=type(error).__name__, trace=traceback.format_exc())
             raise SystemExit(2) from None
 
 
@@ -180,7 +180,7 @@ class Organisations:
             self.kill(name)
 
     def events(self, name: str) -> list[dict[str, Any]]:
-        """What an organisation said, over all its lives."""
+        """The events of an organisation, over all its lives."""
         path = self.trial.place(name) / "said.jsonl"
         lines = path.read_text().splitlines() if path.exists() else []
         return [json.loads(line) for line in lines if line.endswith("}")]

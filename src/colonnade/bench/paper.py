@@ -10,7 +10,7 @@ from colonnade.bench.outcome import Outcome
 from colonnade.bench.page import RESULTS
 from colonnade.bench.paper_tables import TABLES, Table
 from colonnade.bench.perform import measure
-from colonnade.bench.settings import Options, Say
+from colonnade.bench.settings import Notify, Options
 from colonnade.errors import ConfigError, MissingData
 
 PAPER = "paper"  # the word after `colonnade bench`
@@ -41,7 +41,7 @@ def listing() -> list[tuple[str, str, str, str]]:
     return rows
 
 
-def run_table(key: str, options: Options, out: Path | None, say: Say) -> list[Outcome]:
+def run_table(key: str, options: Options, out: Path | None, notify: Notify) -> list[Outcome]:
     """Measure all benchmarks of a table; with `out`, a folder, each is written to BENCH.json in it.
 
     A benchmark whose data are not at hand is named and left out.
@@ -58,10 +58,10 @@ def run_table(key: str, options: Options, out: Path | None, say: Say) -> list[Ou
     absent: MissingData | None = None
     for name in table.benches:
         try:
-            outcomes.append(measure(name, options, None if out is None else out / f"{name}.json", say))
+            outcomes.append(measure(name, options, None if out is None else out / f"{name}.json", notify))
         except MissingData as error:
             absent = error
-            say(f"{name}: not measured, its data are not at hand: {error}")
+            notify(f"{name}: not measured, its data are not at hand: {error}")
     if not outcomes and absent is not None:
         raise absent
     return outcomes

@@ -107,7 +107,7 @@ def rankings(shown: Sequence[Shown]) -> Iterator[str]:
     """A sentence for every group in which a method stands above the paper's although the paper has it below.
 
     Methods with the key `mb_...` are better the lower they are. Of methods that the paper does not have, only the
-    controls are compared: parties that never speak, and uploads without a signal.
+    controls are compared: parties that never upload, and uploads without a signal.
     """
     known = [one for one in shown if one.value is not None and one.line.group]
     for _, same in groupby(sorted(known, key=lambda one: one.line.group), key=lambda one: one.line.group):
@@ -125,14 +125,14 @@ def _told(mine: Shown, above: Sequence[Shown]) -> str:
     name, place = f"{NAMES[mine.line.method]} ({number(mine.value or 0.0)})", mine.line.what.rpartition(":")[0]
     named = [f"{NAMES[one.line.method]} ({number(one.value or 0.0)})" for one in above if one.line.paper is not None]
     controls = [f"{one.line.method} ({number(one.value or 0.0)})" for one in above if one.line.paper is None]
-    said = []
+    sentences = []
     if named:
         verb, they = ("is", "it is") if len(named) == 1 else ("are", "they are")
-        said.append(f"{' and '.join(named)} {verb} not behind {name}; in the paper {they}.")
+        sentences.append(f"{' and '.join(named)} {verb} not behind {name}; in the paper {they}.")
     if controls:
         verb = "is" if len(controls) == 1 else "are"
-        said.append(f"{' and '.join(controls)} {verb} not behind {name}: here uploading gains nothing.")
-    return (f"{place}: " if place else "") + " ".join(said)
+        sentences.append(f"{' and '.join(controls)} {verb} not behind {name}: here uploading gains nothing.")
+    return (f"{place}: " if place else "") + " ".join(sentences)
 
 
 def _overtakes(one: Shown, mine: Shown, lower: float) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 NAMES = {
     "vafl": "VAFL", "split_learning": "Split Learning", "fedbcd": "FedBCD", "vimadmm": "VIMADMM", "fdml": "FDML",
     "vimadmm_j": "VIMADMM-J", "linear_admm": "Linear-ADMM", "centralized": "one central model",
-    "local_only": "local_only (ours): nobody speaks in training",
+    "local_only": "local_only (ours): nobody uploads in training",
     "vimadmm_no_signal": "VIMADMM, signal removed from the uploads (ours)",
     "fdml_published": "FDML, gradient as received", "celu_vfl": "CELU-VFL", "flex_vfl": "Flex-VFL", "c_vfl": "C-VFL",
     "adavfl": "AdaVFL", "cafe": "CAFE", "fu": "Fu et al.", "vfl_pbm": "VFL-PBM",
@@ -326,7 +326,7 @@ TABLES: tuple[Table, ...] = (
         TUNED,
     ),
     Table(
-        "participation", "Table 12 (tab:mask_userdp)", "Only a share of the parties speaks in a round",
+        "participation", "Table 12 (tab:mask_userdp)", "Only a share of the parties uploads in a round",
         tuple(_participation()),
         "The paper has two figures for MNIST, epsilon 1 and all parties: 92.09 in another table.",
     ),

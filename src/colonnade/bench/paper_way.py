@@ -136,7 +136,7 @@ class PaperParty:
         with _forking():
             self.batches: Iterator[Any] = iter(self.loader)
 
-    def speak(self) -> tuple[Array, Tensor]:
+    def upload(self) -> tuple[Array, Tensor]:
         """Logits (b, K) of the next rows, and their labels."""
         x, labels = next(self.batches)
         self.x = x.to(self.head.weight.device)
@@ -199,7 +199,7 @@ class PaperWay:
         if self.place == 0:
             for party in self.parties:
                 party.open_epoch()
-        said = [party.speak() for party in self.parties]
+        said = [party.upload() for party in self.parties]
         logits, labels = [part for part, _ in said], said[0][1].numpy()
         total: Array = np.sum(logits, axis=0)
         rows = slice(self.place, self.place + len(total))

@@ -14,44 +14,44 @@ from colonnade.bench.explain import run_explain
 from colonnade.bench.outcome import Findings, Outcome, check_out, check_part, commit, joined, machine, tidy, write
 from colonnade.bench.poisson import run_poisson
 from colonnade.bench.private import run_private
-from colonnade.bench.settings import Options, Say
+from colonnade.bench.settings import Notify, Options
 from colonnade.bench.speed import run_speed
 from colonnade.bench.unmatched import run_unmatched
 from colonnade.bench.zoo import run_sweep, run_zoo
 from colonnade.errors import ConfigError
 
 
-def _run_align(bench: Bench, options: Options, say: Say) -> dict[str, float | None]:
+def _run_align(bench: Bench, options: Options, notify: Notify) -> dict[str, float | None]:
     from colonnade.bench.align import run_align  # needs cryptography, which other benchmarks do without
 
-    return run_align(bench, options, say)
+    return run_align(bench, options, notify)
 
 
-def _run_deployment(bench: Bench, options: Options, say: Say) -> dict[str, float | None]:
+def _run_deployment(bench: Bench, options: Options, notify: Notify) -> dict[str, float | None]:
     from colonnade.bench.deployment import run_deployment  # needs nats-py, which other benchmarks do without
 
-    return run_deployment(bench, options, say)
+    return run_deployment(bench, options, notify)
 
 
-def _run_faults(bench: Bench, options: Options, say: Say) -> dict[str, float | None]:
+def _run_faults(bench: Bench, options: Options, notify: Notify) -> dict[str, float | None]:
     from colonnade.bench.faults import run_faults  # needs nats-py, too
 
-    return run_faults(bench, options, say)
+    return run_faults(bench, options, notify)
 
 
-def _run_restart(bench: Bench, options: Options, say: Say) -> dict[str, float | None]:
+def _run_restart(bench: Bench, options: Options, notify: Notify) -> dict[str, float | None]:
     from colonnade.bench.restart import run_restart  # needs nats-py, too
 
-    return run_restart(bench, options, say)
+    return run_restart(bench, options, notify)
 
 
-def _run_audit(bench: Bench, options: Options, say: Say) -> dict[str, float | None]:
+def _run_audit(bench: Bench, options: Options, notify: Notify) -> dict[str, float | None]:
     from colonnade.bench.audit import run_audit  # needs SciPy and dp-accounting, which other benchmarks do without
 
-    return run_audit(bench, options, say)
+    return run_audit(bench, options, notify)
 
 
-RUNNERS: dict[str, Callable[[Bench, Options, Say], dict[str, float | None] | Findings]] = {
+RUNNERS: dict[str, Callable[[Bench, Options, Notify], dict[str, float | None] | Findings]] = {
     "accuracy": run_accuracy,
     "zoo": run_zoo,
     "sweep": run_sweep,
@@ -69,7 +69,7 @@ RUNNERS: dict[str, Callable[[Bench, Options, Say], dict[str, float | None] | Fin
 WITH_CASES = ("zoo", "sweep", "private")
 
 
-def measure(name: str, options: Options, out: Path | None, say: Say) -> Outcome:
+def measure(name: str, options: Options, out: Path | None, notify: Notify) -> Outcome:
     """Run a benchmark and write what it found to `out`; some of its cases are added to those that are there."""
     if out is not None:
         check_out(out)
@@ -77,19 +77,19 @@ def measure(name: str, options: Options, out: Path | None, say: Say) -> Outcome:
         raise ConfigError(f"--only: benchmark {name} has no cases to choose from; leave it out")
     if out is not None and options.only:
         check_part(out, name, _device(find(name), options))
-    outcome = perform(name, options, say)
+    outcome = perform(name, options, notify)
     if out is not None:
         outcome = joined(outcome, out) if options.only else outcome
         write(outcome, out)
     return outcome
 
 
-def perform(name: str, options: Options, say: Say) -> Outcome:
+def perform(name: str, options: Options, notify: Notify) -> Outcome:
     """The outcome of the benchmark called `name`; progress goes to `say`."""
     bench = find(name)
     device = _device(bench, options)
     with torch_threads(options.threads or available_cores()):
-        found = RUNNERS[bench.kind](bench, options, say)
+        found = RUNNERS[bench.kind](bench, options, notify)
         found = found if isinstance(found, Findings) else Findings(found)
         limits = bench.limits(device)
         return Outcome(bench.name, tidy(found.results), limits, machine(device), commit(), found.curves)

@@ -41,7 +41,7 @@ from torch import Tensor
 from colonnade.bench.accuracy import case_job, watcher
 from colonnade.bench.catalogue import Bench
 from colonnade.bench.clock import torch_threads
-from colonnade.bench.settings import Options, Say
+from colonnade.bench.settings import Notify, Options
 from colonnade.config import Settings, build, with_overrides
 from colonnade.data.fetch import find, places
 from colonnade.data.frames import read_table
@@ -111,7 +111,7 @@ class Found:
         self.seconds.setdefault(key, []).append(run.result["seconds"])
 
 
-def run_poisson(bench: Bench, options: Options, say: Say) -> Results:
+def run_poisson(bench: Bench, options: Options, notify: Notify) -> Results:
     """Every case and the regression, on the same split for each seed."""
     settings = build(PoissonBenchSettings, bench.tables.get("poisson", {}), f"benchmark {bench.name}: poisson")
     cases = [Case.read(bench, case, options) for case in bench.tables.get("cases", ())]
@@ -126,8 +126,8 @@ def run_poisson(bench: Bench, options: Options, say: Say) -> Results:
             federation = tables.federation(RowSplit.random(rows, seed=seed, **shares))
             found.deviances.setdefault(REFERENCE, []).append(regression(federation, settings.alphas))
             for case in cases:
-                name = case.choose(federation, seed, found, say)
-                run = case.train(name, federation, seed, say)
+                name = case.choose(federation, seed, found, notify)
+                run = case.train(name, federation, seed, notify)
                 found.tested(case.key, run)
             found.deviances.setdefault("constant", []).append(run.metrics["poisson_deviance"]["baseline"])
     return summarise(found)
@@ -155,14 +155,14 @@ class Case:
             candidates[",".join(names)] = read_job(with_overrides(copy.deepcopy(plain.tables), texts))
         return cls(str(given.get("name", plain.method.name)), candidates)
 
-    def choose(self, federation: Federation, seed: int, found: Found, say: Say) -> str:
+    def choose(self, federation: Federation, seed: int, found: Found, notify: Notify) -> str:
         """The candidate with the lowest deviance on the validation rows; the test rows are absent."""
         if len(self.candidates) == 1:
             return next(iter(self.candidates))
         judged = without_test(federation)
         scores = {}
         for name in self.candidates:
-            result = self.train(name, judged, seed, say).result
+            result = self.train(name, judged, seed, notify).result
             value = result["validation_score"]
             scores[name] = math.inf if value is None or result["diverged"] else float(value)
             found.validation.setdefault(f"{self.key}.{name}", []).append(scores[name])
@@ -170,11 +170,11 @@ class Case:
         found.chosen[f"{self.key}.{best}"] += 1
         return best
 
-    def train(self, name: str, federation: Federation, seed: int, say: Say) -> Run:
+    def train(self, name: str, federation: Federation, seed: int, notify: Notify) -> Run:
         """One candidate with one seed."""
         job = self.candidates[name]
         training = job.training.model_copy(update={"seed": seed})
-        told = watcher(f"{self.key}, seed {seed}, {name or 'settings as they are'}", say)
+        told = watcher(f"{self.key}, seed {seed}, {name or 'settings as they are'}", notify)
         return replace(job, training=training).fit(federation, watch=told)
 
 

@@ -19,7 +19,7 @@ from pydantic import Field
 
 from colonnade.bench.cases import Case, each_case, read_cases, selected
 from colonnade.bench.catalogue import Bench
-from colonnade.bench.settings import Options, Say
+from colonnade.bench.settings import Notify, Options
 from colonnade.errors import ConfigError
 from colonnade.privacy.accounting import exact_epsilon, rdp_epsilon
 from colonnade.privacy.tally import tally
@@ -38,7 +38,7 @@ class PrivateCase(Case):
         return [f"_{budget}.{self.name}" for budget in self.budgets]
 
 
-def run_private(bench: Bench, options: Options, say: Say) -> dict[str, float | None]:
+def run_private(bench: Bench, options: Options, notify: Notify) -> dict[str, float | None]:
     """Train every case with seeds 0 to n - 1 on the same rows."""
     cases = read_cases(bench, PrivateCase)
     keys = [key for case in cases for key in case.keys]
@@ -46,7 +46,7 @@ def run_private(bench: Bench, options: Options, say: Say) -> dict[str, float | N
     if twice is not None:
         raise ConfigError(f"benchmark {bench.name} has two cases for accuracy{twice}; give one a key of its own")
     results: dict[str, float | None] = {}
-    for case, runs, chosen in each_case(bench, selected(cases, options.only), options, say):
+    for case, runs, chosen in each_case(bench, selected(cases, options.only), options, notify):
         results |= summarise(case, runs, chosen)
     return results | _largest(results)
 

@@ -27,7 +27,7 @@ from colonnade.bench.catalogue import Bench
 from colonnade.bench.disturb import Kills, play
 from colonnade.bench.nats_server import NatsServer
 from colonnade.bench.organisations import Trial
-from colonnade.bench.settings import Options, Say
+from colonnade.bench.settings import Notify, Options
 from colonnade.config import Settings, build
 from colonnade.errors import ConfigError, DoubtfulScore, LinkError, RunError
 from colonnade.fit import fit, resume
@@ -118,18 +118,20 @@ class Case:
         )
 
 
-def run_restart(bench: Bench, options: Options, say: Say) -> dict[str, float | None]:
+def run_restart(bench: Bench, options: Options, notify: Notify) -> dict[str, float | None]:
     """How many killed runs were tried, and how many of them ended with the same bits as an undisturbed one."""
     settings = build(RestartSettings, bench.tables.get("restart", {}), "restart")
     if unknown := set(settings.places) - set(PLACES):
         raise ConfigError(f"restart.places has {sorted(unknown)[0]!r}; choose from {', '.join(PLACES)}")
     for method, reason in EXCLUDED.items():
-        say(f"not between organisations: {method}, because {reason}")
+        notify(f"not between organisations: {method}, because {reason}")
     started, tried, identical, kills = time.monotonic(), 0, 0, 0
     for number, case in enumerate(cases(settings)):
-        same, killed = _try(case, stream(number, "kills"), say)
+        same, killed = _try(case, stream(number, "kills"), notify)
         tried, identical, kills = tried + 1, identical + same, kills + killed
-        say(f"{case}: {killed} kills, {'identical' if same else 'DIFFERENT'}; {identical} of {tried} identical so far")
+        notify(
+            f"{case}: {killed} kills, {'identical' if same else 'DIFFERENT'}; {identical} of {tried} identical so far"
+        )
     spent = time.monotonic() - started
     return {"tried": tried, "identical": identical, "different": tried - identical, "kills": kills, "seconds": spent}
 
@@ -145,7 +147,7 @@ def cases(settings: RestartSettings) -> list[Case]:
     ]
 
 
-def _try(case: Case, random: np.random.Generator, say: Say) -> tuple[bool, int]:
+def _try(case: Case, random: np.random.Generator, notify: Notify) -> tuple[bool, int]:
     """Whether a killed run ends like an undisturbed one, and how often it was killed; stuck counts as different."""
     s = case.settings
     kills = Kills(random, s.kills, s.rounds, s.pause)
@@ -159,7 +161,7 @@ def _try(case: Case, random: np.random.Generator, say: Say) -> tuple[bool, int]:
             killed = _see_through(case, Path(text) / "killed", kills)
             return _facts(Path(text) / "killed") == _facts(Path(text) / "peaceful"), killed
     except (LinkError, RunError) as error:
-        say(f"{case}: {error}")
+        notify(f"{case}: {error}")
         return False, 0
 
 

@@ -11,7 +11,7 @@ from pydantic import Field
 from colonnade.config import Settings
 from colonnade.models.encoders import Kind
 
-Say = Callable[[str], None]  # where progress goes
+Notify = Callable[[str], None]  # where progress goes
 
 
 @dataclass(frozen=True)

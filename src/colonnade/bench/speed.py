@@ -20,7 +20,7 @@ from colonnade.bench.convolutions import compare_cnn_steps
 from colonnade.bench.growth import cost_growth, memory_growth
 from colonnade.bench.made_up import local_work, make_federation, make_method, make_model, one_round, open_trainer
 from colonnade.bench.paper_way import PaperWay, Problem, open_pool, solve_rows
-from colonnade.bench.settings import Options, Say, Shape, SpeedSettings
+from colonnade.bench.settings import Notify, Options, Shape, SpeedSettings
 from colonnade.config import build
 from colonnade.federation import Federation
 from colonnade.fit import Trainer
@@ -33,29 +33,29 @@ T = TypeVar("T")
 ZSTEPS_AT_ONCE = 20  # one takes a millisecond, too little to time beside a pool that takes a hundred
 
 
-def run_speed(bench: Bench, options: Options, say: Say) -> Results:
+def run_speed(bench: Bench, options: Options, notify: Notify) -> Results:
     """Every figure of the speed benchmark."""
     settings = build(SpeedSettings, bench.tables.get("speed", {}), "speed")
     device = torch.device(options.device or "cpu")
     # Memory comes first: what other measurements leave behind would be counted in or out.
-    results = memory_growth(settings, device, say)
+    results = memory_growth(settings, device, notify)
     federation = make_federation(settings.mnist)
     trainer = open_trainer(settings.mnist, federation, device)
-    rounds, problems = compare_rounds(settings, federation, trainer, device, say)
+    rounds, problems = compare_rounds(settings, federation, trainer, device, notify)
     results |= rounds
-    results |= compare_zsteps(settings, problems, device, say)
-    results |= gate_shares(settings, trainer, device, say)
+    results |= compare_zsteps(settings, problems, device, notify)
+    results |= gate_shares(settings, trainer, device, notify)
     noised = open_trainer(settings.mnist, federation, device, Gaussian(1.0, 10.0, SystemNoise()))
-    results["noised_gate_share"] = gate_shares(settings, noised, device, say)["gate_share"]
+    results["noised_gate_share"] = gate_shares(settings, noised, device, notify)["gate_share"]
     if device.type == "cpu":
-        results |= bmm_fraction(settings, trainer, say)
+        results |= bmm_fraction(settings, trainer, notify)
     else:
-        results |= compare_cnn_steps(settings, device, say)
-    return results | cost_growth(settings, device, say)
+        results |= compare_cnn_steps(settings, device, notify)
+    return results | cost_growth(settings, device, notify)
 
 
 def compare_rounds(
-    settings: SpeedSettings, federation: Federation, trainer: Trainer, device: torch.device, say: Say
+    settings: SpeedSettings, federation: Federation, trainer: Trainer, device: torch.device, notify: Notify
 ) -> tuple[Results, list[Problem]]:
     """A whole round, ours and the paper's way: as published, single-threaded, optimised. And the z-problems it met."""
     shape, ours = settings.mnist, one_round(trainer)
@@ -65,11 +65,11 @@ def compare_rounds(
         return PaperWay.open(federation, make_method(shape), make_model(shape), shape.batch, device, workers)
 
     with open_pool(processes) as pool:
-        say("rounds: ours, and the paper's way with one pool and loaders without workers")
+        notify("rounds: ours, and the paper's way with one pool and loaders without workers")
         way = paper_way(workers=0)
         plain = medians({"ours": ours, "plain": lambda: way.round(pool)}, settings.rounds, device)
         problems = way.problems
-        say("rounds: the paper's way with a worker in each loader")
+        notify("rounds: the paper's way with a worker in each loader")
         way = paper_way(settings.loader_workers)
         workers = medians({"workers": lambda: way.round(pool)}, settings.rounds, device)["workers"]
 
@@ -77,7 +77,7 @@ def compare_rounds(
         with open_pool(processes, more_threads=more_threads) as fresh:
             way.round(fresh)
 
-    say("rounds: the paper's way with a new pool each round, as published, and with one thread per process")
+    notify("rounds: the paper's way with a new pool each round, as published, and with one thread per process")
     both = {"published": lambda: published(True), "single_threaded": lambda: published(False)}
     fresh_pools = medians(both, settings.published_rounds, device, 1)
     as_published = fresh_pools["published"]
@@ -94,9 +94,9 @@ def compare_rounds(
     }, problems
 
 
-def compare_zsteps(settings: SpeedSettings, problems: list[Problem], device: torch.device, say: Say) -> Results:
+def compare_zsteps(settings: SpeedSettings, problems: list[Problem], device: torch.device, notify: Notify) -> Results:
     """The same z-problems, one per row of a batch: batched Newton, and L-BFGS-B in a pool, opened for it or kept."""
-    say("z-steps")
+    notify("z-steps")
     rho = problems[0][4]
     dual, total, targets = (_stacked(problems, at, device) for at in (2, 3, 1))
 
@@ -132,9 +132,9 @@ def _stacked(problems: list[Problem], at: int, device: torch.device) -> Tensor:
     return torch.from_numpy(np.stack([np.asarray(problem[at]) for problem in problems])).to(device, torch.float32)
 
 
-def gate_shares(settings: SpeedSettings, trainer: Trainer, device: torch.device, say: Say) -> Results:
+def gate_shares(settings: SpeedSettings, trainer: Trainer, device: torch.device, notify: Notify) -> Results:
     """The share of a round from an upload to its sealed messages (protect, encode, hash, record); and of replies."""
-    say("the gate")
+    notify("the gate")
     inside = {"gate_share": 0.0, "reply_gate_share": 0.0}
 
     def timed(gate: Any, key: str) -> None:
@@ -163,9 +163,9 @@ def _result_and_seconds(work: Callable[[], T], device: torch.device) -> tuple[T,
     return kept[0], taken
 
 
-def bmm_fraction(settings: SpeedSettings, trainer: Trainer, say: Say) -> Results:
+def bmm_fraction(settings: SpeedSettings, trainer: Trainer, notify: Notify) -> Results:
     """Bare `torch.bmm` time of the products in one local step, divided by the time that the step takes."""
-    say("local steps")
+    notify("local steps")
     shape, device = settings.mnist, torch.device("cpu")
     work, products = local_work(shape, trainer), _products(shape)
 

@@ -9,7 +9,7 @@
 
 A seed draws which training rows stay matched, the rest goes to the two parties in turn, and chooses first weights and
 row order. The first party is the guest: labels of the other's own rows are unknown. Validation and test rows are
-matched and the same for all. Every try is trained without test rows; the chosen one is trained again and looks at them
+matched and the same for all. Every try is trained without test rows; the chosen one is trained again and tested
 once, with the model of its best validation round.
 
 Results, for a case KEY and P per cent: `test_accuracy.KEY_P` in per cent, mean over seeds, with `_std` and
@@ -30,7 +30,7 @@ from pydantic import Field
 from colonnade.bench.accuracy import case_job, summarise, watcher
 from colonnade.bench.catalogue import Bench
 from colonnade.bench.clock import torch_threads
-from colonnade.bench.settings import Options, Say
+from colonnade.bench.settings import Notify, Options
 from colonnade.config import Settings, build
 from colonnade.errors import ConfigError
 from colonnade.federation import Federation
@@ -71,7 +71,7 @@ class Case(Settings):
         return federation if self.rows == "all" else federation.matched()
 
 
-def run_unmatched(bench: Bench, options: Options, say: Say) -> dict[str, float | None]:
+def run_unmatched(bench: Bench, options: Options, notify: Notify) -> dict[str, float | None]:
     """Every case at every share, all seeds."""
     settings = build(UnmatchedSettings, bench.tables.get("unmatched", {}), f"benchmark {bench.name}: unmatched")
     cases = [build(Case, case, f"benchmark {bench.name}: cases") for case in bench.tables.get("cases", ())]
@@ -87,8 +87,8 @@ def run_unmatched(bench: Bench, options: Options, say: Say) -> dict[str, float |
             first: list[Run] = []
             for case in cases:
                 name, data = f"{case.name}_{share:g}", [case.given(federation) for federation in drawn]
-                chosen = _choose(jobs[case.name], data, name, say)
-                runs = _train(jobs[case.name][chosen], data, name, say)
+                chosen = _choose(jobs[case.name], data, name, notify)
+                runs = _train(jobs[case.name][chosen], data, name, notify)
                 first = first or runs
                 values = summarise(runs, None)
                 results |= {f"{key}.{name}": values[key] for key in KEPT}
@@ -121,23 +121,23 @@ def _job(bench: Bench, case: Case, number: int, options: Options, seed: int) -> 
     return case_job(replace(bench, tables=shared), {"method": {**case.method, **case.tries[number]}}, options, seed)
 
 
-def _choose(jobs: Sequence[Sequence[Job]], data: Sequence[Federation], name: str, say: Say) -> int:
+def _choose(jobs: Sequence[Sequence[Job]], data: Sequence[Federation], name: str, notify: Notify) -> int:
     """The try with the best validation score, mean over seeds; the first of equals. Nobody sees a test row."""
     if len(jobs) == 1:
         return 0
     blind = [without_test(federation) for federation in data]
     scores = []
     for number, tried in enumerate(jobs):
-        runs = _train(tried, blind, f"{name}, try {number}", say)
+        runs = _train(tried, blind, f"{name}, try {number}", notify)
         known = [run.result["validation_score"] for run in runs]
         scores.append(statistics.fmean(-1.0 if value is None else value for value in known))
-    say(f"{name}: validation scores {', '.join(f'{100 * score:.2f} %' for score in scores)}")
+    notify(f"{name}: validation scores {', '.join(f'{100 * score:.2f} %' for score in scores)}")
     return scores.index(max(scores))
 
 
-def _train(jobs: Sequence[Job], data: Sequence[Federation], what: str, say: Say) -> list[Run]:
+def _train(jobs: Sequence[Job], data: Sequence[Federation], what: str, notify: Notify) -> list[Run]:
     return [
-        job.fit(federation, watch=watcher(f"{what}, seed {seed}", say))
+        job.fit(federation, watch=watcher(f"{what}, seed {seed}", notify))
         for seed, (job, federation) in enumerate(zip(jobs, data, strict=True))
     ]
 

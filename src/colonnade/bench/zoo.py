@@ -1,6 +1,6 @@
 """Many methods or settings on the same rows: accuracy, bytes per round and bytes until a given accuracy, several seeds.
 
-    reach = 96.0                  per cent on validation rows: test rows are looked at once, at the end of a run
+    reach = 96.0                  per cent on validation rows: test rows are evaluated once, at the end of a run
     [data] [model] [training]     what all cases share
     [[cases]]                     as `cases.py` has them
     [sweep]                       kind = "sweep": one setting over several values, for every case
@@ -28,7 +28,7 @@ from colonnade.bench.cases import Case, each_case, read_cases, selected
 from colonnade.bench.catalogue import Bench
 from colonnade.bench.outcome import Curve, Findings
 from colonnade.bench.private import epsilons
-from colonnade.bench.settings import Options, Say
+from colonnade.bench.settings import Notify, Options
 from colonnade.config import Settings, build
 from colonnade.errors import ConfigError
 from colonnade.run import Run
@@ -43,15 +43,15 @@ class SweepSettings(Settings):
     values: tuple[bool | int | float | str, ...] = Field(min_length=1, description="in the order of the results")
 
 
-def run_zoo(bench: Bench, options: Options, say: Say) -> Findings:
+def run_zoo(bench: Bench, options: Options, notify: Notify) -> Findings:
     """Train every case with seeds 0 to n - 1."""
-    return _run(bench, read_cases(bench, Case), options, say)
+    return _run(bench, read_cases(bench, Case), options, notify)
 
 
-def run_sweep(bench: Bench, options: Options, say: Say) -> Findings:
+def run_sweep(bench: Bench, options: Options, notify: Notify) -> Findings:
     """Train every case with every value of one setting."""
     settings = build(SweepSettings, bench.tables.get("sweep", {}), f"benchmark {bench.name}: sweep")
-    return _run(bench, swept(read_cases(bench, Case), settings, bench.tables), options, say)
+    return _run(bench, swept(read_cases(bench, Case), settings, bench.tables), options, notify)
 
 
 def swept(cases: Sequence[Case], settings: SweepSettings, shared: Mapping[str, Any]) -> list[Case]:
@@ -75,12 +75,12 @@ def _laid(section: Mapping[str, Any], path: Sequence[str], value: object) -> dic
     return {**section, first: _laid(section.get(first, {}), rest, value) if rest else value}
 
 
-def _run(bench: Bench, cases: Sequence[Case], options: Options, say: Say) -> Findings:
+def _run(bench: Bench, cases: Sequence[Case], options: Options, notify: Notify) -> Findings:
     if len({case.name for case in cases}) < len(cases):
         raise ConfigError(f"benchmark {bench.name} needs [[cases]], each with a key of its own")
     results: dict[str, float | None] = {}
     curves: dict[str, Curve] = {}
-    for case, runs, chosen in each_case(bench, selected(cases, options.only), options, say):
+    for case, runs, chosen in each_case(bench, selected(cases, options.only), options, notify):
         values = summarise(runs, bench.reach) | per_round(runs) | _fairness(runs) | (epsilons(runs) or _own_noise(runs))
         if chosen is not None:
             values["chosen"] = chosen

@@ -14,7 +14,7 @@ from colonnade.errors import ConfigError
 
 if TYPE_CHECKING:
     from colonnade.align.files import Alignment
-    from colonnade.engines.post import Say
+    from colonnade.engines.message import Notify
 
 Config = Annotated[
     Path, typer.Argument(metavar="SIDE.toml", help="party.toml, or coordinator.toml at the label holder.")
@@ -42,13 +42,13 @@ def align(  # one parameter per option of the command line
 
     screen = Screen(as_json, quiet)
     perform = _label_holder if role_of(config) == "coordinator" else _party
-    with operated(Journal(log, quiet)) as say:
-        found, folder = perform(config, overrides, patience, workers, _in_tenths(say))
+    with operated(Journal(log, quiet)) as notify:
+        found, folder = perform(config, overrides, patience, workers, _in_tenths(notify))
     _show(screen, found, folder)
 
 
 def _label_holder(
-    config: Path, overrides: list[str] | None, patience: float, workers: int, say: Say
+    config: Path, overrides: list[str] | None, patience: float, workers: int, notify: Notify
 ) -> tuple[Alignment, Path]:
     from colonnade.align.ids import read_ids
     from colonnade.align.label_holder import align_as_label_holder
@@ -66,13 +66,13 @@ def _label_holder(
     chosen = {"name": c.run, "parties": asked, "own": c.own, "keep": c.keep, "most_ids": c.most_ids}
     settings = build(AlignSettings, {**chosen, "patience": patience}, "coordinator")
     ids = read_ids(c.table, c.id)
-    with claimed(c.alignment), open_line(credentials, c.run, say, asked) as line:
-        say("aligning", run=c.run, parties=list(asked))
-        return align_as_label_holder(line, credentials, settings, ids, c.alignment, workers, say), c.alignment
+    with claimed(c.alignment), open_line(credentials, c.run, notify, asked) as line:
+        notify("aligning", run=c.run, parties=list(asked))
+        return align_as_label_holder(line, credentials, settings, ids, c.alignment, workers, notify), c.alignment
 
 
 def _party(
-    config: Path, overrides: list[str] | None, patience: float, workers: int, say: Say
+    config: Path, overrides: list[str] | None, patience: float, workers: int, notify: Notify
 ) -> tuple[Alignment, Path]:
     from colonnade.align.ids import read_ids
     from colonnade.align.party import align_as_party
@@ -85,11 +85,11 @@ def _party(
     p, credentials = read.party, read.credentials()
     settings = JoinSettings(name=p.run, patience=patience, most_ids=p.most_ids)
     ids = read_ids(p.table, p.id)
-    with claimed(p.alignment), open_line(credentials, p.run, say) as line:
-        return align_as_party(line, credentials, settings, ids, p.alignment, workers, say), p.alignment
+    with claimed(p.alignment), open_line(credentials, p.run, notify) as line:
+        return align_as_party(line, credentials, settings, ids, p.alignment, workers, notify), p.alignment
 
 
-def _in_tenths(say: Say) -> Say:
+def _in_tenths(notify: Notify) -> Notify:
     """Progress is told ten times, not with every part."""
     told = -1
 
@@ -97,7 +97,7 @@ def _in_tenths(say: Say) -> Say:
         nonlocal told
         tenths = 10 * facts["done"] // facts["total"] if event == "progress" else -1
         if event != "progress" or tenths != told:
-            say(event, **facts)
+            notify(event, **facts)
         told = tenths
 
     return tell
@@ -108,5 +108,5 @@ def _show(screen: Screen, found: Alignment, folder: Path) -> None:
     facts = {"name": found.name, "folder": str(folder), "digest": found.digest, "rows": len(found.ids)}
     screen.emit({**facts, "complete": agreed.complete, "partial": agreed.partial, "report": report})
     for line in found.report.lines():
-        screen.say(line)
-    screen.say(f"alignment {found.name} is in {folder}; digest {found.digest[:16]}, the same on all sides")
+        screen.notify(line)
+    screen.notify(f"alignment {found.name} is in {folder}; digest {found.digest[:16]}, the same on all sides")

@@ -102,15 +102,15 @@ def _show(screen: Screen, run: Path, finished: Run, found: Examination) -> None:
     from colonnade.report.tables import Table
 
     again = found.retrained
-    screen.say(
+    screen.notify(
         f"Messages are not stored: rounds 1 to {again.rounds} of {again.of} were trained again from the run's own "
         f"configuration ({again.rows:,} training rows)."
     )
     rows = tuple(_rows(found, finished))
     screen.table(Table(f"Audit of {run}, {finished.method.name}", COLUMNS, rows, frozenset({0, 3, 4})))
     for line in (*_about_the_game(found.claim), _about_the_ledger(found)):
-        screen.say(line)
-    screen.say(f"{'passed' if found.passed else 'FAILED'}: {_verdict(found)}")
+        screen.notify(line)
+    screen.notify(f"{'passed' if found.passed else 'FAILED'}: {_verdict(found)}")
 
 
 def _rows(found: Examination, finished: Run) -> Iterator[tuple[str, ...]]:
@@ -149,7 +149,7 @@ def _about_the_game(claim: Claim) -> Iterator[str]:
 
 
 def _about_the_ledger(found: Examination) -> str:
-    """How often everybody spoke, and what the retraining adds."""
+    """How often everybody uploaded, and what the retraining adds."""
     by_purpose: dict[str, list[str]] = {}
     for (owner, purpose), count in found.books.counts.items():
         by_purpose.setdefault(purpose.value, []).append(f"{owner} {count}")

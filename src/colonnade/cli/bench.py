@@ -88,7 +88,7 @@ def _show_list(screen: Screen) -> None:
     titles = {name: find(name).title for name in names()}
     screen.emit(titles)
     for name, title in titles.items():
-        screen.say(f"{name:20} {title}")
+        screen.notify(f"{name:20} {title}")
 
 
 def _show_paper(screen: Screen) -> None:
@@ -97,7 +97,7 @@ def _show_paper(screen: Screen) -> None:
     rows = listing()
     screen.emit({key: {"place": place, "title": title, "benches": told} for key, place, title, told in rows})
     for key, place, title, told in rows:
-        screen.say(f"{key:16} {title}; {place}\n{'':16} {told}")
+        screen.notify(f"{key:16} {title}; {place}\n{'':16} {told}")
 
 
 def _write_pages(screen: Screen) -> None:
@@ -105,7 +105,7 @@ def _write_pages(screen: Screen) -> None:
 
     changed = [str(path) for path in write_pages()]
     screen.emit({"changed": changed})
-    screen.say(f"changed: {', '.join(changed)}" if changed else "the pages show the kept results already")
+    screen.notify(f"changed: {', '.join(changed)}" if changed else "the pages show the kept results already")
 
 
 def _show(screen: Screen, outcome: Outcome) -> None:

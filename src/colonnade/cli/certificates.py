@@ -60,10 +60,12 @@ def certificates(
 
 def _tell(screen: Screen, made: Made, parties: list[str]) -> None:
     if not made.written:
-        screen.say(f"{made.folder} has all of them; nothing was written")
+        screen.notify(f"{made.folder} has all of them; nothing was written")
         return
-    screen.say(f"written to {made.folder}: {', '.join(made.written)}")
-    screen.say(f"valid until {made.expires:%Y-%m-%d}; for trials: in production every organisation makes its own key")
-    screen.say("give each process only ca.crt and its own .crt and .key; keep ca.key to yourself")
+    screen.notify(f"written to {made.folder}: {', '.join(made.written)}")
+    screen.notify(
+        f"valid until {made.expires:%Y-%m-%d}; for trials: in production every organisation makes its own key"
+    )
+    screen.notify("give each process only ca.crt and its own .crt and .key; keep ca.key to yourself")
     names = " ".join(f"--party {name}" for name in parties)
-    screen.say(f"next: colonnade nats-config {names} --certificates {made.folder}")
+    screen.notify(f"next: colonnade nats-config {names} --certificates {made.folder}")

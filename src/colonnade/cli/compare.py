@@ -152,17 +152,17 @@ def show(
         screen.table(costs_table(groups, terms))
         extra = {"figure": str(write_figure(groups, folder, terms)), "clock": terms.clock.model_dump()}
     for labels, text in notes(groups):
-        screen.say(f"{labels}: {text}")
+        screen.notify(f"{labels}: {text}")
     runs = [facts(record, place) for record, place in zip(records, places, strict=True)]
     lines = [summary(group, terms or Terms()) for group in groups]
     screen.emit({"out": str(folder), "report": str(page), **extra, "summary": lines, "runs": runs})
     diverged = [run for run in runs if run["diverged"]]
     for run in diverged:
         screen.aside(f"{run['run']}: {run['stop']}")
-    screen.say(f"runs: {folder}")
-    screen.say(f"report: {page}")
+    screen.notify(f"runs: {folder}")
+    screen.notify(f"report: {page}")
     if extra:
-        screen.say(f"figure: {extra['figure']}")
+        screen.notify(f"figure: {extra['figure']}")
     if diverged:
         raise typer.Exit(1)
 

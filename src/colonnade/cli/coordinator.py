@@ -40,11 +40,11 @@ def coordinator(
         nonlocal last
         again, last = now.round == last, now.round
         if again and log == "text":
-            return  # the exchange after the last round only looks at the validation rows
+            return  # the round after the last round only evaluates the validation rows
         score = None if now.score is None else round(now.score, 4)
         best = None if now.best is None else round(now.best, 4)
         journal("round", number=now.round, rounds=now.rounds, validation=score, best=best, bytes=now.bytes)
 
-    with operated(journal) as say:
-        run, folder = run_coordinator(config, overrides, say, watch)
+    with operated(journal) as notify:
+        run, folder = run_coordinator(config, overrides, notify, watch)
     finish(screen, run, folder)

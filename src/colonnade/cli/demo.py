@@ -77,7 +77,7 @@ def demo(
     trials = _trials(federation)
     _clear(out, [trial.folder for trial in trials])
     _begin(out, rounds)
-    screen.say(
+    screen.notify(
         f"{federation.rows:,} handwritten digits; {PARTIES} parties hold one strip of each picture "
         f"({trials[0].columns} of {trials[-1].columns} pixels)"
     )
@@ -89,7 +89,7 @@ def demo(
         screen.aside("asking the parties what each of them contributed")
         told.append(_explain(out / TOGETHER, federation))
     for line in told:
-        screen.say(line)
+        screen.notify(line)
     screen.aside("writing the report")
     _finish(screen, trials, out, told, found)
 
@@ -202,8 +202,8 @@ def _finish(screen: Screen, trials: Sequence[Trial], out: Path, told: Sequence[s
     scores = {"alone": dict(found.alone), TOGETHER: found.together, ONE_PLACE: found.one_place}
     places = {"out": str(out), "report": str(page), "next": following}
     screen.emit({**places, "scores": scores, "verdict": " ".join(told), "runs": runs})
-    screen.say(f"report: {page}")
-    screen.say(f"next: {following}    (edit the file for tables of your own)")
+    screen.notify(f"report: {page}")
+    screen.notify(f"next: {following}    (edit the file for tables of your own)")
     if any(run["diverged"] for run in runs):
         raise typer.Exit(1)
 

@@ -37,7 +37,7 @@ def _show(screen: Screen, found: Estimate) -> None:
 
     facts = found.to_json()
     parties = list(facts["per_party"].items())
-    screen.say(f"{found.method} on {found.federation}: {count(found.rounds, 'round')} of {found.batch:,} rows")
+    screen.notify(f"{found.method} on {found.federation}: {count(found.rounds, 'round')} of {found.batch:,} rows")
     rows = tuple(
         (name, *(size(both[key]) for key in ("up_per_round", "down_per_round", "up", "down")))
         for name, both in parties[:MOST_PARTIES]
@@ -45,7 +45,7 @@ def _show(screen: Screen, found: Estimate) -> None:
     columns = ("party", "up per round", "down per round", "up in total", "down in total")
     screen.table(Table("Training bytes of each party", columns, rows))
     if len(parties) > MOST_PARTIES:
-        screen.say(f"... and {len(parties) - MOST_PARTIES} more parties; --json lists all")
+        screen.notify(f"... and {len(parties) - MOST_PARTIES} more parties; --json lists all")
     names = {"up": "up", "down": "down", "both": "both", "multicast": "both, common messages sent once (multicast)"}
     sums = [(text, size(facts["per_round"][key]), size(facts["total"][key])) for key, text in names.items()]
     looks = facts["total"]["evaluation"]

@@ -93,7 +93,7 @@ def explain(  # noqa: PLR0913, PLR0917 - one parameter per option of the command
     screen.emit({**found.to_json(), "files": files})
     if screen.talks:
         _show(screen, run, found)
-        screen.say(f"{run / 'explain.json'}" + (f", pictures in {run / FOLDER}" if files else ""))
+        screen.notify(f"{run / 'explain.json'}" + (f", pictures in {run / FOLDER}" if files else ""))
 
 
 def _settings(given: Sequence[str] | None) -> dict[str, object]:
@@ -254,7 +254,7 @@ def _show(screen: Screen, run: Path, found: Explanation) -> None:
     caption = f"{run}, {found.method}: {score} on {found.count:,} {found.rows} rows"
     screen.table(Table(caption, ("party", "rank", *(MEASURES[name] for name in measures)), rows))
     for line in _told(found):
-        screen.say(line)
+        screen.notify(line)
 
 
 def _headline(found: Explanation) -> str:

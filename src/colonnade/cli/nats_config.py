@@ -38,7 +38,7 @@ def nats_config(  # one parameter per option of the command line
     """Write the configuration of nats-server: mutual TLS, and each party confined to its own messages.
 
     Run it again with --force when a party is added, and restart the server. Whoever runs the server can read what it
-    keeps in its store unless payloads are sealed.
+    keeps in its store unless payloads are encrypted.
 
     Example: colonnade nats-config --party bank_a --party telco --certificates certs --out nats.conf
     """
@@ -58,10 +58,10 @@ def nats_config(  # one parameter per option of the command line
     command = f"{server or 'nats-server'} -c {out}"
     screen = Screen(as_json)
     screen.emit({"config": str(out), "command": command, "installed": server is not None})
-    screen.say(f"written: {out}")
-    screen.say(f"start the server: {command}")
+    screen.notify(f"written: {out}")
+    screen.notify(f"start the server: {command}")
     if server is None:
-        screen.say(f"nats-server is not installed here; {INSTALL}")
+        screen.notify(f"nats-server is not installed here; {INSTALL}")
 
 
 def _address(listen: str) -> tuple[str, int]:

@@ -22,7 +22,7 @@ from colonnade.cli.stopping import INTERRUPTED, TERMINATED, Terminated, terminab
 from colonnade.errors import ConfigError
 
 if TYPE_CHECKING:
-    from colonnade.engines.post import Say
+    from colonnade.engines.message import Notify
 
 LogKind = Annotated[
     Literal["text", "json"], typer.Option("--log", help="text: for people; json: one object per event.")
@@ -78,8 +78,8 @@ class Journal:
 
 
 def in_words(event: str, facts: Mapping[str, Any]) -> str:
-    """An event in words; exchanges below 1 are steps of the agreement, whose numbers say nothing to people."""
-    shown = {k: v for k, v in facts.items() if v not in (None, "", []) and not (k == "exchange" and v < 1)}
+    """An event in words; rounds below 1 are steps of the agreement, whose numbers say nothing to people."""
+    shown = {k: v for k, v in facts.items() if v not in (None, "", []) and not (k == "round" and v < 1)}
     if event == "waiting":
         event = f"waiting for {', '.join(shown.pop('parties', ['the label holder']))}"
     elif event == "round":
@@ -95,7 +95,7 @@ def _plain(value: Any) -> str:
 
 
 @contextmanager
-def operated(journal: Journal) -> Iterator[Say]:
+def operated(journal: Journal) -> Iterator[Notify]:
     """Run until done, Ctrl-C (status 130) or SIGTERM (143); the last two say how to go on."""
     logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns of every TLS connection that is closed
     try:

@@ -29,6 +29,6 @@ def party(
     """
     from colonnade.deploy.start import run_party
 
-    with operated(Journal(log, quiet)) as say:
-        done = run_party(config, overrides, once, say)
+    with operated(Journal(log, quiet)) as notify:
+        done = run_party(config, overrides, once, notify)
     Screen(as_json, quiet).emit(done)  # only with --once does it come to this

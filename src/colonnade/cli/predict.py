@@ -170,10 +170,10 @@ def _own_rows(folder: Path, run: Run, rows: Rows, data_dir: Path | None) -> Want
 @contextmanager
 def _warnings_told(screen: Screen) -> Iterator[None]:
     """Warnings as lines for people, without the file and line that Python would add."""
-    with warnings.catch_warnings(record=True) as heard:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield
-    for warning in (w for w in heard if w.category in (UserWarning, UnknownTrainingRows)):
+    for warning in (w for w in caught if w.category in (UserWarning, UnknownTrainingRows)):
         screen.aside(f"warning: {warning.message}")
 
 

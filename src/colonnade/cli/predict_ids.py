@@ -45,7 +45,7 @@ class When:
 
 def predict_ids(folder: Path, ids: Path, config: Path | None, when: When, answer: Answer, screen: Screen) -> None:
     """Predict aligned ids, with whoever answers."""
-    with operated(Journal("text", quiet=screen.as_json)) as say:
+    with operated(Journal("text", quiet=screen.as_json)) as notify:
         from colonnade.align.files import read_alignment
         from colonnade.deploy.predict import Wish, predict_rows
         from colonnade.deploy.settings import read_coordinator
@@ -64,8 +64,8 @@ def predict_ids(folder: Path, ids: Path, config: Path | None, when: When, answer
         alignment = read_alignment(read.coordinator.alignment)
         names = read_wanted(ids, read.coordinator.id)
         wish = Wish(_rows(names, alignment), alignment.presence, when.absent, when.patience)
-        with claimed(folder), linked(read.credentials(), read.coordinator.run, say) as link:
-            found = predict_rows(folder, link, wish, say)
+        with claimed(folder), linked(read.credentials(), read.coordinator.run, notify) as link:
+            found = predict_rows(folder, link, wish, notify)
     header, lines = table_of(run.model, names, found.logits, answer)
     if found.left_out:
         header = [*header, "without"]

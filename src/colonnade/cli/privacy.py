@@ -44,8 +44,8 @@ def epsilon(
     screen = Screen(as_json)
     screen.emit({**facts, "epsilon": exact, "accountant": "exact", "epsilon_rdp": rdp, "not_covered": NOT_COVERED})
     figure = f"{exact:.3f}" if math.isfinite(exact) else f"above {accounting.LARGEST:,.0f}, which promises nothing"
-    screen.say(f"epsilon {figure} (exact accountant), {rdp:.3f} (the paper's RDP bound)")
-    screen.say(f"unit PARTY, neighbours: {neighbours}, delta {delta:g}; {NOT_COVERED} not covered")
+    screen.notify(f"epsilon {figure} (exact accountant), {rdp:.3f} (the paper's RDP bound)")
+    screen.notify(f"unit PARTY, neighbours: {neighbours}, delta {delta:g}; {NOT_COVERED} not covered")
 
 
 @app.command()
@@ -66,9 +66,9 @@ def calibrate(
     facts = {"unit": "PARTY", "neighbours": neighbours, "delta": delta, "releases": rounds, "epsilon": epsilon}
     screen = Screen(as_json)
     screen.emit({**facts, "accountant": "exact", "sigma": sigma, "not_covered": NOT_COVERED})
-    screen.say(f"sigma {sigma:.4f}, in units of the clipping norm")
-    screen.say(f"for epsilon {epsilon:g} (exact accountant), delta {delta:g}, unit PARTY, neighbours: {neighbours}")
-    screen.say(f"{NOT_COVERED} not covered")
+    screen.notify(f"sigma {sigma:.4f}, in units of the clipping norm")
+    screen.notify(f"for epsilon {epsilon:g} (exact accountant), delta {delta:g}, unit PARTY, neighbours: {neighbours}")
+    screen.notify(f"{NOT_COVERED} not covered")
 
 
 @app.command()
@@ -85,7 +85,7 @@ def explain(run: RunFolder, as_json: AsJson = False) -> None:
     found = Run.load(run)
     about = Circumstances(
         exposure=found.label_exposure,
-        spoke=found.traffic.up > 0,
+        uploaded=found.traffic.up > 0,
         deployed=found.about["engine"] == DEPLOYED,
         pooled=found.method.pools,
         own=brings(found.method),
@@ -94,7 +94,7 @@ def explain(run: RunFolder, as_json: AsJson = False) -> None:
     screen = Screen(as_json)
     screen.emit(statement.to_json())
     for line in statement.lines():
-        screen.say(line)
+        screen.notify(line)
 
 
 def _relation(neighbours: str) -> accounting.Neighbours:

@@ -43,4 +43,4 @@ def report(
     markdown, data, pictures = (None if alone else str(place) for place in beside(path))
     files = {"markdown": markdown, "data": data, "pictures": pictures}
     screen.emit({"report": str(path), **files, "runs": len(records), "bytes": path.stat().st_size})
-    screen.say(str(path))
+    screen.notify(str(path))

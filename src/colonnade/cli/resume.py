@@ -70,5 +70,5 @@ def _already_finished(screen: Screen, run: Path) -> None:
 
     record = check_record(read_record(run), str(run))
     screen.emit({**facts(record, run), "resumed": False})
-    screen.say(f"{run} is already finished ({record['result']['stop']}); there is nothing to resume")
+    screen.notify(f"{run} is already finished ({record['result']['stop']}); there is nothing to resume")
     tell(screen, record, run)

@@ -48,7 +48,7 @@ class Screen:
         """Whether text for people is wanted on stdout."""
         return not (self.as_json or self.quiet)
 
-    def say(self, text: str = "") -> None:
+    def notify(self, text: str = "") -> None:
         """A line for people."""
         if self.talks:
             print(text)

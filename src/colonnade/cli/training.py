@@ -104,8 +104,8 @@ def tell(screen: Screen, record: RunRecord, folder: Path) -> None:
     from colonnade.report.privacy import privacy_page
 
     for sentence in (*words.summary(record), words.exposure(record), words.noise(record)):
-        screen.say(sentence)
+        screen.notify(sentence)
     if words.noised(record):
-        screen.say(privacy_page(record).verdict)
-    screen.say(f"run folder: {folder}")
-    screen.say(f"next: colonnade report {folder}")
+        screen.notify(privacy_page(record).verdict)
+    screen.notify(f"run folder: {folder}")
+    screen.notify(f"next: colonnade report {folder}")

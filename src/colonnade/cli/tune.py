@@ -130,8 +130,8 @@ def _finish(
     keys = ("method", "metric", "score", "usual", "trials", "diverged", "chosen")
     facts = [{key: getattr(outcome, key) for key in keys} for outcome in outcomes]
     screen.emit({"out": str(folder), "best": str(path), "privacy": warning, "methods": facts})
-    screen.say("These are validation scores, which the search has made the most of: they promise no test score.")
-    screen.say(f"next: colonnade train {path}" + (f", or colonnade compare {path}" if len(outcomes) > 1 else ""))
+    screen.notify("These are validation scores, which the search has made the most of: they promise no test score.")
+    screen.notify(f"next: colonnade train {path}" + (f", or colonnade compare {path}" if len(outcomes) > 1 else ""))
 
 
 def best_toml(outcomes: Sequence[Outcome], tables: Mapping[str, Any], warning: str | None) -> str:

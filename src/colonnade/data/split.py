@@ -176,7 +176,7 @@ def long_tail(labels: Tensor, rows: Tensor, *, factor: float = 10, seed: int = 0
     head = int(available.max()) if head is None else head
     keep = torch.zeros(len(rows), dtype=torch.bool)
     for c, size in enumerate(long_tail_sizes(head, len(available), factor)):
-        members = permutation((classes == c).nonzero().flatten(), seed, "long tail", turn=c)
+        members = permutation((classes == c).nonzero().flatten(), seed, "long tail", number=c)
         keep[members[:size]] = True
     return rows[keep]
 

@@ -5,7 +5,7 @@ JOIN      party -> coordinator  "I agree to the proposal with this digest", and 
 AGREED    coordinator -> all    everybody's consent, each with its own signature; signed
 DONE      party -> coordinator  it has stored the agreement
 
-Public keys travel along, so that everything after AGREED is sealed end to end (see sealing.py). A party checks every
+Public keys travel along: everything after AGREED is encrypted end to end (`encryption.py`). A party checks every
 other party's consent by that party's certificate: the coordinator, who relays them, cannot put keys of its own in
 their place. That is what a secure sum stands on.
 
@@ -29,8 +29,8 @@ from colonnade.config import build
 from colonnade.engines.base import Introduction, form_groups
 from colonnade.engines.remote import Absence
 from colonnade.errors import ColonnadeError, IdentityError, WireError
+from colonnade.identity.cipher import KEY, KeyPair
 from colonnade.identity.credentials import Credentials
-from colonnade.identity.envelope import KEY, KeyPair
 from colonnade.methods import make_method
 from colonnade.methods.base import Method
 from colonnade.models.encoders import ModelSettings
@@ -46,7 +46,7 @@ from colonnade.wire.notice import Notice
 
 FORMAT = 2
 PROPOSAL, JOIN, AGREED, CLOSE = "PROPOSAL", "JOIN", "AGREED", "CLOSE"
-PROPOSED, SETTLED, CLOSED = -1, 0, -3  # the numbers of these messages; orders count from 1
+PROPOSED, SETTLED, CLOSED = -1, 0, -3  # the numbers of these messages; requests count from 1
 MOST_ROWS = 2**31 - 1
 MOST_WIDTH = 2**20
 
@@ -92,9 +92,9 @@ class Proposal:
         return build(PrivacySettings, self.body["privacy"], "privacy")
 
     def schedule(self) -> Schedule:
-        """Whose turn it is, when, about which rows."""
-        training, speaks = self.training(), self.method().hears != "nothing"
-        return Schedule(training.schedule, self.train, self.parties, training.seed, speaks)
+        """Who uploads when, about which rows."""
+        training, has_uplink = self.training(), self.method().needs_uploads != "nothing"
+        return Schedule(training.schedule, self.train, self.parties, training.seed, has_uplink)
 
     def schema(self, groups: Sequence[Group], device: torch.device) -> Schema:
         """The frame of the run for one process."""
@@ -161,7 +161,7 @@ def _check(proposal: Proposal) -> None:
                 "the proposal does not say as it must how many rows and outputs there are, and which parties"
             )
         if not (0 < rows <= MOST_ROWS and 0 < outputs <= MOST_WIDTH and parties):
-            raise WireError(f"the proposal speaks of {rows} rows, {outputs} outputs and {len(parties)} parties")
+            raise WireError(f"the proposal is about {rows} rows, {outputs} outputs and {len(parties)} parties")
         if len(proposal.train) == 0 or int(proposal.train.min()) < 0 or int(proposal.train.max()) >= rows:
             raise WireError(f"the proposal's training rows are not among its {rows} rows")
         proposal.method(), proposal.model(), proposal.training(), find_task(body["task"]), proposal.key
@@ -229,7 +229,7 @@ def read_join(notice: Notice, proposal: Proposal, credentials: Credentials | Non
 
 @dataclass(frozen=True)
 class Agreement:
-    """A proposal that everybody joined: their networks, their keys, and for each the run's key in an envelope."""
+    """A proposal that everybody joined: their networks, their keys, and for each the run's key encrypted."""
 
     proposal: Proposal
     joined: Mapping[str, Joined]
@@ -251,7 +251,7 @@ class Agreement:
         return self.proposal.schema(self.groups, device)
 
     def adders(self, pairs: Mapping[str, KeyPair]) -> Adders | None:
-        """Who adds in a secure sum, with keys that each signed for itself; None, where parts are heard one by one."""
+        """Who adds in a secure sum, with keys that each signed for itself; None, where uploads are read one by one."""
         privacy = self.proposal.privacy()
         if not privacy.secure_sum.use:
             return None
@@ -299,7 +299,7 @@ def settle(
 
 
 def read_agreement(notice: Notice, proposal: Proposal, mine: Joined, credentials: Credentials) -> Agreement:
-    """Check the agreement that arrived against the proposal this party joined and what it said of itself."""
+    """Check the agreement that arrived against the proposal this party joined and its own facts."""
     body, signature = notice.facts.get("body"), notice.facts.get("signature")
     if not isinstance(body, dict) or not isinstance(signature, dict):
         raise WireError("the agreement lacks its text or its signature")

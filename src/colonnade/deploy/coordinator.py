@@ -1,7 +1,7 @@
-"""The process of the label holder: propose, let everybody join, train, look at the test rows, close.
+"""The process of the label holder: propose, let everybody join, train, evaluate the test rows, close.
 
-Every round is committed before the next order leaves, so it may be killed at any moment and started again
-with the same command: it sends the order it was at once more, and the parties answer with the bytes they
+Every round is committed before the next request leaves, so it may be killed at any moment and started again
+with the same command: it sends the request it was at once more, and the parties answer with the bytes they
 stored.
 """
 
@@ -26,9 +26,9 @@ from colonnade.deploy.agreement import (
     read_join,
     settle,
 )
-from colonnade.deploy.sealing import own_keys, seals_of_coordinator, secrets_for
+from colonnade.deploy.encryption import encryption_of_coordinator, own_keys, secrets_for
 from colonnade.engines.link import Link
-from colonnade.engines.post import Letter, Post, Say
+from colonnade.engines.message import Incoming, Notify, Outgoing
 from colonnade.engines.remote import ASK_AGAIN, DONE, REFUSED, Absence, Away, Remote
 from colonnade.errors import ColonnadeError, ConfigError, IdentityError, Refused, RunError, WireError
 from colonnade.federation import Federation, Party, RowSplit, Task
@@ -58,7 +58,7 @@ PURPOSES = (Purpose.TRAIN, Purpose.EVALUATE, Purpose.PREDICT)
 
 @dataclass(frozen=True)
 class Undertaking:
-    """What the label holder wants to do: labels and rows, method, networks, length, and patience."""
+    """What the label holder needs: labels and rows, method, networks, length, and patience."""
 
     parties: tuple[str, ...]
     labels: torch.Tensor = field(repr=False)  # (N,) or (N, K), by row number
@@ -76,8 +76,8 @@ class Undertaking:
     weights: torch.Tensor | None = field(default=None, repr=False)  # (N,) how much each row counts; None: all alike
 
     @property
-    def looks(self) -> bool:
-        """Whether anything leaves for a look at validation or test rows; with noise nothing does."""
+    def may_evaluate(self) -> bool:
+        """Whether anything leaves for evaluation on validation or test rows; with noise nothing does."""
         return self.privacy.evaluates() and not brings(self.method)
 
     @property
@@ -104,7 +104,7 @@ class Undertaking:
             "task": self.task.name,
             "outputs": self.task.outputs,
             "label_exposure": self.privacy.exposure(self.method.exposes).value,
-            "purposes": [p.value for p in self.purposes if p is not Purpose.EVALUATE or self.looks],
+            "purposes": [p.value for p in self.purposes if p is not Purpose.EVALUATE or self.may_evaluate],
             "privacy": self.privacy.model_dump(),
             "mechanism": self.named_mechanism,
             "absence": self.absence.model_dump(),
@@ -122,14 +122,16 @@ class Undertaking:
 class CoordinatorProcess:
     """The label holder in one run."""
 
-    def __init__(self, folder: Path, link: Link, credentials: Credentials, undertaking: Undertaking, say: Say) -> None:
+    def __init__(
+        self, folder: Path, link: Link, credentials: Credentials, undertaking: Undertaking, notify: Notify
+    ) -> None:
         if undertaking.method.pools:
             raise ConfigError(
                 f"method {undertaking.method.name!r} puts all columns in one place; it is a reference for simulation"
             )
         for party in undertaking.parties:
             check_gradients(undertaking.method, party, undertaking.model.of(party).gradients)
-        self.folder, self.link, self.credentials, self.say = folder, link, credentials, say
+        self.folder, self.link, self.credentials, self.notify = folder, link, credentials, notify
         training = undertaking.training.model_copy(update={"checkpoint_every": 1})
         self.undertaking = replace(undertaking, training=training, privacy=_in_full(undertaking))
         self.store, self.keys = Store(folder / STORE), own_keys(folder)
@@ -140,7 +142,7 @@ class CoordinatorProcess:
         """Everything, from the proposal to the closed run."""
         u, link = self.undertaking, self.link
         finished = (self.folder / RECORD).exists()
-        # What was said to an earlier life of this process is said again when asked; a refusal may not hold any more.
+        # What was sent to an earlier life of this process is sent again when asked; a refusal may not hold any more.
         link.lay(u.parties, anew=not finished)
         link.listen()
         agreement = self._agreement()
@@ -170,19 +172,19 @@ class CoordinatorProcess:
                     "the configuration it began with, or give the new run another name and folder"
                 )
             self._check_labels(agreement)
-            self._seal(agreement)
+            self._encryption(agreement)
             return agreement
         proposal = propose(u.body(self.link.run), u.split.train, self.keys.public, self.credentials)
-        self.say("proposing", run=self.link.run, digest=proposal.digest[:12], parties=list(u.parties))
+        self.notify("proposing", run=self.link.run, digest=proposal.digest[:12], parties=list(u.parties))
         joined = self.roll_call(proposal.notice(), JOIN, lambda n: read_join(n, proposal, self.credentials))
-        envelopes = secrets_for(self.keys, {p: j.key for p, j in joined.items()}, proposal.digest)
-        agreement = settle(proposal, joined, envelopes, self.credentials)
+        ciphers = secrets_for(self.keys, {p: j.key for p, j in joined.items()}, proposal.digest)
+        agreement = settle(proposal, joined, ciphers, self.credentials)
         self.roll_call(agreement.notice(), DONE, lambda n: n)
         trainer = self._trainer(agreement)
         kept = {"agreement": agreement.to_json(), "label_key": f"{self.label_key:x}"}
         self.store.describe(checkpoint.describe(trainer) | kept)
-        self.say("agreed", run=self.link.run, parties=list(u.parties))
-        self._seal(agreement)
+        self.notify("agreed", run=self.link.run, parties=list(u.parties))
+        self._encryption(agreement)
         return agreement
 
     def _check_labels(self, agreement: Agreement) -> None:
@@ -195,10 +197,12 @@ class CoordinatorProcess:
                 "label holder's table back, or give the new run another name and folder"
             )
 
-    def _seal(self, agreement: Agreement) -> None:
+    def _encryption(self, agreement: Agreement) -> None:
         """From now on nobody but its reader opens a message."""
         publics = {p: joined.key for p, joined in agreement.joined.items()}
-        self.link.seals = seals_of_coordinator(self.credentials, self.keys, publics, agreement.proposal.digest)
+        self.link.encryption = encryption_of_coordinator(
+            self.credentials, self.keys, publics, agreement.proposal.digest
+        )
 
     def roll_call(self, notice: Notice, answer: str, read: Callable[[Notice], T]) -> dict[str, T]:
         """Say something to everybody and wait for everybody's answer, as long as it takes."""
@@ -209,34 +213,34 @@ class CoordinatorProcess:
                 self.link.came_back.clear()
                 if asked:  # who is not there yet finds one invitation, not one for each time it was missed
                     self.link.lay(self.undertaking.parties, anew=True)
-                posts = [Post(p, notice) for p in missing] if asked else [Post("*", notice)]
-                self.link.send(*posts, again=True)
+                to_send = [Outgoing(p, notice) for p in missing] if asked else [Outgoing("*", notice)]
+                self.link.send(*to_send, again=True)
                 asked = time.monotonic()
-            letter = self.link.next(1.0)
-            if letter is None:
-                self.say("waiting", exchange=notice.number, parties=missing)
+            incoming = self.link.next(1.0)
+            if incoming is None:
+                self.notify("waiting", round=notice.number, parties=missing)
                 continue
             try:
-                heard = self._read(letter, notice.number, answer)
-                if heard is not None:
-                    answers[heard.sender] = read(heard)
+                answered = self._read(incoming, notice.number, answer)
+                if answered is not None:
+                    answers[answered.sender] = read(answered)
             except (WireError, IdentityError) as error:
-                self.say("refused", party=letter.sender, reason=str(error))
+                self.notify("refused", party=incoming.sender, reason=str(error))
         return answers
 
-    def _read(self, letter: Letter, number: int, answer: str) -> Notice | None:
+    def _read(self, incoming: Incoming, number: int, answer: str) -> Notice | None:
         """An answer to a roll call; None if it is an answer to something else."""
-        header, arrays = decode(letter.data)
-        said, run = str(header.get("sender"))[:64], str(header.get("run"))[:64]
-        if said != letter.sender or said not in self.undertaking.parties or run != self.link.run:
-            raise WireError(f"a message of {letter.sender[:64]!r} in the name of {said!r}, run {run!r}")
+        header, arrays = decode(incoming.data)
+        sender, run = str(header.get("sender"))[:64], str(header.get("run"))[:64]
+        if sender != incoming.sender or sender not in self.undertaking.parties or run != self.link.run:
+            raise WireError(f"a message of {incoming.sender[:64]!r} in the name of {sender!r}, run {run!r}")
         if header.get("number") != number:
             return None
-        heard = notice_of(header, {name: array.numpy().tobytes() for name, array in arrays.items()})
-        if heard.kind == REFUSED:
-            reason = str(heard.facts.get("reason", "it gave no reason"))[:500]
-            raise Refused(f"party {heard.sender!r} refuses: {reason}")
-        return heard if heard.kind == answer else None
+        answered = notice_of(header, {name: array.numpy().tobytes() for name, array in arrays.items()})
+        if answered.kind == REFUSED:
+            reason = str(answered.facts.get("reason", "it gave no reason"))[:500]
+            raise Refused(f"party {answered.sender!r} refuses: {reason}")
+        return answered if answered.kind == answer else None
 
     # -- training -----------------------------------------------------------------------------
 
@@ -244,16 +248,16 @@ class CoordinatorProcess:
         u = self.undertaking
         schema = agreement.schema(find_device(u.training.device))
         federation, ledger, run = u.federation(agreement), Ledger(), self.link.run
-        terms = Terms(u.privacy, u.absence.then == "continue", self.label_key, u.looks)
+        terms = Terms(u.privacy, u.absence.then == "continue", self.label_key, u.may_evaluate)
         coordinator = open_coordinator(federation, schema, u.method, u.training, ledger, run, terms)
         coordinator.noised = not kind_of(u.named_mechanism).bare
-        engine = Remote(self.link, schema, u.method, run, absence or u.absence, self.say)
+        engine = Remote(self.link, schema, u.method, run, absence or u.absence, self.notify)
         if adders := agreement.adders({}):
-            coordinator.opener = adders.opener(coordinator.schedule.most_releases(coordinator.plan.rounds))
+            coordinator.opener = adders.opener(coordinator.schedule.most_releases(coordinator.training_plan.rounds))
             engine.roster = adders.roster.digest
         return Trainer(
             federation, coordinator, engine, u.training, u.model, None, ledger, run, u.privacy, config=u.config,
-            looks=u.looks,
+            may_evaluate=u.may_evaluate,
         )  # fmt: skip
 
     def _stop_without(self, agreement: Agreement, trainer: Trainer, error: Away, watch: Watcher | None) -> Run:
@@ -268,20 +272,20 @@ class CoordinatorProcess:
         """Tell everybody that training is over; what has not reached its reader by then stays on the server."""
         notice = Notice(self.link.run, CLOSED, CLOSE, COORDINATOR)
         told, deadline = set[str](), time.monotonic() + patience
-        self.link.send(Post("*", notice), again=True)
+        self.link.send(Outgoing("*", notice), again=True)
         while set(self.undertaking.parties) - told and time.monotonic() < deadline:
-            letter = self.link.next(0.5)
-            if letter is None:
+            incoming = self.link.next(0.5)
+            if incoming is None:
                 continue
             try:
-                heard = self._read(letter, CLOSED, DONE)
-                told |= {heard.sender} if heard else set()
+                answered = self._read(incoming, CLOSED, DONE)
+                told |= {answered.sender} if answered else set()
             except ColonnadeError as error:
-                self.say("refused", party=letter.sender, reason=str(error))
+                self.notify("refused", party=incoming.sender, reason=str(error))
         left = sorted(set(self.undertaking.parties) - told)
         if not left:
             self.link.purge()  # nothing of the run stays on the server's disk
-        self.say("closed", run=self.link.run, **({"not_told": left} if left else {}))
+        self.notify("closed", run=self.link.run, **({"not_told": left} if left else {}))
 
 
 def _in_full(u: Undertaking) -> PrivacySettings:
@@ -293,8 +297,12 @@ def _in_full(u: Undertaking) -> PrivacySettings:
             "separate organisations use 'none'"
         )
     check_numbers(u.method, u.training.wire.numbers, privacy.secure_sum.use)
-    schedule = Schedule(u.training.schedule, u.split.train, u.parties, u.training.seed, u.method.hears != "nothing")
-    privacy.check_sum(len(u.parties), u.method.hears, schedule.someone_may_be_silent or u.absence.then == "continue")
+    schedule = Schedule(
+        u.training.schedule, u.split.train, u.parties, u.training.seed, u.method.needs_uploads != "nothing"
+    )
+    privacy.check_sum(
+        len(u.parties), u.method.needs_uploads, schedule.someone_may_be_silent or u.absence.then == "continue"
+    )
     if not privacy.protects or privacy.sigma is not None:
         return privacy
     return privacy.model_copy(update={"sigma": privacy.noise(schedule.most_releases(u.training.rounds))})

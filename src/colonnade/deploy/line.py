@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from colonnade.engines.link import Link
+from colonnade.engines.message import Notify, Outgoing
 from colonnade.engines.nats import NatsLink
-from colonnade.engines.post import Post, Say
 from colonnade.errors import WireError
 from colonnade.identity.credentials import Credentials
 from colonnade.wire.messages import COORDINATOR
@@ -18,11 +18,11 @@ from colonnade.wire.notice import Notice, read_notice
 
 
 @contextmanager
-def open_line(credentials: Credentials, name: str, say: Say, parties: tuple[str, ...] = ()) -> Iterator[LinkLine]:
+def open_line(credentials: Credentials, name: str, notify: Notify, parties: tuple[str, ...] = ()) -> Iterator[LinkLine]:
     """A line over NATS while it is used; the label holder names the parties, and starts with an empty one."""
-    link = NatsLink(credentials, f"align-{name}", say, keeps_answers=True).open()
+    link = NatsLink(credentials, f"align-{name}", notify, keeps_answers=True).open()
     try:
-        yield LinkLine(link, name, say, parties)
+        yield LinkLine(link, name, notify, parties)
     finally:
         link.close()
 
@@ -30,8 +30,8 @@ def open_line(credentials: Credentials, name: str, say: Say, parties: tuple[str,
 class LinkLine:
     """An `align.line.Line` between separate organisations, over a link that loses nothing."""
 
-    def __init__(self, link: Link, name: str, say: Say, parties: tuple[str, ...] = ()) -> None:
-        self.me, self.name, self._say, self._link = link.credentials.name, name, say, link
+    def __init__(self, link: Link, name: str, notify: Notify, parties: tuple[str, ...] = ()) -> None:
+        self.me, self.name, self._notify, self._link = link.credentials.name, name, notify, link
         if self.me == COORDINATOR:
             link.lay(parties)
             link.purge()
@@ -39,19 +39,19 @@ class LinkLine:
 
     def send(self, to: str, notice: Notice) -> None:
         """Send to a party, to "coordinator" or to "*"; comes back when the server has it."""
-        self._link.send(Post(to, notice), again=True)
+        self._link.send(Outgoing(to, notice), again=True)
 
     def receive(self, timeout: float) -> Notice | None:
         """The next notice whose sender is the one its subject proves; others are refused and named."""
-        letter = self._link.next(timeout)
-        if letter is None:
+        incoming = self._link.next(timeout)
+        if incoming is None:
             return None
-        self._link.done([letter])  # an alignment that is interrupted starts over: nothing is kept for later
+        self._link.done([incoming])  # an alignment that is interrupted starts over: nothing is kept for later
         try:
-            notice = read_notice(letter.data)
-            if notice.sender != letter.sender or notice.run != self.name:
+            notice = read_notice(incoming.data)
+            if notice.sender != incoming.sender or notice.run != self.name:
                 raise WireError(f"a message in the name of {notice.sender[:64]!r} for {notice.run[:64]!r}")
         except WireError as error:
-            self._say("refused", party=letter.sender, reason=str(error))
+            self._notify("refused", party=incoming.sender, reason=str(error))
             return None
         return notice

@@ -21,15 +21,15 @@ from colonnade.deploy.agreement import (
     read_agreement,
     read_proposal,
 )
+from colonnade.deploy.encryption import RunEncryption, encryption_of_party
 from colonnade.deploy.policy import Policy, check_prediction, check_run, check_training_rows
-from colonnade.deploy.sealing import RunSeals, seals_of_party
 from colonnade.design import Design
-from colonnade.engines.base import Encoders, Local, Workshop, columns_dtype, introduce, numbers_of, open_module
+from colonnade.engines.base import CohortBuilder, Encoders, Local, columns_dtype, introduce, numbers_of, open_module
 from colonnade.engines.party import PartySide
 from colonnade.errors import ConfigError, ModelError, Refused, RunError, WireError
 from colonnade.federation import Party
+from colonnade.identity.cipher import KeyPair
 from colonnade.identity.credentials import Credentials
-from colonnade.identity.envelope import KeyPair
 from colonnade.methods.base import BringsNoise, brings, check_gradients, check_numbers
 from colonnade.models.encoders import ModelSettings, PartySettings
 from colonnade.models.schema import Schema
@@ -42,10 +42,10 @@ from colonnade.privacy.mechanism import Mechanism, Protection, Unchanged
 from colonnade.privacy.registry import kind_of
 from colonnade.privacy.training_rows import TrainingRows
 from colonnade.run import DTYPES
-from colonnade.wire.messages import Order, Purpose
+from colonnade.wire.messages import Purpose, Request
 from colonnade.wire.notice import Notice
 
-MOST_STEPS = 100_000  # of one party in one exchange: an order for more would keep it busy for ever
+MOST_STEPS = 100_000  # of one party in one round: a request for more would keep it busy for ever
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Columns:
 
 
 @dataclass(frozen=True)
-class Duty:
+class PartySetup:
     """What a party brings: its columns (given the training rows), limits, noise, local model and device."""
 
     columns: Callable[[Tensor, int], Columns]
@@ -79,9 +79,9 @@ class Duty:
 class Membership:
     """One party's place in one run: nothing yet, joined to a proposal, or agreed."""
 
-    def __init__(self, run: str, credentials: Credentials, duty: Duty, keys: KeyPair) -> None:
+    def __init__(self, run: str, credentials: Credentials, setup: PartySetup, keys: KeyPair) -> None:
         self.me, self.run = credentials.name, run
-        self.credentials, self.duty, self.keys = credentials, duty, keys
+        self.credentials, self.setup, self.keys = credentials, setup, keys
         self.proposal: Proposal | None = None
         self.agreement: Agreement | None = None
         self._columns: Columns | None = None
@@ -107,32 +107,32 @@ class Membership:
         body = proposal.body
         if self.me not in proposal.parties:
             raise Refused(f"{self.me!r} is not among the parties of the proposal: {', '.join(proposal.parties)}")
-        if self.duty.alignment and body.get("alignment") != self.duty.alignment:
+        if self.setup.alignment and body.get("alignment") != self.setup.alignment:
             raise Refused(
                 f"the proposal is about the rows of another alignment ({str(body.get('alignment'))[:12]}) than the one "
-                f"this party has ({self.duty.alignment[:12]}); align again, all together"
+                f"this party has ({self.setup.alignment[:12]}); align again, all together"
             )
         privacy = proposal.privacy()
         if privacy.protects and privacy.evaluation == "simulated":
             raise Refused(
-                "the proposal needs looks at validation rows without noise (privacy.evaluation = 'simulated'), which "
-                "is for simulations only; use 'none'"
+                "the proposal asks for evaluation on validation rows without noise (privacy.evaluation = "
+                "'simulated'), which is for simulations only; use 'none'"
             )
         self._check_mechanism(proposal)
         try:
             training = proposal.training()
-            training.computing.check(DTYPES[training.dtype], torch.device(self.duty.device))
+            training.computing.check(DTYPES[training.dtype], torch.device(self.setup.device))
             silence = proposal.schedule().someone_may_be_silent or body["absence"]["then"] == "continue"
             check_numbers(proposal.method(), proposal.training().wire.numbers, privacy.secure_sum.use)
-            privacy.check_sum(len(proposal.parties), proposal.method().hears, silence)
+            privacy.check_sum(len(proposal.parties), proposal.method().needs_uploads, silence)
             spends = privacy.spends(self._releases(proposal)) if privacy.epsilon is None else privacy.epsilon
         except ConfigError as error:
             raise Refused(f"the proposal cannot be carried out: {error}") from None
-        check_run(self.duty.policy, {**body, "spends": {"epsilon": spends, "delta": privacy.delta}})
+        check_run(self.setup.policy, {**body, "spends": {"epsilon": spends, "delta": privacy.delta}})
 
     def _check_mechanism(self, proposal: Proposal) -> None:
         """The proposal names what will really stand at this party's gate, and leaves out nothing of the party's own."""
-        privacy, own, mine = proposal.privacy(), brings(proposal.method()), self.duty.mechanism.event.kind
+        privacy, own, mine = proposal.privacy(), brings(proposal.method()), self.setup.mechanism.event.kind
         stands = kind_of(privacy.mechanism if privacy.protects else own or mine.name)
         if kind_of(str(proposal.body.get("mechanism"))) != stands:
             raise Refused(
@@ -146,17 +146,18 @@ class Membership:
             )
         if own and Purpose.EVALUATE.value in proposal.body["purposes"]:
             raise Refused(
-                f"the proposal needs looks at validation rows without the method's noise ({own}), which would undo it"
+                f"the proposal asks for evaluation on validation rows without the method's noise ({own}), which would "
+                "undo it"
             )
 
     def _releases(self, proposal: Proposal) -> int:
-        """How often the party that speaks most speaks in training."""
+        """How often the party that uploads most uploads in training."""
         return proposal.schedule().most_releases(proposal.training().rounds)
 
     def agree(self, notice: Notice) -> Agreement:
         """Check the agreement against the proposal that was joined; it holds from `adopt` on.
 
-        A party that was started again after it joined looks at the proposal once more: nothing was stored yet.
+        A party that was started again after it joined reads the proposal once more: nothing was stored yet.
         """
         if self.proposal is None:
             self.consider(self.read(proposal_within(notice)))
@@ -164,7 +165,7 @@ class Membership:
         if proposal is None:
             raise Refused(f"party {self.me!r} has not joined a proposal of run {self.run!r}")
         agreement = read_agreement(notice, proposal, self._joined(proposal), self.credentials)
-        self.seals(agreement)  # the run's key was really meant for this party
+        self.encryption(agreement)  # the run's key was really meant for this party
         return agreement
 
     def adopt(self, agreement: Agreement) -> str:
@@ -189,22 +190,22 @@ class Membership:
         """Whether what this party sends opens only together with the others'."""
         return self.agreement is not None and self.agreement.proposal.privacy().secure_sum.use
 
-    def seals(self, agreement: Agreement) -> RunSeals:
-        """The envelopes that the agreement makes possible."""
+    def encryption(self, agreement: Agreement) -> RunEncryption:
+        """The encryption that the agreement makes possible."""
         p = agreement.proposal
         try:
             secret = bytes.fromhex(agreement.secrets[self.me])
         except (KeyError, ValueError):
             raise WireError("the agreement has no key of the run for this party") from None
-        return seals_of_party(self.credentials, self.keys, p.key, secret, p.digest)
+        return encryption_of_party(self.credentials, self.keys, p.key, secret, p.digest)
 
     # -- one's own part -----------------------------------------------------------------------
 
     def _read_columns(self, proposal: Proposal) -> Columns:
         rows = int(proposal.body["rows"])
-        columns = self.duty.columns(proposal.train, rows)
+        columns = self.setup.columns(proposal.train, rows)
         if len(columns.values) < rows or not bool(columns.held[:rows].all()):
-            raise Refused(f"the proposal speaks of {rows} rows; this party has {int(columns.held.sum())}; align again")
+            raise Refused(f"the proposal is about {rows} rows; this party has {int(columns.held.sum())}; align again")
         return columns
 
     @property
@@ -222,7 +223,7 @@ class Membership:
 
     def _settings(self, proposal: Proposal) -> ModelSettings:
         """The proposal's settings for this party's local model, with what its own file says of it."""
-        return proposal.model().of(self.me).with_own(self.duty.model or PartySettings())
+        return proposal.model().of(self.me).with_own(self.setup.model or PartySettings())
 
     def _module(self, proposal: Proposal) -> Local:
         """This party's local model as it begins; the method must be able to train it."""
@@ -230,7 +231,7 @@ class Membership:
         dtype, outputs = DTYPES[training.dtype], int(proposal.body["outputs"])
         model = self._settings(proposal)
         try:
-            module = open_module(self.duty.encoders, model, self.me, shape, outputs, training.seed, dtype)
+            module = open_module(self.setup.encoders, model, self.me, shape, outputs, training.seed, dtype)
         except (RuntimeError, MemoryError, ValueError, TypeError) as error:  # larger than this machine, for one
             raise ModelError(f"the network of the proposal cannot be made here: {str(error).splitlines()[0]}") from None
         try:
@@ -245,15 +246,15 @@ class Membership:
             raise RunError(f"party {self.me!r} has not agreed to a run")
         proposal, columns = self.agreement.proposal, self.columns
         model, method = self._settings(proposal), proposal.method()
-        schema = self.agreement.schema(torch.device(self.duty.device))
+        schema = self.agreement.schema(torch.device(self.setup.device))
         group = schema.groups[schema.position(self.me)[0]]
         protection, numbers = self._protection(self.agreement, schema), numbers_of(schema)
-        gate = Gate(self.run, ledger, method.says(schema, group), protection, numbers=numbers)
+        gate = Gate(self.run, ledger, method.upload_arrays(schema, group), protection, numbers=numbers)
         scaling = frozenset({self.me} if model.scales(columns.scaled) else ())
         owner = Party(self.me, columns.values)
-        workshop = Workshop({self.me: owner}, schema, {self.me: self._module(proposal)}, scaling)
+        builder = CohortBuilder({self.me: owner}, schema, {self.me: self._module(proposal)}, scaling)
         remembers = proposal.schedule().someone_may_be_silent or self.goes_on
-        return PartySide(method, workshop.cohort((self.me,)), gate, remembers)
+        return PartySide(method, builder.cohort((self.me,)), gate, remembers)
 
     def part(self, tensors: Mapping[str, Tensor]) -> Part:
         """This party's part of the model, given what it learned."""
@@ -265,7 +266,7 @@ class Membership:
         tokens = () if columns.values.is_floating_point() else (self.me,)
         design = replace(Design.proposed(body), settings=self._settings(self.agreement.proposal), tokens=tokens)
         trained = self._training_rows if noisy else None
-        return Part(design, self.me, shape, tensors, plans, self.duty.encoders, noisy, trained)
+        return Part(design, self.me, shape, tensors, plans, self.setup.encoders, noisy, trained)
 
     @cached_property
     def _training_rows(self) -> TrainingRows:
@@ -280,32 +281,36 @@ class Membership:
         adders, method = agreement.adders({self.me: self.keys}), agreement.proposal.method()
         own = method.mechanism(SystemNoise(), schema) if isinstance(method, BringsNoise) else None
         if adders is None and own is None and not privacy.protects:
-            return Protection.everywhere(self.duty.mechanism)
-        return privacy.protection(self._releases(agreement.proposal), SystemNoise(), adders, own, looks=own is None)
+            return Protection.everywhere(self.setup.mechanism)
+        return privacy.protection(
+            self._releases(agreement.proposal), SystemNoise(), adders, own, may_evaluate=own is None
+        )
 
     # -- limits -------------------------------------------------------------------------------
 
-    def check_order(self, order: Order) -> None:
-        """An order keeps to what was agreed on and what the operator allows; `Refused` or `WireError` otherwise."""
+    def check_request(self, request: Request) -> None:
+        """A request keeps to what was agreed on and what the operator allows; `Refused` or `WireError` otherwise."""
         held = self.columns.held
         purposes = self.agreement.proposal.body["purposes"] if self.agreement else []
-        if any(not 0 <= count <= MOST_STEPS for _, count in order.steps):
+        if any(not 0 <= count <= MOST_STEPS for _, count in request.steps):
             raise WireError(
-                f"order {order.number} needs a number of local steps that is not between 0 and {MOST_STEPS:,}"
+                f"request {request.number} needs a number of local steps that is not between 0 and {MOST_STEPS:,}"
             )
-        for ask in order.asks:
-            if ask.purpose.value not in purposes:
-                raise Refused(f"the run did not agree on purpose {ask.purpose.value}")
-            if len(ask.rows) and (int(ask.rows.min()) < 0 or int(ask.rows.max()) >= len(held)):
-                raise WireError(f"order {order.number} asks about row {int(ask.rows.max())}; there are {len(held)}")
-            if self.me not in ask.speakers:
+        for query in request.queries:
+            if query.purpose.value not in purposes:
+                raise Refused(f"the run did not agree on purpose {query.purpose.value}")
+            if len(query.rows) and (int(query.rows.min()) < 0 or int(query.rows.max()) >= len(held)):
+                raise WireError(
+                    f"request {request.number} asks about row {int(query.rows.max())}; there are {len(held)}"
+                )
+            if self.me not in query.senders:
                 continue
-            if ask.purpose in (Purpose.PREDICT, Purpose.EXPLAIN):
-                check_prediction(self.duty.policy, len(ask.rows), ask.purpose.value)
-                check_training_rows(self.duty.policy, self._trained_with_noise(ask.rows))
-            if not bool(held[ask.rows].all()):
-                raise Refused(f"order {order.number} asks about rows that {self.me!r} does not have")
-        self._check_training(order)
+            if query.purpose in (Purpose.PREDICT, Purpose.EXPLAIN):
+                check_prediction(self.setup.policy, len(query.rows), query.purpose.value)
+                check_training_rows(self.setup.policy, self._trained_with_noise(query.rows))
+            if not bool(held[query.rows].all()):
+                raise Refused(f"request {request.number} asks about rows that {self.me!r} does not have")
+        self._check_training(request)
 
     def _trained_with_noise(self, rows: Tensor) -> int:
         """How many of some rows trained, where the run agreed on noise for them."""
@@ -313,29 +318,29 @@ class Membership:
             return 0
         return int(torch.isin(rows, self.agreement.proposal.train).sum())
 
-    def _check_training(self, order: Order) -> None:
+    def _check_training(self, request: Request) -> None:
         """What was agreed on is what is counted: so many rounds, one upload in each, about training rows only."""
         if self.agreement is None:
             return
         proposal = self.agreement.proposal
-        train = [ask for ask in order.asks if ask.purpose is Purpose.TRAIN]
-        if train and (order.number > proposal.training().rounds or len(train) > 1):
+        train = [query for query in request.queries if query.purpose is Purpose.TRAIN]
+        if train and (request.number > proposal.training().rounds or len(train) > 1):
             raise Refused(
-                f"order {order.number} asks for {len(train)} training uploads; the run agreed on one in each of "
+                f"request {request.number} asks for {len(train)} training uploads; the run agreed on one in each of "
                 f"{proposal.training().rounds} rounds"
             )
         agreed = torch.zeros(len(self.columns.held), dtype=torch.bool)
         agreed[proposal.train] = True
-        for ask in order.asks:
-            inside = agreed[ask.rows]
-            if ask.purpose is Purpose.TRAIN and not bool(inside.all()):
-                raise Refused(f"order {order.number} trains on rows that the run did not agree to train on")
-            if ask.purpose is Purpose.EVALUATE and bool(inside.any()):
-                raise Refused(f"order {order.number} asks to evaluate rows that train")
+        for query in request.queries:
+            inside = agreed[query.rows]
+            if query.purpose is Purpose.TRAIN and not bool(inside.all()):
+                raise Refused(f"request {request.number} trains on rows that the run did not agree to train on")
+            if query.purpose is Purpose.EVALUATE and bool(inside.any()):
+                raise Refused(f"request {request.number} asks to evaluate rows that train")
 
 
 def in_short(proposal: Proposal) -> Mapping[str, Any]:
-    """What an operator wants to see of a proposal."""
+    """What an operator needs to see of a proposal."""
     body = proposal.body
     keys = ("rows", "parties", "label_exposure", "purposes", "mechanism")
     facts = {"method": body["method"]["name"], "rounds": body["training"]["rounds"], **{k: body.get(k) for k in keys}}

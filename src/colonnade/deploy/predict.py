@@ -19,25 +19,25 @@ import torch
 from torch import Tensor
 
 from colonnade.deploy.agreement import Agreement
-from colonnade.deploy.sealing import own_keys, seals_of_coordinator
-from colonnade.engines.base import Answers, numbers_of
+from colonnade.deploy.encryption import encryption_of_coordinator, own_keys
+from colonnade.engines.base import Collected, numbers_of
 from colonnade.engines.coordinator import open_sum, rows_that_fit
 from colonnade.engines.link import Link
-from colonnade.engines.post import Say
+from colonnade.engines.message import Notify
 from colonnade.engines.remote import Absence, Remote
 from colonnade.errors import DataError, RunError
 from colonnade.fit import find_device
-from colonnade.methods.base import Heard, PredictsWithout, check_can_leave_out, outputs
+from colonnade.methods.base import PredictsWithout, Uploads, check_can_leave_out, outputs
 from colonnade.models.schema import Schema
 from colonnade.privacy.gate import CoordinatorGate, Down
 from colonnade.privacy.mechanism import Opener
 from colonnade.run import STORE, Run
 from colonnade.schedule import chunked
 from colonnade.store import Store
-from colonnade.wire.messages import Ask, Order, Purpose
+from colonnade.wire.messages import Purpose, Query, Request
 
 WhenAbsent = Literal["refuse", "leave-out"]
-AFTER_TRAINING = 4  # numbers after the last exchange that stop, test and close have
+AFTER_TRAINING = 4  # numbers after the last round that stop, test and close have
 
 
 @dataclass(frozen=True)
@@ -63,48 +63,48 @@ class Wish:
     patience: float = 30.0
 
 
-def predict_rows(folder: Path, link: Link, wish: Wish, say: Say) -> Prediction:
+def predict_rows(folder: Path, link: Link, wish: Wish, notify: Notify) -> Prediction:
     """Ask the parties of a finished run about some rows."""
     run, agreement, last = _finished(folder)
     if wish.absent == "leave-out":  # before anybody is asked: what was released cannot be taken back
         check_can_leave_out(run.method, run.privacy.secure_sum.use)
     schema = agreement.schema(find_device(run.training.device))
-    asks, asked = _asks(run, schema, wish)
+    queries, asked = _asks(run, schema, wish)
     number = max((release.number for release in run.ledger), default=0)
-    order = Order(max(number, last + AFTER_TRAINING) + 2, asks)
+    request = Request(max(number, last + AFTER_TRAINING) + 2, queries)
     publics = {p: joined.key for p, joined in agreement.joined.items()}
-    link.seals = seals_of_coordinator(link.credentials, own_keys(folder), publics, agreement.proposal.digest)
+    link.encryption = encryption_of_coordinator(link.credentials, own_keys(folder), publics, agreement.proposal.digest)
     link.lay(schema.parties, anew=True)
     link.listen()
-    engine = Remote(link, schema, run.method, link.run, Absence(patience=wish.patience, then="continue"), say)
+    engine = Remote(link, schema, run.method, link.run, Absence(patience=wish.patience, then="continue"), notify)
     adders = agreement.adders({})
     engine.roster = adders.roster.digest if adders else ""
     try:
-        for question in (replace(order, number=order.number - 1, consent=True), order):
-            answers = engine.exchange(question, _released(run, link, schema, question))
-            _check_present(run, answers, wish)
+        for question in (replace(request, number=request.number - 1, consent=True), request):
+            collected = engine.run_round(question, _released(run, link, schema, question))
+            _check_present(run, collected, wish)
     finally:
         link.purge()  # nobody answers a question later that nobody waits for any more
     if adders is not None:
-        return _opened(run, schema, order, asked, answers, adders.predicting()[1])
-    return _add_up(run, schema, wish, asked, answers)
+        return _opened(run, schema, request, asked, collected, adders.predicting()[1])
+    return _add_up(run, schema, wish, asked, collected)
 
 
-def _released(run: Run, link: Link, schema: Schema, order: Order) -> Down:
-    """An order as it leaves; it is in the saved ledger before anybody can read it."""
+def _released(run: Run, link: Link, schema: Schema, request: Request) -> Down:
+    """A request as it leaves; it is in the saved ledger before anybody can read it."""
     groups, numbers = tuple(g.parties for g in schema.groups), numbers_of(schema)
     gate = CoordinatorGate(link.run, run.ledger, schema.parties, groups, numbers=numbers)
     before = len(run.ledger)
-    down = gate.release(order, {}, ())
+    down = gate.release(request, {}, ())
     run.model.append_ledger(before)
     return down
 
 
-def _check_present(run: Run, answers: Answers, wish: Wish) -> None:
+def _check_present(run: Run, collected: Collected, wish: Wish) -> None:
     """Refuse a prediction that lacks somebody, unless such a one may be left out."""
-    if answers.absent and wish.absent == "refuse":
+    if collected.absent and wish.absent == "refuse":
         raise RunError(
-            f"{', '.join(answers.absent)} did not answer within {wish.patience:.0f} s; nothing was predicted; start "
+            f"{', '.join(collected.absent)} did not answer within {wish.patience:.0f} s; nothing was predicted; start "
             f"the party{_or_without(run)}"
         )
 
@@ -121,8 +121,8 @@ def _finished(folder: Path) -> tuple[Run, Agreement, int]:
     return run, Agreement.from_json(about["agreement"]), int(saved.facts["number"])
 
 
-def _asks(run: Run, schema: Schema, wish: Wish) -> tuple[tuple[Ask, ...], list[Tensor]]:
-    """Rows held by the same parties are asked about together; with each ask, the places its rows have in the wish."""
+def _asks(run: Run, schema: Schema, wish: Wish) -> tuple[tuple[Query, ...], list[Tensor]]:
+    """Rows held by the same parties are asked about together; with each query, the places its rows have in the wish."""
     if not len(wish.rows):
         raise DataError("there are no rows to predict; needed at least one id")
     held = {
@@ -139,12 +139,12 @@ def _asks(run: Run, schema: Schema, wish: Wish) -> tuple[tuple[Ask, ...], list[T
     if () in patterns:
         raise DataError(f"{len(patterns[()])} of these rows are held by no party; leave them out")
     most = rows_that_fit(run.method, schema, summed=run.privacy.secure_sum.use)
-    asks, asked = [], []
+    queries, asked = [], []
     for who, places in patterns.items():
         for piece in chunked(torch.tensor(places), most):
-            asks.append(Ask(Purpose.PREDICT, who, wish.rows[piece]))
+            queries.append(Query(Purpose.PREDICT, who, wish.rows[piece]))
             asked.append(piece)
-    return tuple(asks), asked
+    return tuple(queries), asked
 
 
 def _or_without(run: Run) -> str:
@@ -153,27 +153,27 @@ def _or_without(run: Run) -> str:
 
 
 def _opened(
-    run: Run, schema: Schema, order: Order, asked: Sequence[Tensor], answers: Answers, opener: Opener
+    run: Run, schema: Schema, request: Request, asked: Sequence[Tensor], collected: Collected, opener: Opener
 ) -> Prediction:
     """Predictions from the total of all parties, which is all that can be read."""
     rows = sum(len(places) for places in asked)
     logits = torch.zeros(rows, schema.outputs, dtype=schema.dtype)
     state = {k: v.to(schema.device) for k, v in run.state.items()}
-    for part, (places, said) in enumerate(zip(asked, answers.said, strict=True)):
+    for part, (places, uploaded) in enumerate(zip(asked, collected.uploaded, strict=True)):
         with torch.no_grad():
-            logits[places] = outputs(run.method, state, open_sum(opener, schema, order, part, said)).cpu()
+            logits[places] = outputs(run.method, state, open_sum(opener, schema, request, part, uploaded)).cpu()
     return Prediction(logits, ((),) * rows)
 
 
-def _add_up(run: Run, schema: Schema, wish: Wish, asked: Sequence[Tensor], answers: Answers) -> Prediction:
+def _add_up(run: Run, schema: Schema, wish: Wish, asked: Sequence[Tensor], collected: Collected) -> Prediction:
     logits = torch.zeros(len(wish.rows), schema.outputs, dtype=schema.dtype)
     without: list[tuple[str, ...]] = [()] * len(wish.rows)
     state = {k: v.to(schema.device) for k, v in run.state.items()}
-    for places, said in zip(asked, answers.said, strict=True):
+    for places, uploaded in zip(asked, collected.uploaded, strict=True):
         groups, missing, present = [], [], []
-        for group, part in zip(schema.groups, said, strict=True):
+        for group, part in zip(schema.groups, uploaded, strict=True):
             full = {}
-            for name, array in run.method.says(schema, group).items():
+            for name, array in run.method.upload_arrays(schema, group).items():
                 empty = schema.zeros(len(group.parties), *array.shape(len(places)))
                 full[name] = empty.to(array.dtype or schema.dtype)
                 if part.places:
@@ -184,7 +184,7 @@ def _add_up(run: Run, schema: Schema, wish: Wish, asked: Sequence[Tensor], answe
         if len(missing) == len(schema.parties):
             raise RunError(f"nobody answered within {wish.patience:.0f} s; nothing was predicted; start the parties")
         with torch.no_grad():
-            logits[places] = outputs(run.method, state, Heard(tuple(groups)), present if missing else None).cpu()
+            logits[places] = outputs(run.method, state, Uploads(tuple(groups)), present if missing else None).cpu()
         for place in places.tolist():
             without[place] = tuple(sorted(missing))
     return Prediction(logits, tuple(without))

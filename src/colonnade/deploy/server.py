@@ -6,7 +6,7 @@ Who may do what is decided here, once, by the server, and not by asking the part
                              $JS.API.CONSUMER.MSG.NEXT.*.<p>_all | _own    asking for its next message
                              $JS.ACK.*.<p>_all.> | _own.>                  saying that it has it
                   subscribe  _INBOX_<p>.>                                  replies to itself
-    coordinator   publish    run.*.all, run.*.down.*                       orders; it cannot speak as a party
+    coordinator   publish    run.*.all, run.*.down.*                       requests; it cannot send as a party
                              $JS.API...                                    its streams, consumers, own messages
                              $JS.ACK.*.coordinator.>
                   subscribe  _INBOX_coordinator.>
@@ -33,7 +33,7 @@ from colonnade.errors import ConfigError
 from colonnade.identity.names import COORDINATOR, check_parties
 from colonnade.wire.codec import LIMIT
 
-MAX_PAYLOAD = LIMIT + 2**20  # a full message, its headers and the seal of an envelope
+MAX_PAYLOAD = LIMIT + 2**20  # a full message, its headers and what encryption adds
 MAX_PENDING = 8 * MAX_PAYLOAD  # bytes that may wait for one client before the server gives it up as too slow
 MAX_FILE = 16 * 2**30  # bytes of all streams on disk
 SLOWEST = 120  # seconds that one full message may take on a client's line: about 2 Mbit/s
@@ -125,7 +125,7 @@ def _says(party: str) -> list[str]:
 def _coordinator(parties: Iterable[str], subject: str) -> str:
     publish = ["run.*.all", "run.*.down.*", *(f"$JS.API.{ask}" for ask in _COORDINATOR_ASKS)]
     exports = [_export(party, pattern) for party in parties for pattern in (*_says(party), *_pulls(party))]
-    user = _user(COORDINATOR, subject, [*publish, f"$JS.ACK.*.{COORDINATOR}.>"], hears=["run.*.up.*"])
+    user = _user(COORDINATOR, subject, [*publish, f"$JS.ACK.*.{COORDINATOR}.>"], subscribed=["run.*.up.*"])
     return f'  "{COORDINATOR}": {{\n    jetstream: enabled\n{user}\n{_listed("exports", exports)}\n  }}'
 
 
@@ -141,12 +141,12 @@ def _export(party: str, pattern: str) -> str:
     return f'{{ service: {_quoted(pattern)}, accounts: ["{party}"]{many} }}'
 
 
-def _user(name: str, subject: str, publish: list[str], hears: Iterable[str] = ()) -> str:
-    heard = ", ".join(_quoted(pattern) for pattern in (f"_INBOX_{name}.>", *hears))
+def _user(name: str, subject: str, publish: list[str], subscribed: Iterable[str] = ()) -> str:
+    readable = ", ".join(_quoted(pattern) for pattern in (f"_INBOX_{name}.>", *subscribed))
     allowed = _listed("allow", [_quoted(pattern) for pattern in publish], "          ")
     return (
         f"    users: [ {{\n      user: {_quoted(subject)}\n      permissions: {{\n        publish: {{\n{allowed}\n"
-        f"        }}\n        subscribe: {{ allow: [{heard}] }}\n      }}\n    }} ]"
+        f"        }}\n        subscribe: {{ allow: [{readable}] }}\n      }}\n    }} ]"
     )
 
 

@@ -40,7 +40,7 @@ class PartySection(Settings):
     """[party]: who this is, which run, and where its columns are."""
 
     name: PartyName = Field(description="this party's name; also the common name of its certificate")
-    run: Name = Field(description="the run's name, as the label holder calls it: small letters, digits and -")
+    run: Name = Field(description="the run's name, as the label holder calls it: small messages, digits and -")
     table: Path = Field(description="the party's columns: .csv, .tsv (.gz) or .parquet")
     id: str = Field(min_length=1, description="the id column of the table")
     categories: tuple[str, ...] = Field((), description="columns that hold categories although they look like numbers")
@@ -56,7 +56,7 @@ class PartySection(Settings):
 class CoordinatorSection(Settings):
     """[coordinator]: the run, its parties, and where the labels are."""
 
-    run: Name = Field(description="the run's name: small letters, digits and -")
+    run: Name = Field(description="the run's name: small messages, digits and -")
     parties: tuple[PartyName, ...] = Field(min_length=1, description="all parties, in the order of the federation")
     own: tuple[PartyName, ...] = Field((), description="parties of this organisation: they hold all ids of the table")
     table: Path = Field(description="the labels: .csv, .tsv (.gz) or .parquet; a row without a label is only predicted")

@@ -12,14 +12,14 @@ import torch
 
 from colonnade.align.files import Alignment, read_alignment
 from colonnade.deploy.coordinator import PURPOSES, CoordinatorProcess, Undertaking
-from colonnade.deploy.membership import Duty
+from colonnade.deploy.membership import PartySetup
 from colonnade.deploy.party import PartyProcess
 from colonnade.deploy.policy import read_policy
 from colonnade.deploy.settings import CoordinatorConfig, PartyConfig, read_coordinator, read_party
 from colonnade.deploy.tables import LabelTable, PartyTable
 from colonnade.engines.link import Link
+from colonnade.engines.message import Notify
 from colonnade.engines.nats import NatsLink
-from colonnade.engines.post import Say
 from colonnade.errors import ShortTraining
 from colonnade.fit import find_device
 from colonnade.folder import claimed
@@ -31,12 +31,12 @@ from colonnade.schedule import Schedule
 DEPLOYMENT = "deployment.json"  # beside the run: where its configuration file is, for later predictions
 
 
-def run_party(config: Path, overrides: list[str] | None, once: bool, say: Say) -> dict[str, str]:
+def run_party(config: Path, overrides: list[str] | None, once: bool, notify: Notify) -> dict[str, str]:
     """Take part until the run is closed (`once`) or until interrupted; how it ended."""
     read = read_party(config, overrides)
-    credentials, duty = read.credentials(), party_duty(read)
-    with claimed(read.party.folder), linked(credentials, read.party.run, say) as link:
-        process = PartyProcess(read.party.folder, link, credentials, duty, say)
+    credentials, setup = read.credentials(), party_setup(read)
+    with claimed(read.party.folder), linked(credentials, read.party.run, notify) as link:
+        process = PartyProcess(read.party.folder, link, credentials, setup, notify)
         try:
             stop = process.serve(once)
             return {"run": read.party.run, "party": read.party.name, "stop": stop, "folder": str(read.party.folder)}
@@ -44,7 +44,7 @@ def run_party(config: Path, overrides: list[str] | None, once: bool, say: Say) -
             process.store.close()
 
 
-def party_duty(read: PartyConfig) -> Duty:
+def party_setup(read: PartyConfig) -> PartySetup:
     """What the files of a party say it brings."""
     p = read.party
     alignment = read_alignment(p.alignment)
@@ -52,11 +52,11 @@ def party_duty(read: PartyConfig) -> Duty:
     find_device(p.device, "party.device")
     table.columns(torch.arange(alignment.complete), alignment.complete)  # what is wrong with it is said now, and here
     policy = read_policy(p.policy)
-    return Duty(table.columns, policy, model=read.model, device=p.device, alignment=alignment.digest)
+    return PartySetup(table.columns, policy, model=read.model, device=p.device, alignment=alignment.digest)
 
 
 def run_coordinator(
-    config: Path, overrides: list[str] | None, say: Say, watch: Watcher | None = None
+    config: Path, overrides: list[str] | None, notify: Notify, watch: Watcher | None = None
 ) -> tuple[Run, Path]:
     """Train to the end; the run and its folder."""
     read = read_coordinator(config, overrides)
@@ -65,18 +65,18 @@ def run_coordinator(
     schedule = Schedule(undertaking.training.schedule, undertaking.split.train, undertaking.parties, 0)
     if short := schedule.shortfall(undertaking.training.rounds):
         warnings.warn(short, ShortTraining, stacklevel=2)
-    with claimed(folder) as claim, linked(credentials, read.coordinator.run, say) as link:
+    with claimed(folder) as claim, linked(credentials, read.coordinator.run, notify) as link:
 
         def noted(now: Progress) -> bool | None:
             claim.note(f"still training, round {now.round} of {now.rounds}")
             return watch(now) if watch is not None else None
 
         (folder / DEPLOYMENT).write_text(json.dumps({"config": str(config.resolve())}) + "\n")
-        return CoordinatorProcess(folder, link, credentials, undertaking, say).serve(noted), folder
+        return CoordinatorProcess(folder, link, credentials, undertaking, notify).serve(noted), folder
 
 
 def read_undertaking(read: CoordinatorConfig, alignment: Alignment) -> Undertaking:
-    """What the files of the label holder say it wants."""
+    """What the files of the label holder ask for."""
     c = read.coordinator
     shares = (c.validation, c.test)
     labels = LabelTable.read(c.table, c.id, c.label, c.task, alignment, shares, c.classes, c.weights)
@@ -98,9 +98,9 @@ def read_undertaking(read: CoordinatorConfig, alignment: Alignment) -> Undertaki
 
 
 @contextmanager
-def linked(credentials: Credentials, run: str, say: Say) -> Iterator[Link]:
+def linked(credentials: Credentials, run: str, notify: Notify) -> Iterator[Link]:
     """A link that is open for as long as it is used."""
-    link = NatsLink(credentials, run, say).open()
+    link = NatsLink(credentials, run, notify).open()
     try:
         yield link
     finally:

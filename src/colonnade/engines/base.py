@@ -1,4 +1,4 @@
-"""What every engine must do: one round trip. And how party sides are opened from a federation."""
+"""What every engine must do: one round. And how party sides are opened from a federation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from colonnade.models.schema import Group, Schema
 from colonnade.models.stack import Mode, Stack, Way, architecture_key
 from colonnade.privacy.gate import Down
 from colonnade.randomness import dropout_key, key, seeded
-from colonnade.wire.messages import Order
+from colonnade.wire.messages import Request
 from colonnade.wire.numbers import NumberFormat, Numbers
 
 Local = nn.Module | Regressor  # the local model of one party: a network, or anything that can be moved to a target
@@ -33,8 +33,8 @@ Encoders = Mapping[str, Local] | Callable[[str, tuple[int, ...]], Local | None] 
 
 
 @dataclass(frozen=True)
-class Said:
-    """What some parties of one group said, as decoded."""
+class GroupUploads:
+    """The uploads of some parties of one group, decoded."""
 
     places: tuple[int, ...]  # in the group
     values: Mapping[str, Tensor]  # (len(places), B, ...)
@@ -55,13 +55,13 @@ class Message(Protocol):
 
 
 @dataclass(frozen=True)
-class Answers:
-    """All answers of one exchange: by ask, then by group, in schema order, never in order of arrival."""
+class Collected:
+    """All uploads of one round: by query, then by group, in schema order, never in order of arrival."""
 
-    said: Sequence[Sequence[Said]]
-    releases: Sequence[Sequence[Message]]  # by ask; what the bytes are counted on
+    uploaded: Sequence[Sequence[GroupUploads]]
+    releases: Sequence[Sequence[Message]]  # by query; what the bytes are counted on
     absent: tuple[str, ...] = ()  # parties that did not answer in time, where the run goes on without them
-    late: Sequence[tuple[int, str, Mapping[str, Tensor]]] = ()  # answers to earlier turns: number, party, arrays
+    late: Sequence[tuple[int, str, Mapping[str, Tensor]]] = ()  # uploads of earlier rounds: number, party, arrays
 
 
 class Engine(Protocol):
@@ -69,8 +69,8 @@ class Engine(Protocol):
 
     name: str
 
-    def exchange(self, order: Order, down: Down) -> Answers:
-        """Deliver the messages and wait for the answers."""
+    def run_round(self, request: Request, down: Down) -> Collected:
+        """Deliver the messages and wait for the uploads."""
         ...
 
     def parties(self) -> list[PartySide]:
@@ -92,7 +92,7 @@ class Engine(Protocol):
 
 
 @dataclass(frozen=True)
-class Workshop:
+class CohortBuilder:
     """The parties' local models, grouped by architecture, before an engine places them."""
 
     owners: Mapping[str, Party]  # who holds which columns; in an organisation's own process itself alone
@@ -139,7 +139,7 @@ class Workshop:
         cohort.columns[~cohort.held] = 0
 
 
-def open_workshop(
+def cohort_builder(
     federation: Federation,
     model: ModelSettings,
     encoders: Encoders,
@@ -148,7 +148,7 @@ def open_workshop(
     device: torch.device,
     computing: Computing,
     numbers: NumberFormat = "full",
-) -> Workshop:
+) -> CohortBuilder:
     """Build every party's local model and group the parties of one kind; `numbers` are those of messages."""
     modules: dict[str, Local] = {}
     introductions: dict[str, Introduction] = {}
@@ -173,7 +173,7 @@ def open_workshop(
         numbers=numbers,
     )
     scaling = frozenset(name for name in federation.names if model.of(name).scales(federation.scaled))
-    return Workshop({party.name: party for party in federation.parties}, schema, modules, scaling)
+    return CohortBuilder({party.name: party for party in federation.parties}, schema, modules, scaling)
 
 
 def numbers_of(schema: Schema) -> Numbers:

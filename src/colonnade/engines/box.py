@@ -66,7 +66,7 @@ class Box:
                 await asyncio.sleep(RETRY)
 
     async def _while_it_lasts(self) -> None:
-        """Come back when the request has brought all it can, or nothing is heard of it any more."""
+        """Come back when the request has brought all it can, or nothing comes of it any more."""
         while self._left > 0:
             self._sign.clear()
             try:

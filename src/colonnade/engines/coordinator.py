@@ -1,10 +1,10 @@
-"""The coordinator side of a round: order, hear, evaluate, coordinate. The same in every engine.
+"""The coordinator side of a round: request, receive, evaluate, coordinate. The same in every engine.
 
-order n       reply to n - 1, rows of n, who evaluates, keep/stop
-answers n  -> evaluate with the state that was in force when they spoke
--> coordinate -> order n + 1
-the end       order T + 1 carries the last reply and asks for evaluation only; order T + 2 says stop;
-              order T + 3 asks about the test rows, once
+request n       reply to n - 1, rows of n, who evaluates, keep/stop
+uploads n  -> evaluate with the state that was in force when they uploaded
+-> coordinate -> request n + 1
+the end       request T + 1 carries the last reply and asks for evaluation only; request T + 2 says stop;
+              request T + 3 asks about the test rows, once
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ import torch
 from torch import Tensor
 
 from colonnade.admm.stopping import Stopping, Watch, WatchFacts
-from colonnade.board import Board
-from colonnade.engines.base import Answers, Said
+from colonnade.engines.base import Collected, GroupUploads
 from colonnade.errors import Diverged, RunError
 from colonnade.evaluate.judge import Judge
 from colonnade.evaluate.metrics import Metric, choose_metric, metric_of
 from colonnade.layout import canonical, canonical_all, check
-from colonnade.methods.base import FitsOutputs, Heard, Method, Reply, State, outputs, small_enough
+from colonnade.methods.base import FitsOutputs, Method, Reply, State, Uploads, outputs, small_enough
 from colonnade.models.schema import Schema
 from colonnade.privacy.gate import CoordinatorGate, Down
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.mechanism import Opener
 from colonnade.record import Round
 from colonnade.schedule import Schedule, chunked
-from colonnade.wire.messages import COORDINATOR, Ask, Order, Purpose, rows_digest
+from colonnade.upload_cache import UploadCache
+from colonnade.wire.messages import COORDINATOR, Purpose, Query, Request, rows_digest
 from colonnade.wire.traffic import Traffic
 
 EVALUATION_CHUNK = 65536  # rows per evaluation message,
@@ -39,8 +39,8 @@ EVALUATION_BYTES = 24 * 2**20  # and what they may take in one answer, well belo
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How long, and how often to look."""
+class TrainingPlan:
+    """How long, and how often to evaluate."""
 
     rounds: int
     evaluate_every: int  # 0: never
@@ -74,19 +74,19 @@ class CoordinatorSide:
     truth: Tensor = field(repr=False)  # plain labels, for evaluation only
     validation: Tensor = field(repr=False)  # row numbers
     schedule: Schedule = field(repr=False)
-    plan: Plan
+    training_plan: TrainingPlan
     gate: CoordinatorGate = field(repr=False)
     traffic: Traffic = field(repr=False)
     history: list[Round] = field(default_factory=list, repr=False)
-    number: int = 0  # the last exchange that was heard
+    number: int = 0  # the last round whose uploads were received
     keep: bool = False
     stop: str | None = None
-    opener: Opener | None = field(default=None, repr=False)  # of a secure sum: nobody's part can be heard
+    opener: Opener | None = field(default=None, repr=False)  # of a secure sum: nobody's part can be read
     noised: bool = False  # uploads are: then parties refuse replies that are too large
     row_weights: Tensor | None = field(default=None, repr=False)  # (N,) of the metrics; None: all rows alike
 
     def __post_init__(self) -> None:
-        self.watch = Watch(self.plan.stopping)
+        self.watch = Watch(self.training_plan.stopping)
         self.state: State
         self.state, opening = self.method.open_coordinator(self.schema, self.labels)
         self.state |= self.labels.state(self.schema.dtype)
@@ -97,59 +97,63 @@ class CoordinatorSide:
         self.best_state: State = {}
         self.best_scores: dict[str, float | None] = {}  # every metric of the kept round on the validation rows
         self.away: tuple[str, ...] = ()  # who did not answer last time, where the run goes on without them
-        self.boards: list[Board] | None = None
-        if self.schedule.someone_may_be_silent or self.plan.goes_on:
+        self.caches: list[UploadCache] | None = None
+        if self.schedule.someone_may_be_silent or self.training_plan.goes_on:
             s = self.schema
-            self.boards = [Board(s, len(g.parties), self.method.says(s, g)) for g in s.groups]
+            self.caches = [UploadCache(s, len(g.parties), self.method.upload_arrays(s, g)) for g in s.groups]
 
     # -- down ---------------------------------------------------------------------------------
 
-    def order(self) -> tuple[Order, Down]:
-        """The next order, and its sealed messages (which carry the reply to the exchange before)."""
+    def request(self) -> tuple[Request, Down]:
+        """The next request, and its encrypted messages (which carry the reply to the round before)."""
         check("the coordinator", self.tensors)
         number = self.number + 1
-        stop = self.stop or (self.plan.end if number > self.plan.rounds + 1 else None)
-        asks = () if stop else self._asks(number)
-        order = Order(number, asks, () if stop else self.learners, self.steps, self.keep, stop)
+        stop = self.stop or (self.training_plan.end if number > self.training_plan.rounds + 1 else None)
+        queries = () if stop else self._asks(number)
+        request = Request(number, queries, () if stop else self.learners, self.steps, self.keep, stop)
         reply = Reply() if stop else self.reply
-        down = self.gate.release(order, reply.common, reply.own)
-        self.count_down(order, down)
-        return order, down
+        down = self.gate.release(request, reply.common, reply.own)
+        self.count_down(request, down)
+        return request, down
 
-    def test_order(self, rows: Tensor) -> tuple[Order, Down]:
-        """After the last order: a look at the test rows, and nothing else."""
-        order = Order(self.number + 2, self._looks(rows))  # number + 1 was the order to stop
-        down = self.gate.release(order, {}, ())
-        self.count_down(order, down)
-        return order, down
+    def test_request(self, rows: Tensor) -> tuple[Request, Down]:
+        """After the last request: an evaluation on the test rows, and nothing else."""
+        request = Request(self.number + 2, self._evaluations(rows))  # number + 1 was the request to stop
+        down = self.gate.release(request, {}, ())
+        self.count_down(request, down)
+        return request, down
 
-    def _asks(self, number: int) -> tuple[Ask, ...]:
-        asks: list[Ask] = []
-        last = number == self.plan.rounds + 1
+    def _asks(self, number: int) -> tuple[Query, ...]:
+        queries: list[Query] = []
+        last = number == self.training_plan.rounds + 1
         if not last:
-            turn = self.schedule.turn(number)
-            speakers = tuple(p for p in turn.speakers if p not in self.away)
-            asks.append(Ask(Purpose.TRAIN, speakers, turn.rows))
-        every = self.plan.evaluate_every
+            plan = self.schedule.plan(number)
+            senders = tuple(p for p in plan.senders if p not in self.away)
+            queries.append(Query(Purpose.TRAIN, senders, plan.rows))
+        every = self.training_plan.evaluate_every
         if every and len(self.validation) and (last or (number > 1 and (number - 1) % every == 0)):
-            asks += self._looks(self.validation)
-        return tuple(asks)
+            queries += self._evaluations(self.validation)
+        return tuple(queries)
 
-    def _looks(self, rows: Tensor) -> tuple[Ask, ...]:
+    def _evaluations(self, rows: Tensor) -> tuple[Query, ...]:
         """Everybody is asked about these rows, in pieces that fit a message."""
         s = self.schema
         fitting = rows_that_fit(self.method, s, summed=self.opener is not None)
-        return tuple(Ask(Purpose.EVALUATE, s.parties, part) for part in chunked(rows, fitting))
+        return tuple(Query(Purpose.EVALUATE, s.parties, part) for part in chunked(rows, fitting))
 
-    def count_down(self, order: Order, down: Down) -> None:
-        """Add the messages of an order to the traffic."""
-        record = self.traffic.begin(order.number)
-        looking = sum(4 * len(a.rows) for a in order.asks if a.purpose is Purpose.EVALUATE)
-        if not order.learners and order.stop is None and all(a.purpose is Purpose.EVALUATE for a in order.asks):
-            looking = len(down.everyone.payload)  # the look at the test rows: nothing of it is training
-        record.down += len(down.everyone.payload) - looking
-        record.evaluation_down += looking * len(self.schema.parties)
-        record.multicast_down += len(down.everyone.payload) - looking
+    def count_down(self, request: Request, down: Down) -> None:
+        """Add the messages of a request to the traffic."""
+        record = self.traffic.begin(request.number)
+        evaluating = sum(4 * len(a.rows) for a in request.queries if a.purpose is Purpose.EVALUATE)
+        if (
+            not request.learners
+            and request.stop is None
+            and all(a.purpose is Purpose.EVALUATE for a in request.queries)
+        ):
+            evaluating = len(down.everyone.payload)  # the evaluation on the test rows: nothing of it is training
+        record.down += len(down.everyone.payload) - evaluating
+        record.evaluation_down += evaluating * len(self.schema.parties)
+        record.multicast_down += len(down.everyone.payload) - evaluating
         for place, party in enumerate(self.schema.parties):
             if party in down.own:
                 record.down[place] += len(down.own[party].payload)
@@ -157,72 +161,74 @@ class CoordinatorSide:
 
     # -- up -----------------------------------------------------------------------------------
 
-    def hear(self, order: Order, answers: Answers) -> None:
-        """Take the answers to an order: evaluate first, then coordinate."""
-        self.count_up(order, answers)
-        self.keep, self.away = False, answers.absent
-        record: Round = {"round": order.number - 1}
-        if answers.absent:
-            record["absent"] = list(answers.absent)
-        if order.steps:  # what was learnt with since the last exchange, where it was not the method's number
-            record["steps"] = dict(order.steps)
-        self._catch_up(answers)
-        looks = [i for i, ask in enumerate(order.asks) if ask.purpose is Purpose.EVALUATE]
-        if looks and not answers.absent:  # a score without somebody's part would be another model's
-            record["score"] = self._evaluate(order, [self.heard(order, i, answers.said[i]) for i in looks])
+    def receive(self, request: Request, collected: Collected) -> None:
+        """Take the uploads of a round: evaluate first, then coordinate."""
+        self.count_up(request, collected)
+        self.keep, self.away = False, collected.absent
+        record: Round = {"round": request.number - 1}
+        if collected.absent:
+            record["absent"] = list(collected.absent)
+        if request.steps:  # what was learnt with since the last round, where it was not the method's number
+            record["steps"] = dict(request.steps)
+        self._catch_up(collected)
+        evaluations = [i for i, query in enumerate(request.queries) if query.purpose is Purpose.EVALUATE]
+        if evaluations and not collected.absent:  # a score without somebody's part would be another model's
+            record["score"] = self._evaluate(
+                request, [self.uploads(request, i, collected.uploaded[i]) for i in evaluations]
+            )
         self.reply, self.learners, self.steps = Reply(), (), ()
-        for place, (ask, said) in enumerate(zip(order.asks, answers.said, strict=True)):
-            if ask.purpose is Purpose.TRAIN and self.stop is None:
+        for place, (query, uploaded) in enumerate(zip(request.queries, collected.uploaded, strict=True)):
+            if query.purpose is Purpose.TRAIN and self.stop is None:
                 try:
-                    self._coordinate(order.number, self.heard(order, place, said))
+                    self._coordinate(request.number, self.uploads(request, place, uploaded))
                 except Diverged as error:
-                    self.give_up(order.number, error)
+                    self.give_up(request.number, error)
                 record.update(cast(Round, _as_numbers(self.reply.notes)))  # by names of the method's own
-        self.number = order.number
+        self.number = request.number
         if len(record) > 1:
             self.history.append(record)
 
-    def heard(self, order: Order, place: int, said: Sequence[Said]) -> Heard:
-        """The answers to one ask by group, silent parties from the board; under a secure sum only their total."""
-        ask = order.asks[place]
-        if not ask.speakers and self.boards is None:
-            return Heard(())
+    def uploads(self, request: Request, place: int, uploaded: Sequence[GroupUploads]) -> Uploads:
+        """The uploads to one query by group, of others from the upload cache; under a secure sum only the total."""
+        query = request.queries[place]
+        if not query.senders and self.caches is None:
+            return Uploads(())
         if self.opener is not None:
-            return open_sum(self.opener, self.schema, order, place, said)
-        if self.boards is None or ask.purpose is not Purpose.TRAIN:
-            return Heard(tuple(part.values for part in said))
-        rows = ask.rows.to(self.schema.device)
-        for board, part in zip(self.boards, said, strict=True):
+            return open_sum(self.opener, self.schema, request, place, uploaded)
+        if self.caches is None or query.purpose is not Purpose.TRAIN:
+            return Uploads(tuple(part.values for part in uploaded))
+        rows = query.rows.to(self.schema.device)
+        for cache, part in zip(self.caches, uploaded, strict=True):
             if part.places:
-                board.remember(part.places, rows, part.values)
-        return Heard(tuple(board.recall(rows) for board in self.boards))
+                cache.remember(part.places, rows, part.values)
+        return Uploads(tuple(cache.recall(rows) for cache in self.caches))
 
-    def _catch_up(self, answers: Answers) -> None:
-        """What came too late for its turn is the last word on those rows all the same."""
-        for number, party, values in answers.late:
+    def _catch_up(self, collected: Collected) -> None:
+        """What came too late for its round is the last word on those rows all the same."""
+        for number, party, values in collected.late:
             g, place = self.schema.position(party)
-            rows = self.schedule.turn(number).rows.to(self.schema.device)
-            if self.boards is not None:
-                self.boards[g].remember([place], rows, {name: value[None] for name, value in values.items()})
+            rows = self.schedule.plan(number).rows.to(self.schema.device)
+            if self.caches is not None:
+                self.caches[g].remember([place], rows, {name: value[None] for name, value in values.items()})
 
-    def count_up(self, order: Order, answers: Answers) -> None:
-        """Add the answers to an order to the traffic."""
-        record = self.traffic.open(order.number)
+    def count_up(self, request: Request, collected: Collected) -> None:
+        """Add the uploads of a round to the traffic."""
+        record = self.traffic.open(request.number)
         place = {party: i for i, party in enumerate(self.schema.parties)}
-        for ask, releases in zip(order.asks, answers.releases, strict=True):
+        for query, releases in zip(request.queries, collected.releases, strict=True):
             for released in releases:
-                if ask.purpose is Purpose.TRAIN:
+                if query.purpose is Purpose.TRAIN:
                     record.up[place[released.sender]] += len(released.payload)
                 else:
                     record.evaluation_up += len(released.payload)
 
-    def _evaluate(self, order: Order, heard: list[Heard]) -> float:
+    def _evaluate(self, request: Request, uploads: list[Uploads]) -> float:
         if isinstance(self.method, FitsOutputs) and self.opener is None:  # of a secure sum there is only the total
-            self.method.fit_outputs(self.state, heard, self.labels, self.validation)
+            self.method.fit_outputs(self.state, uploads, self.labels, self.validation)
             self.state = canonical_all(self.state)
-        logits = torch.cat([outputs(self.method, self.state, h) for h in heard])
+        logits = torch.cat([outputs(self.method, self.state, h) for h in uploads])
         value = self.judge(logits)
-        better, self.stop = self.watch.see(self.judge.gain(value), order.number - 1)
+        better, self.stop = self.watch.see(self.judge.gain(value), request.number - 1)
         if better:
             self.best_scores = self.judge.all(logits)
             self.keep = True
@@ -232,7 +238,7 @@ class CoordinatorSide:
     @cached_property
     def judge(self) -> Judge:
         """What gives the validation score: keep and stop go down to the parties, so protected labels judge noised."""
-        task, labels, name = self.schema.task, self.labels, self.plan.metric
+        task, labels, name = self.schema.task, self.labels, self.training_plan.metric
         if labels.epsilon is None:
             truth = self.truth[self.validation.to(self.truth.device)]
             return Judge.of(task, truth, name, weights=self.weights_of(self.validation))
@@ -241,7 +247,7 @@ class CoordinatorSide:
     @property
     def metric(self) -> Metric:
         """What the validation scores so far are; before the first one, what was asked for."""
-        return self.judge.metric if self.watch.seen else choose_metric(self.schema.task, self.plan.metric)
+        return self.judge.metric if self.watch.seen else choose_metric(self.schema.task, self.training_plan.metric)
 
     @property
     def best_score(self) -> float | None:
@@ -258,14 +264,14 @@ class CoordinatorSide:
         """(B,) how much these rows count in a metric; None: all alike."""
         return None if self.row_weights is None else self.row_weights[rows.cpu()]
 
-    def _coordinate(self, number: int, heard: Heard) -> None:
-        turn = self.schedule.turn(number)
-        present = tuple(p for p in turn.learners if p not in self.away)
-        spoke = tuple(p for p in turn.speakers if p not in self.away)
-        turn = replace(turn, rows=turn.rows.to(self.schema.device), speakers=spoke, learners=present)
+    def _coordinate(self, number: int, uploads: Uploads) -> None:
+        plan = self.schedule.plan(number)
+        present = tuple(p for p in plan.learners if p not in self.away)
+        senders = tuple(p for p in plan.senders if p not in self.away)
+        plan = replace(plan, rows=plan.rows.to(self.schema.device), senders=senders, learners=present)
         try:
             with torch.no_grad():
-                reply = _canonical(self.method.coordinate(self.state, turn, heard, self.labels))
+                reply = _canonical(self.method.coordinate(self.state, plan, uploads, self.labels))
         except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # embeddings too large to be squared
             raise Diverged(COORDINATOR, "set of heads") from None
         finally:
@@ -277,11 +283,11 @@ class CoordinatorSide:
             raise Diverged(COORDINATOR, "reply")
         if self.noised and not small_enough(reply.common, *reply.own):  # parties would refuse it
             raise Diverged(COORDINATOR, "reply")
-        steps = {**reply.steps, **dict(turn.steps)}  # a method's choice, unless the schedule names a number
-        self.reply, self.learners, self.steps = reply, turn.learners, tuple(steps.items())
+        steps = {**reply.steps, **dict(plan.steps)}  # a method's choice, unless the schedule names a number
+        self.reply, self.learners, self.steps = reply, plan.learners, tuple(steps.items())
 
     def give_up(self, number: int, error: Diverged) -> None:
-        """Somebody left the finite numbers in exchange `number`: stop next, say what is kept and what to change."""
+        """Somebody left the finite numbers in round `number`: stop next, say what is kept and what to change."""
         kept = "the best round is kept" if self.watch.best_round >= 0 else "no round was evaluated, so none is kept"
         self.end(
             number,
@@ -290,7 +296,7 @@ class CoordinatorSide:
         )
 
     def end(self, number: int, reason: str) -> None:
-        """Whatever became of exchange `number`, the next order says stop."""
+        """Whatever became of round `number`, the next request says stop."""
         self.number, self.reply, self.learners, self.steps = number, Reply(), (), ()
         self.stop = reason
 
@@ -303,8 +309,8 @@ class CoordinatorSide:
         out |= {f"common.{k}": v for k, v in self.reply.common.items()}
         for g, part in enumerate(self.reply.own):
             out |= {f"own.{g}.{k}": v for k, v in part.items()}
-        for g, board in enumerate(self.boards or []):
-            out |= {f"board.{g}.{k}": v for k, v in board.values.items()}
+        for g, cache in enumerate(self.caches or []):
+            out |= {f"board.{g}.{k}": v for k, v in cache.values.items()}
         return out
 
     def facts(self) -> CoordinatorFacts:
@@ -337,7 +343,7 @@ class CoordinatorSide:
                 common[rest] = moved
             else:
                 g, _, rest = rest.partition(".")
-                home = own.setdefault(int(g), {}) if kind == "own" else (self.boards or [])[int(g)].values
+                home = own.setdefault(int(g), {}) if kind == "own" else (self.caches or [])[int(g)].values
                 home[rest] = moved
         self.reply = Reply(common, tuple(own[g] for g in sorted(own)))
         self.number, self.keep, self.stop = facts["number"], facts["keep"], facts["stop"]
@@ -364,21 +370,21 @@ def is_model(name: str) -> bool:
     return name != "dual" and not name.startswith("cache.")
 
 
-def open_sum(opener: Opener, schema: Schema, order: Order, place: int, said: Sequence[Said]) -> Heard:
-    """The total of the answers to one ask, as if one party had said it all."""
+def open_sum(opener: Opener, schema: Schema, request: Request, place: int, uploaded: Sequence[GroupUploads]) -> Uploads:
+    """The total of the uploads to one query, as if one party had made it."""
     parts: dict[str, dict[str, Tensor]] = {}
-    for group, part in zip(schema.groups, said, strict=True):
+    for group, part in zip(schema.groups, uploaded, strict=True):
         for at, where in enumerate(part.places):
             parts[group.parties[where]] = {name: value[at] for name, value in part.values.items()}
-    ask = order.asks[place]
-    total = opener.total(order.number, place, ask.purpose, rows_digest(ask.rows), parts)
-    return Heard(({name: value[None].to(schema.device, schema.dtype) for name, value in total.items()},))
+    query = request.queries[place]
+    total = opener.total(request.number, place, query.purpose, rows_digest(query.rows), parts)
+    return Uploads(({name: value[None].to(schema.device, schema.dtype) for name, value in total.items()},))
 
 
 def rows_that_fit(method: Method, schema: Schema, *, summed: bool = False) -> int:
     """How many rows a party can be asked about in one message; under a secure sum every number takes 8 bytes."""
     dtype = torch.float64 if summed else schema.dtype
-    sizes = [sum(a.size(dtype) for a in method.says(schema, group).values()) for group in schema.groups]
+    sizes = [sum(a.size(dtype) for a in method.upload_arrays(schema, group).values()) for group in schema.groups]
     return min(EVALUATION_CHUNK, max(1, EVALUATION_BYTES // max(1, *sizes)))
 
 

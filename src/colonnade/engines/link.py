@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from colonnade.engines.post import Letter, Post, Seals, address
+from colonnade.engines.message import Encryption, Incoming, Outgoing, address
 from colonnade.identity.credentials import Credentials
 
 
@@ -21,7 +21,9 @@ class Link(Protocol):
 
     run: str
     credentials: Credentials  # whose end it is
-    seals: Seals | None  # set when the others' keys are known: from then on envelopes are closed and opened here
+    encryption: (
+        Encryption | None
+    )  # set when the others' keys are known: from then on messages are encrypted and decrypted here
     came_back: threading.Event  # the connection was lost and is there again: what was on its way may be gone
 
     def lay(self, parties: Sequence[str], anew: bool = False) -> None:
@@ -32,27 +34,27 @@ class Link(Protocol):
         """Begin to receive what is addressed to this process."""
         ...
 
-    def send(self, *posts: Post, again: bool = False, answers: Iterable[Letter] = ()) -> None:
+    def send(self, *to_send: Outgoing, again: bool = False, answers: Iterable[Incoming] = ()) -> None:
         """Send, and come back when the messages are under way, or on the disk of whoever delivers them.
 
         `again` marks a deliberate repetition, which must not be taken for one that came twice by accident. `answers`
-        are the letters that this answers; they are `done` with it.
+        are the messages that this answers; they are `done` with it.
         """
         ...
 
-    def next(self, timeout: float) -> Letter | None:
-        """The next message, out of its envelope, or None if none comes in time; one that does not open is refused."""
+    def next(self, timeout: float) -> Incoming | None:
+        """The next message, decrypted, or None if none comes in time; one that cannot be decrypted is refused."""
         ...
 
-    def done(self, letters: Iterable[Letter]) -> None:
-        """What was made of these letters is stored: they need not come again."""
+    def done(self, received: Iterable[Incoming]) -> None:
+        """What was made of these messages is stored: they need not come again."""
         ...
 
-    def forget(self, letter: Letter) -> None:
-        """Let go of a letter for now: it may come again."""
+    def forget(self, incoming: Incoming) -> None:
+        """Let go of a message for now: it may come again."""
         ...
 
-    def refuse(self, letter: Letter) -> None:
+    def refuse(self, incoming: Incoming) -> None:
         """Never deliver this one again."""
         ...
 
@@ -61,9 +63,9 @@ class Link(Protocol):
         ...
 
 
-def enclosed(link: Link, post: Post) -> tuple[str, bytes]:
-    """A message as it leaves: its address, and its bytes, in an envelope once there are keys (unless it is `open`)."""
-    at, payload = address(link.run, link.credentials.name, post.to), post.message.payload
-    if link.seals is not None and not post.open:
-        payload = link.seals.seal(post.to, at, post.message.number, payload)
+def enclosed(link: Link, outgoing: Outgoing) -> tuple[str, bytes]:
+    """A message as it leaves: its address, and its bytes, encrypted once there are keys (not if `unencrypted`)."""
+    at, payload = address(link.run, link.credentials.name, outgoing.to), outgoing.message.payload
+    if link.encryption is not None and not outgoing.unencrypted:
+        payload = link.encryption.encrypt(outgoing.to, at, outgoing.message.number, payload)
     return at, payload

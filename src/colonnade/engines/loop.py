@@ -12,18 +12,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from colonnade.engines.base import Answers, Said, Workshop, numbers_of
+from colonnade.engines.base import CohortBuilder, Collected, GroupUploads, numbers_of
 from colonnade.engines.party import PartySide
 from colonnade.errors import ColonnadeError, WireError
 from colonnade.methods.base import Method, Received
 from colonnade.models.schema import Schema
 from colonnade.models.stack import Way
-from colonnade.privacy.gate import Down, Gate, Spoken
+from colonnade.privacy.gate import Down, Gate, Passed
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.mechanism import Protection
-from colonnade.privacy.sealed import Released
+from colonnade.privacy.sealed import Release
 from colonnade.wire.codec import decode
-from colonnade.wire.messages import Order, read_order, unprefixed
+from colonnade.wire.messages import Request, read_request, unprefixed
 
 
 @dataclass
@@ -37,44 +37,44 @@ class Loop:
 
     @classmethod
     def open(
-        cls, workshop: Workshop, method: Method, ledger: Ledger, run: str, remembers: bool, protection: Protection
+        cls, builder: CohortBuilder, method: Method, ledger: Ledger, run: str, remembers: bool, protection: Protection
     ) -> Loop:
         """One party side per party."""
-        schema, sides = workshop.schema, {}
+        schema, sides = builder.schema, {}
         for group in schema.groups:
             for party in group.parties:
-                gate = Gate(run, ledger, method.says(schema, group), protection, numbers=numbers_of(schema))
-                sides[party] = PartySide(method, workshop.cohort((party,)), gate, remembers)
+                gate = Gate(run, ledger, method.upload_arrays(schema, group), protection, numbers=numbers_of(schema))
+                sides[party] = PartySide(method, builder.cohort((party,)), gate, remembers)
         return cls(schema, sides, ledger)
 
-    def exchange(self, order: Order, down: Down) -> Answers:
+    def run_round(self, request: Request, down: Down) -> Collected:
         """Deliver real bytes to each party in turn, and decode the real bytes it answers."""
-        said: list[list[Said]] = [[] for _ in order.asks]
-        releases: list[list[Released]] = [[] for _ in order.asks]
+        uploaded: list[list[GroupUploads]] = [[] for _ in request.queries]
+        releases: list[list[Release]] = [[] for _ in request.queries]
         for group in self.schema.groups:
-            answers = {party: self._ask(party, order.number, down) for party in group.parties}
-            for number in range(len(order.asks)):
-                messages = {p: a[number].releases[0] for p, a in answers.items() if a[number].releases}
-                said[number].append(self._decode(group.parties, messages))
+            collected = {party: self._ask(party, request.number, down) for party in group.parties}
+            for number in range(len(request.queries)):
+                messages = {p: a[number].releases[0] for p, a in collected.items() if a[number].releases}
+                uploaded[number].append(self._decode(group.parties, messages))
                 releases[number] += messages.values()
-        return Answers(said, releases)
+        return Collected(uploaded, releases)
 
-    def _ask(self, party: str, number: int, down: Down) -> list[Spoken]:
+    def _ask(self, party: str, number: int, down: Down) -> list[Passed]:
         try:
             numbers = numbers_of(self.schema).reply(number)
             header, arrays = decode(down.everyone.payload)
-            order, arrays = read_order(header, arrays, self.schema.parties), numbers.read(header, arrays)
+            request, arrays = read_request(header, arrays, self.schema.parties), numbers.read(header, arrays)
             own = numbers.read(*decode(down.own[party].payload)) if party in down.own else {}
             device = self.schema.device
             common = {k: v.to(device) for k, v in unprefixed("common", arrays).items()}
             reply = Received(common, {k: v.unsqueeze(0).to(device) for k, v in own.items()})
-            return self.sides[party].answer(order, reply)
+            return self.sides[party].answer(request, reply)
         except ColonnadeError:
             raise
         except Exception as error:
-            raise RuntimeError(f"party {party!r} failed in exchange {number}: {error}") from error
+            raise RuntimeError(f"party {party!r} failed in round {number}: {error}") from error
 
-    def _decode(self, parties: tuple[str, ...], messages: Mapping[str, Released]) -> Said:
+    def _decode(self, parties: tuple[str, ...], messages: Mapping[str, Release]) -> GroupUploads:
         decoded: list[dict[str, Tensor]] = []
         for party, released in messages.items():
             header, arrays = decode(released.payload)
@@ -83,8 +83,10 @@ class Loop:
             decoded.append(numbers_of(self.schema).read(header, arrays))
         places = tuple(parties.index(p) for p in messages)
         if not decoded:
-            return Said((), {})
-        return Said(places, {n: torch.stack([d[n] for d in decoded]).to(self.schema.device) for n in decoded[0]})
+            return GroupUploads((), {})
+        return GroupUploads(
+            places, {n: torch.stack([d[n] for d in decoded]).to(self.schema.device) for n in decoded[0]}
+        )
 
     def parties(self) -> list[PartySide]:
         """The party sides, one per party."""

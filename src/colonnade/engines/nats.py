@@ -6,7 +6,7 @@ Its subjects are the addresses of messages:
     run.<run>.down.<p>   coordinator -> one party      in stream RUN_<run>, consumer <party>_own
     run.<run>.up.<p>     party -> coordinator          plain; in the stream only where `keeps_answers`
 
-Orders are kept on the server's disk until everybody who should read has read: a party may be away. An order is
+Requests are kept on the server's disk until everybody who should read has read: a party may be away. A request is
 delivered again until it is acknowledged, so a party acknowledges only after it has stored what it made of it.
 Answers are passed on and not kept: whoever waits for one asks again, and a party repeats what it stored. (An
 alignment cannot ask again and keeps them.) The connection lives in a thread of its own: it answers the server's
@@ -36,7 +36,7 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, RetentionPolic
 
 from colonnade.engines.box import RETRY, Box
 from colonnade.engines.link import enclosed
-from colonnade.engines.post import Letter, Post, Say, Seals
+from colonnade.engines.message import Encryption, Incoming, Notify, Outgoing
 from colonnade.errors import IdentityError, LinkError
 from colonnade.identity.credentials import Credentials, why_shut_out
 from colonnade.wire.codec import LIMIT
@@ -50,17 +50,17 @@ ATTEMPT = 10.0
 SLOWEST = 100_000  # bytes per second that a line may be slow without a message counting as lost
 TROUBLE = (nats.errors.Error, asyncio.TimeoutError, OSError)  # nats' JetStream errors are among the first
 MOST_WAITING = 2**30  # bytes of one party that may wait to be looked at; more are dropped, and asked for again
-ENVELOPE = 2**17  # bytes that sealing, a signature with its certificates, and headers may add to a message
+OVERHEAD = 2**17  # bytes that encryption, a signature with its certificates, and headers may add to a message
 RECORD = 2**25  # bytes: nats-server 2.9 stores a record of so many, and cannot read it any more; ours are shorter
 
 
 class NatsLink:
     """A connection for one run; every call blocks, retries while the server is away, and is safe to interrupt."""
 
-    def __init__(self, credentials: Credentials, run: str, say: Say, keeps_answers: bool = False) -> None:
+    def __init__(self, credentials: Credentials, run: str, notify: Notify, keeps_answers: bool = False) -> None:
         self.me, self.run, self.stream, self._keeps_answers = credentials.name, run, f"RUN_{run}", keeps_answers
-        self.credentials, self._say = credentials, say
-        self._letters: queue.SimpleQueue[Letter] = queue.SimpleQueue()
+        self.credentials, self._notify = credentials, notify
+        self._received: queue.SimpleQueue[Incoming] = queue.SimpleQueue()
         self._waiting: Counter[str] = Counter()  # bytes under each subject that nobody has looked at yet
         self._held: dict[int, Msg] = {}  # came over this connection, not acknowledged yet; by identity
         self._boxes: list[Box] = []
@@ -70,7 +70,7 @@ class NatsLink:
         self._laying: asyncio.Lock | None = None
         self._client: Client | None = None
         self._closed = False
-        self.seals: Seals | None = None  # set when the others' keys are known
+        self.encryption: Encryption | None = None  # set when the others' keys are known
         self.came_back = threading.Event()  # the connection was lost and is there again
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="link", daemon=True)
@@ -99,15 +99,15 @@ class NatsLink:
                 failed.set_result(reason)
             elif not told or self._client is not None:
                 told = True  # once while connecting: the attempts go on silently
-                self._say("server", trouble=_told(error))
+                self._notify("server", trouble=_told(error))
 
         async def on_off() -> None:
             # A server that went back in time counts anew: what came before is not acknowledged, but comes again.
-            # Everything else that was on its way is said again, too, by whoever waits for it.
+            # Everything else that was on its way is sent again, too, by whoever waits for it.
             self._held.clear()
             client._pending, client._pending_data_size = [], 0
             if not self._closed:
-                self._say("disconnected")
+                self._notify("disconnected")
 
         connecting: asyncio.Future[None] | None = None
         while connecting is None or not (connecting.done() or failed.done()):
@@ -127,15 +127,15 @@ class NatsLink:
             raise LinkError(f"the server {connection.server} does not let {self.me!r} in: {failed.result()}")
         connecting.result()
         self._client = client
-        if client.max_payload < LIMIT + ENVELOPE:
+        if client.max_payload < LIMIT + OVERHEAD:
             raise LinkError(
                 f"the server {connection.server} takes messages of {client.max_payload:,} bytes; needed "
-                f"{LIMIT + ENVELOPE:,}: set max_payload as `colonnade nats-config` does"
+                f"{LIMIT + OVERHEAD:,}: set max_payload as `colonnade nats-config` does"
             )
 
     async def _on_again(self) -> None:
         self.came_back.set()
-        self._say("reconnected")
+        self._notify("reconnected")
         for box in self._boxes:
             box.pull_again()
 
@@ -155,7 +155,7 @@ class NatsLink:
                 try:
                     return await self._lay_once(anew)
                 except TROUBLE as error:
-                    self._say("server", trouble=f"cannot make the stream of the run yet: {_told(error)}")
+                    self._notify("server", trouble=f"cannot make the stream of the run yet: {_told(error)}")
                     await asyncio.sleep(RETRY)
 
     async def _lay_once(self, anew: bool) -> None:
@@ -169,7 +169,7 @@ class NatsLink:
         await jetstream.add_stream(
             StreamConfig(
                 name=self.stream, subjects=subjects, retention=RetentionPolicy.INTEREST,
-                storage=StorageType.FILE, duplicate_window=120, max_msg_size=LIMIT + ENVELOPE,
+                storage=StorageType.FILE, duplicate_window=120, max_msg_size=LIMIT + OVERHEAD,
             )
         )  # fmt: skip
         if anew:
@@ -202,42 +202,42 @@ class NatsLink:
 
         async def arrived(message: Msg) -> None:
             if self._waiting[message.subject] > MOST_WAITING:
-                return self._say("refused", party=message.subject.rsplit(".", 1)[1], reason="it sends and sends")
+                return self._notify("refused", party=message.subject.rsplit(".", 1)[1], reason="it sends and sends")
             return self._put(message)
 
         for party in self._parties or ():
             await self._connected.subscribe(f"run.{self.run}.up.{party}", cb=arrived, pending_bytes_limit=8 * LIMIT)
 
-    def next(self, timeout: float) -> Letter | None:
-        """The next message, out of its envelope, or None if none comes in time."""
+    def next(self, timeout: float) -> Incoming | None:
+        """The next message, decrypted, or None if none comes in time."""
         try:
-            letter = self._letters.get(timeout=timeout)
-            self._waiting[letter.address] -= len(letter.data)
-            return letter if self.seals is None else self.seals.open(letter)
+            incoming = self._received.get(timeout=timeout)
+            self._waiting[incoming.address] -= len(incoming.data)
+            return incoming if self.encryption is None else self.encryption.decrypt(incoming)
         except queue.Empty:
             return None
         except IdentityError as error:
-            self._say("refused", party=letter.sender, reason=str(error))
-            self.refuse(letter)
+            self._notify("refused", party=incoming.sender, reason=str(error))
+            self.refuse(incoming)
             return None
 
-    def done(self, letters: Iterable[Letter]) -> None:
-        """Acknowledge: what was made of these letters is stored."""
-        self._close_letters(letters, lambda message: message.ack())
+    def done(self, received: Iterable[Incoming]) -> None:
+        """Acknowledge: what was made of these messages is stored."""
+        self._close_received(received, lambda message: message.ack())
 
-    def forget(self, letter: Letter) -> None:
-        """Let go of a letter without acknowledging it: it is delivered again by and by."""
-        self._loop.call_soon_threadsafe(self._held.pop, id(letter._message), None)
+    def forget(self, incoming: Incoming) -> None:
+        """Let go of a message without acknowledging it: it is delivered again by and by."""
+        self._loop.call_soon_threadsafe(self._held.pop, id(incoming._message), None)
 
-    def refuse(self, letter: Letter) -> None:
+    def refuse(self, incoming: Incoming) -> None:
         """Never deliver this one again."""
-        self._close_letters([letter], lambda message: message.term())
+        self._close_received([incoming], lambda message: message.term())
 
-    def _close_letters(self, letters: Iterable[Letter], how: Callable[[Msg], Awaitable[None]]) -> None:
-        self._spawn(self._close(letters, how))
+    def _close_received(self, received: Iterable[Incoming], how: Callable[[Msg], Awaitable[None]]) -> None:
+        self._spawn(self._close(received, how))
 
-    async def _close(self, letters: Iterable[Letter], how: Callable[[Msg], Awaitable[None]]) -> None:
-        for message in [letter._message for letter in letters]:
+    async def _close(self, received: Iterable[Incoming], how: Callable[[Msg], Awaitable[None]]) -> None:
+        for message in [incoming._message for incoming in received]:
             if self._held.pop(id(message), None) is None:
                 continue  # it came over a connection that was lost since
             with contextlib.suppress(*TROUBLE):  # an acknowledgement that is lost costs a repeated delivery
@@ -253,23 +253,23 @@ class NatsLink:
 
     # -- sending ------------------------------------------------------------------------------
 
-    def send(self, *posts: Post, again: bool = False, answers: Iterable[Letter] = ()) -> None:
+    def send(self, *to_send: Outgoing, again: bool = False, answers: Iterable[Incoming] = ()) -> None:
         """Send, and come back when the server has everything.
 
-        `again` marks a deliberate repetition. `answers` are the letters that this answers: acknowledged on the way.
+        `again` marks a deliberate repetition. `answers` are the messages that this answers: acknowledged on the way.
         """
         mark = f".{next(self._resends)}" if again else ""
 
         async def store_all() -> None:
-            await asyncio.gather(*(self._store(post, mark) for post in posts))
+            await asyncio.gather(*(self._store(outgoing, mark) for outgoing in to_send))
 
         kept = self.me == COORDINATOR or self._keeps_answers
-        self._do(store_all() if kept else self._pass_on(posts, answers))
+        self._do(store_all() if kept else self._pass_on(to_send, answers))
 
-    async def _store(self, post: Post, mark: str) -> None:
+    async def _store(self, outgoing: Outgoing, mark: str) -> None:
         """Publish until the server says that it has it. Its own memory of ids swallows what it got twice."""
-        subject, payload = enclosed(self, post)
-        name = f"{post.message.number}.{post.message.kind}.{post.part}.{post.to}.{self._id}{mark}"
+        subject, payload = enclosed(self, outgoing)
+        name = f"{outgoing.message.number}.{outgoing.message.kind}.{outgoing.part}.{outgoing.to}.{self._id}{mark}"
         jetstream, patience = self._connected.jetstream(), 2 + len(payload) / SLOWEST
         while True:
             try:
@@ -277,24 +277,24 @@ class NatsLink:
                 return
             except TROUBLE as error:
                 if isinstance(error, nats.js.errors.NoStreamResponseError) and self._parties is not None:
-                    self._say("server", trouble="the stream of the run is gone; making it again")
+                    self._notify("server", trouble="the stream of the run is gone; making it again")
                     await self._lay_stream()
                     continue
-                self._say("server", trouble=f"a message is not stored yet: {_told(error)}")
+                self._notify("server", trouble=f"a message is not stored yet: {_told(error)}")
                 await asyncio.sleep(RETRY)
 
-    async def _pass_on(self, posts: Sequence[Post], answers: Iterable[Letter]) -> None:
-        """Publish until the server has read it all; it keeps nothing, and if nobody listens, nobody hears it."""
-        sealed = [enclosed(self, post) for post in posts]
-        patience = 2 + sum(len(payload) for _, payload in sealed) / SLOWEST
+    async def _pass_on(self, to_send: Sequence[Outgoing], answers: Iterable[Incoming]) -> None:
+        """Publish until the server has read it all; it keeps nothing, and if nobody listens, nobody gets it."""
+        ready = [enclosed(self, outgoing) for outgoing in to_send]
+        patience = 2 + sum(len(payload) for _, payload in ready) / SLOWEST
         while True:
             try:
-                for subject, payload in sealed:
+                for subject, payload in ready:
                     await self._connected.publish(subject, payload)
                 await self._close(answers, lambda message: message.ack())
                 return await self._connected.flush(patience)  # type: ignore[arg-type]  # seconds, fractions are fine
             except TROUBLE as error:
-                self._say("server", trouble=f"an answer is not under way yet: {_told(error)}")
+                self._notify("server", trouble=f"an answer is not under way yet: {_told(error)}")
                 while not self._connected.is_connected:
                     await asyncio.sleep(RETRY)
 
@@ -302,14 +302,14 @@ class NatsLink:
 
     def purge(self) -> None:
         """For the coordinator: remove from the server's disk what is left of the run's messages."""
-        self._do(self._until_heard(lambda jetstream: jetstream.purge_stream(self.stream)))
+        self._do(self._until_answered(lambda jetstream: jetstream.purge_stream(self.stream)))
 
     def stream_state(self) -> dict[str, int]:
         """For the coordinator: messages and bytes that the server holds for the run."""
-        info = self._do(self._until_heard(lambda jetstream: jetstream.stream_info(self.stream)))
+        info = self._do(self._until_answered(lambda jetstream: jetstream.stream_info(self.stream)))
         return {"messages": info.state.messages, "bytes": info.state.bytes} if info else {"messages": 0, "bytes": 0}
 
-    async def _until_heard(self, ask: Callable[[JetStreamContext], Awaitable[T]]) -> T | None:
+    async def _until_answered(self, ask: Callable[[JetStreamContext], Awaitable[T]]) -> T | None:
         """Ask about the stream until the server answers; None if there is no such stream."""
         while True:
             try:
@@ -317,7 +317,7 @@ class NatsLink:
             except nats.js.errors.NotFoundError:
                 return None
             except TROUBLE as error:
-                self._say("server", trouble=f"no answer about the stream of the run yet: {_told(error)}")
+                self._notify("server", trouble=f"no answer about the stream of the run yet: {_told(error)}")
                 await asyncio.sleep(RETRY)
 
     def close(self) -> None:
@@ -373,7 +373,7 @@ class NatsLink:
 
     def _put(self, message: Msg) -> None:
         self._waiting[message.subject] += len(message.data)
-        self._letters.put(Letter(message.subject, message.data, message))
+        self._received.put(Incoming(message.subject, message.data, message))
 
     async def _missing(self) -> None:
         """Called when the server may know no such consumer: only the coordinator can do something about it."""

@@ -1,6 +1,6 @@
 """Remote: the coordinator's end of a federation whose parties run elsewhere. Nothing that arrives is trusted.
 
-An order is sent once; whoever does not answer in time is asked again, and answers with the bytes it stored.
+A request is sent once; whoever does not answer in time is asked again, and answers with the bytes it stored.
 A message that is damaged, of another run, in another's name, not finite or not of the agreed shape is
 refused and named, and counts as not having come.
 """
@@ -17,23 +17,23 @@ from pydantic import Field
 from torch import Tensor
 
 from colonnade.config import Settings
-from colonnade.engines.base import Answers, Said, numbers_of
+from colonnade.engines.base import Collected, GroupUploads, numbers_of
 from colonnade.engines.link import Link
+from colonnade.engines.message import Incoming, Notify, Outgoing
 from colonnade.engines.party import PartySide
-from colonnade.engines.post import Letter, Post, Say
 from colonnade.errors import ColonnadeError, Diverged, Refused, RunError, WireError
 from colonnade.methods.base import Method
 from colonnade.models.schema import Schema
 from colonnade.models.stack import Way
 from colonnade.privacy.gate import Down
 from colonnade.wire.codec import decode
-from colonnade.wire.messages import MOST_EXCHANGES, Order, Purpose
+from colonnade.wire.messages import MOST_ROUNDS, Purpose, Request
 
 ASK_AGAIN = 5.0  # seconds until a party that has not answered is asked again; then twice as long, and so on
 LONGEST_PAUSE = 60.0
 DONE, DIVERGED, REFUSED = "DONE", "DIVERGED", "REFUSED"  # what a party says instead of a release
 RELEASES = frozenset(purpose.value for purpose in Purpose)
-WHOLE = -1  # the part number of such a notice: it answers the whole order
+WHOLE = -1  # the part number of such a notice: it answers the whole request
 
 
 class Absence(Settings):
@@ -42,7 +42,7 @@ class Absence(Settings):
     patience: float = Field(60.0, gt=0, description="seconds without an answer after which a party counts as absent")
     then: Literal["wait", "continue", "stop"] = Field(
         "wait",
-        description="wait: for as long as it takes; continue: without it, with what it last said; "
+        description="wait: for as long as it takes; continue: without it, with its last uploads; "
         "stop: end the run, the best round kept",
     )
 
@@ -61,10 +61,10 @@ class Arrived:
 
 
 @dataclass
-class Exchange:
-    """One order on its way: who still has to answer what, and what has come."""
+class RoundInProgress:
+    """One request on its way: who still has to answer what, and what has come."""
 
-    order: Order
+    request: Request
     down: Down
     wanted: dict[str, set[int]]  # party -> parts
     waited_for: set[str]
@@ -73,12 +73,12 @@ class Exchange:
 
     @property
     def trains(self) -> bool:
-        """Whether this is part of the training; not the order to stop, and no look at the test rows afterwards."""
-        asked = any(ask.purpose is Purpose.TRAIN for ask in self.order.asks)
-        return self.order.stop is None and (asked or bool(self.order.learners))
+        """Whether this is part of the training; not the request to stop, nor the evaluation afterwards."""
+        asked = any(query.purpose is Purpose.TRAIN for query in self.request.queries)
+        return self.request.stop is None and (asked or bool(self.request.learners))
 
     def unanswered(self, parties: Iterable[str]) -> list[str]:
-        """Those who have not said everything."""
+        """Those who have not answered everything."""
         return [p for p in sorted(parties) if any((p, part) not in self.came for part in self.wanted[p])]
 
 
@@ -91,103 +91,103 @@ class Remote:
     method: Method
     run: str
     absence: Absence
-    say: Say
+    notify: Notify
     roster: str = ""  # digest of who adds, where answers open only together
     name: str = "nats"
     away: set[str] = field(default_factory=set)
-    _early: list[Letter] = field(default_factory=list, repr=False)  # answers to the order after this one
+    _early: list[Incoming] = field(default_factory=list, repr=False)  # answers to the request after this one
     _begun: bool = False
-    _rows_of: dict[int, int] = field(default_factory=dict, repr=False)  # training rows of each exchange
+    _rows_of: dict[int, int] = field(default_factory=dict, repr=False)  # training rows of each round
 
     def __post_init__(self) -> None:
         s = self.schema
         self._numbers = numbers_of(s)
-        self._agreed = {p: self.method.says(s, group) for group in s.groups for p in group.parties}
+        self._agreed = {p: self.method.upload_arrays(s, group) for group in s.groups for p in group.parties}
 
-    # -- one exchange -------------------------------------------------------------------------
+    # -- one round -------------------------------------------------------------------------
 
-    def exchange(self, order: Order, down: Down) -> Answers:
-        """Send the order and its reply, and wait for everybody's answer."""
-        wanted = {p: self._parts(order, p) for p in self.schema.parties}
-        now = Exchange(order, down, wanted, set(wanted) - self.away)
-        posts = [Post(p, released) for p, released in down.own.items()]
-        # A process that has just started cannot know whether the order was sent: it sends it under a new id.
-        self.link.send(*posts, Post("*", down.everyone), again=not self._begun)
+    def run_round(self, request: Request, down: Down) -> Collected:
+        """Send the request and its reply, and wait for everybody's answer."""
+        wanted = {p: self._parts(request, p) for p in self.schema.parties}
+        now = RoundInProgress(request, down, wanted, set(wanted) - self.away)
+        to_send = [Outgoing(p, released) for p, released in down.own.items()]
+        # A process that has just started cannot know whether the request was sent: it sends it under a new id.
+        self.link.send(*to_send, Outgoing("*", down.everyone), again=not self._begun)
         self._begun = True
-        self._rows_of[order.number] = next((len(a.rows) for a in order.asks if a.purpose is Purpose.TRAIN), 0)
+        self._rows_of[request.number] = next((len(a.rows) for a in request.queries if a.purpose is Purpose.TRAIN), 0)
         early, self._early = self._early, []
-        for letter in early:
-            self._take(now, letter)
+        for incoming in early:
+            self._take(now, incoming)
         self._collect(now)
         self.away = set(now.unanswered(self.schema.parties))
         return self._answers(now)
 
-    def _parts(self, order: Order, party: str) -> set[int]:
-        """The asks that a party has to answer; the whole order, if none, or if only its consent is asked for."""
-        if order.consent:
+    def _parts(self, request: Request, party: str) -> set[int]:
+        """The queries that a party has to answer; the whole request, if none, or if only its consent is asked for."""
+        if request.consent:
             return {WHOLE}
-        return {i for i, ask in enumerate(order.asks) if party in ask.speakers} or {WHOLE}
+        return {i for i, query in enumerate(request.queries) if party in query.senders} or {WHOLE}
 
-    def _collect(self, now: Exchange) -> None:
+    def _collect(self, now: RoundInProgress) -> None:
         started = told = asked = time.monotonic()
         pause = ASK_AGAIN
         while missing := now.unanswered(now.waited_for):
             waited = time.monotonic() - started
             if waited > self.absence.patience and self.absence.then != "wait":
                 return self._do_without(now, missing, waited)
-            letter = self.link.next(min(1.0, self.absence.patience))
-            if letter is not None:
-                self._take(now, letter)
+            incoming = self.link.next(min(1.0, self.absence.patience))
+            if incoming is not None:
+                self._take(now, incoming)
             if time.monotonic() - told > 1.0:
                 told = time.monotonic()
-                self.say("waiting", exchange=now.order.number, parties=missing, seconds=round(told - started))
-            back = letter is None and self.link.came_back.is_set()
+                self.notify("waiting", round=now.request.number, parties=missing, seconds=round(told - started))
+            back = incoming is None and self.link.came_back.is_set()
             if back or time.monotonic() - asked > pause:
                 self._ask_again(now, missing, start_over=back or pause > ASK_AGAIN)
                 asked, pause = time.monotonic(), min(2 * pause, LONGEST_PAUSE)
         return None
 
-    def _ask_again(self, now: Exchange, missing: Sequence[str], start_over: bool) -> None:
+    def _ask_again(self, now: RoundInProgress, missing: Sequence[str], start_over: bool) -> None:
         """The same bytes again, only to those who have not answered.
 
         If that did not help, or the server was away, what it remembers is not relied on.
         """
-        self.say("asking again", exchange=now.order.number, parties=list(missing))
+        self.notify("asking again", round=now.request.number, parties=list(missing))
         self.link.came_back.clear()
         if start_over:
             self.link.lay(self.schema.parties, anew=True)
         own = now.down.own
-        posts = [Post(p, released) for p in missing for released in (own.get(p), now.down.everyone) if released]
-        self.link.send(*posts, again=True)
+        to_send = [Outgoing(p, released) for p in missing for released in (own.get(p), now.down.everyone) if released]
+        self.link.send(*to_send, again=True)
 
-    def _do_without(self, now: Exchange, missing: list[str], waited: float) -> None:
+    def _do_without(self, now: RoundInProgress, missing: list[str], waited: float) -> None:
         names = ", ".join(missing)
-        self.say("absent", exchange=now.order.number, parties=missing)
+        self.notify("absent", round=now.request.number, parties=missing)
         if self.absence.then == "stop" and now.trains:
-            raise Away(f"{names} did not answer within {waited:.0f} s in exchange {now.order.number}")
+            raise Away(f"{names} did not answer within {waited:.0f} s in round {now.request.number}")
         now.waited_for -= set(missing)
 
     # -- what arrives -------------------------------------------------------------------------
 
-    def _take(self, now: Exchange, letter: Letter) -> None:
-        sender = letter.sender
+    def _take(self, now: RoundInProgress, incoming: Incoming) -> None:
+        sender = incoming.sender
         try:
-            self._read(now, letter, sender)
+            self._read(now, incoming, sender)
         except WireError as error:
-            self.say("refused", party=sender, exchange=now.order.number, reason=str(error))
+            self.notify("refused", party=sender, round=now.request.number, reason=str(error))
 
-    def _read(self, now: Exchange, letter: Letter, sender: str) -> None:
-        header, arrays = decode(letter.data)
+    def _read(self, now: RoundInProgress, incoming: Incoming, sender: str) -> None:
+        header, arrays = decode(incoming.data)
         kind, number, part = self._checked(header, sender)
-        if not letter.sealed and number > 0 and kind != REFUSED:  # who has lost its keys can still say so
-            raise WireError(f"a message {kind[:16]!r} that is not sealed")
-        if number > now.order.number:
-            return self._read_early(now, letter, number)
+        if not incoming.encrypted and number > 0 and kind != REFUSED:  # who has lost its keys can still say so
+            raise WireError(f"a message {kind[:16]!r} that is not encrypted")
+        if number > now.request.number:
+            return self._read_early(now, incoming, number)
         if kind in RELEASES:
             arrays = self._numbers.read(header, arrays)
         now.waited_for.add(sender)  # a sign of life, whatever it is about: a party that was given up is back
-        if number < now.order.number:
-            return self._read_late(now, letter, sender, (kind, number, part), arrays)
+        if number < now.request.number:
+            return self._read_late(now, incoming, sender, (kind, number, part), arrays)
         if kind in (DIVERGED, REFUSED):
             _raise(kind, sender, header)
         if kind == DONE:
@@ -196,16 +196,16 @@ class Remote:
             self._check_roster(header)
             self._check_arrays(now, sender, kind, part, arrays)
         if part in now.wanted[sender] and (sender, part) not in now.came:
-            now.came[sender, part] = Arrived(sender, letter.data, arrays)
+            now.came[sender, part] = Arrived(sender, incoming.data, arrays)
         else:
-            self.say("repetition", party=sender, exchange=number)
+            self.notify("repetition", party=sender, round=number)
         return None
 
-    def _whole(self, now: Exchange, sender: str) -> int:
+    def _whole(self, now: RoundInProgress, sender: str) -> int:
         """A party that says only "done" has no answer to give, or gave it so long ago that it has moved on."""
         if WHOLE not in now.wanted[sender]:
             raise RunError(
-                f"party {sender!r} has long answered exchange {now.order.number}, and the coordinator's store does not "
+                f"party {sender!r} has long answered round {now.request.number}, and the coordinator's store does not "
                 "know it: it is an old copy; put the newest one back"
             )
         return WHOLE
@@ -221,19 +221,21 @@ class Remote:
         number: Any = header.get("number")
         part: Any = header.get("part", 0)
         numbers = type(number) is int and type(part) is int  # True would be an int, too, for isinstance
-        if not isinstance(kind, str) or not numbers or not -MOST_EXCHANGES < number < MOST_EXCHANGES:
-            raise WireError("the message does not say which exchange and what it answers")
+        if not isinstance(kind, str) or not numbers or not -MOST_ROUNDS < number < MOST_ROUNDS:
+            raise WireError("the message does not say which round and what it answers")
         return kind, number, part
 
     def _check_roster(self, header: Mapping[str, Any]) -> None:
         if header.get("roster", "") != self.roster:
             raise WireError("an answer that was masked for other parties or with other keys")
 
-    def _check_arrays(self, now: Exchange, sender: str, kind: str, part: int, arrays: Mapping[str, Tensor]) -> None:
-        asks = now.order.asks
-        if not 0 <= part < len(asks) or kind != asks[part].purpose.value or sender not in asks[part].speakers:
-            raise WireError(f"an answer {kind[:16]!r} to ask {part}, which was not made to {sender!r}")
-        self._check_shapes(sender, len(asks[part].rows), arrays)
+    def _check_arrays(
+        self, now: RoundInProgress, sender: str, kind: str, part: int, arrays: Mapping[str, Tensor]
+    ) -> None:
+        queries = now.request.queries
+        if not 0 <= part < len(queries) or kind != queries[part].purpose.value or sender not in queries[part].senders:
+            raise WireError(f"an answer {kind[:16]!r} to query {part}, which was not made to {sender!r}")
+        self._check_shapes(sender, len(queries[part].rows), arrays)
 
     def _check_shapes(self, sender: str, rows: int, arrays: Mapping[str, Tensor]) -> None:
         agreed = self._agreed[sender]
@@ -250,39 +252,44 @@ class Remote:
                 )
 
     def _read_late(
-        self, now: Exchange, letter: Letter, sender: str, what: tuple[str, int, int], arrays: Mapping[str, Tensor]
+        self,
+        now: RoundInProgress,
+        incoming: Incoming,
+        sender: str,
+        what: tuple[str, int, int],
+        arrays: Mapping[str, Tensor],
     ) -> None:
-        """An answer to an earlier order: a repetition, or the word of a party that was given up for that turn."""
+        """An answer to an earlier request: a repetition, or the word of a party that was given up for that round."""
         kind, number, _ = what
         if sender in self.away and kind == Purpose.TRAIN.value and number in self._rows_of:
             self._check_shapes(sender, self._rows_of[number], arrays)
             now.late.append((number, sender, arrays))
         else:
-            self.say("repetition", party=sender, exchange=number)
+            self.notify("repetition", party=sender, round=number)
 
-    def _read_early(self, now: Exchange, letter: Letter, number: int) -> None:
-        """Only the order after the one to stop may be answered already: an earlier life of this process sent it."""
-        if now.order.stop is None or number != now.order.number + 1:
-            raise WireError(f"an answer to exchange {number}, which has not been ordered; this is {now.order.number}")
-        self._early.append(letter)
+    def _read_early(self, now: RoundInProgress, incoming: Incoming, number: int) -> None:
+        """Only the request after the one to stop may be answered already: an earlier life of this process sent it."""
+        if now.request.stop is None or number != now.request.number + 1:
+            raise WireError(f"an answer to round {number}, which has not been asked for; this is {now.request.number}")
+        self._early.append(incoming)
 
-    # -- what the coordinator hears -----------------------------------------------------------
+    # -- what the coordinator gets ------------------------------------------------------------
 
-    def _answers(self, now: Exchange) -> Answers:
-        said, releases = [], []
-        for at, ask in enumerate(now.order.asks):
-            came = {p: now.came[p, at] for p in self.schema.parties if (p, at) in now.came and p in ask.speakers}
+    def _answers(self, now: RoundInProgress) -> Collected:
+        uploaded, releases = [], []
+        for at, query in enumerate(now.request.queries):
+            came = {p: now.came[p, at] for p in self.schema.parties if (p, at) in now.came and p in query.senders}
             releases.append(list(came.values()))
-            said.append([self._said(group.parties, came) for group in self.schema.groups])
-        return Answers(said, releases, tuple(sorted(self.away)), now.late)
+            uploaded.append([self._uploaded(group.parties, came) for group in self.schema.groups])
+        return Collected(uploaded, releases, tuple(sorted(self.away)), now.late)
 
-    def _said(self, parties: tuple[str, ...], came: Mapping[str, Arrived]) -> Said:
+    def _uploaded(self, parties: tuple[str, ...], came: Mapping[str, Arrived]) -> GroupUploads:
         present = [p for p in parties if p in came]
         if not present:
-            return Said((), {})
+            return GroupUploads((), {})
         device = self.schema.device
         values = {n: torch.stack([came[p].arrays[n] for p in present]).to(device) for n in came[present[0]].arrays}
-        return Said(tuple(parties.index(p) for p in present), values)
+        return GroupUploads(tuple(parties.index(p) for p in present), values)
 
     # -- what other engines have in this process, and this one does not ------------------------
 

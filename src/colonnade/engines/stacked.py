@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from colonnade.engines.base import Answers, Said, Workshop, numbers_of
+from colonnade.engines.base import CohortBuilder, Collected, GroupUploads, numbers_of
 from colonnade.engines.party import PartySide
 from colonnade.methods.base import Method, Received
 from colonnade.models.allocator import keep_large_blocks
@@ -21,8 +21,8 @@ from colonnade.models.stack import Stack, Way
 from colonnade.privacy.gate import Down, Gate
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.mechanism import Protection
-from colonnade.privacy.sealed import Released
-from colonnade.wire.messages import Order
+from colonnade.privacy.sealed import Release
+from colonnade.wire.messages import Request
 
 TIMED_ROWS = 256  # rows of the timed first step
 
@@ -39,7 +39,7 @@ class Stacked:
     @classmethod
     def open(
         cls,
-        workshop: Workshop,
+        builder: CohortBuilder,
         method: Method,
         ledger: Ledger,
         run: str,
@@ -48,12 +48,12 @@ class Stacked:
         ways: Sequence[Way | None] = (),
     ) -> Stacked:
         """One party side per group; `ways` repeats the choices of a run that is being resumed."""
-        schema, sides = workshop.schema, []
+        schema, sides = builder.schema, []
         if schema.device.type == "cpu":
             keep_large_blocks()
         for number, group in enumerate(schema.groups):
-            gate = Gate(run, ledger, method.says(schema, group), protection, numbers=numbers_of(schema))
-            cohort = workshop.cohort(group.parties, ways[number] if ways else None)
+            gate = Gate(run, ledger, method.upload_arrays(schema, group), protection, numbers=numbers_of(schema))
+            cohort = builder.cohort(group.parties, ways[number] if ways else None)
             if not ways and isinstance(cohort.encoder, Stack):
                 cohort.encoder.way = choose_way(cohort.encoder, cohort.columns[:, :TIMED_ROWS])
             sides.append(PartySide(method, cohort, gate, remembers))
@@ -64,17 +64,17 @@ class Stacked:
         """How each group runs its forward pass; recorded, because a resumed run must do the same."""
         return [side.cohort.encoder.way for side in self.sides]
 
-    def exchange(self, order: Order, down: Down) -> Answers:
-        """Hand the order to each group and collect what it released."""
-        said: list[list[Said]] = [[] for _ in order.asks]
-        releases: list[list[Released]] = [[] for _ in order.asks]
+    def run_round(self, request: Request, down: Down) -> Collected:
+        """Hand the request to each group and collect what it released."""
+        uploaded: list[list[GroupUploads]] = [[] for _ in request.queries]
+        releases: list[list[Release]] = [[] for _ in request.queries]
         for number, side in enumerate(self.sides):
             own = down.groups[number] if down.groups else {}
             place = {name: i for i, name in enumerate(side.cohort.names)}
-            for at, spoken in enumerate(side.answer(order, Received(down.common, own))):
-                said[at].append(Said(tuple(place[p] for p in spoken.parties), spoken.sent))
-                releases[at] += spoken.releases
-        return Answers(said, releases)
+            for at, passed in enumerate(side.answer(request, Received(down.common, own))):
+                uploaded[at].append(GroupUploads(tuple(place[p] for p in passed.parties), passed.sent))
+                releases[at] += passed.releases
+        return Collected(uploaded, releases)
 
     def parties(self) -> list[PartySide]:
         """The party sides, one per group."""

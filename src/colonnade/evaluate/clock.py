@@ -1,7 +1,7 @@
 """A simulated clock: when each round of a finished run would have ended, on lines and machines of given speed.
 
 Simulation computes all parties on one machine, so its own seconds say nothing about a federation. The bytes are real,
-however, and so is who spoke when. From these, a bandwidth, a latency and the speeds of the parties follow the times:
+however, and so is who uploaded when. From these, a bandwidth, a latency and the speeds of the parties follow the times:
 
     a message of b bytes takes     latency + 8 b / bandwidth       each party has its own line, a message at a time
     n local steps take             n * step / speed of the party
@@ -12,9 +12,9 @@ Steps are those that were taken: the history of a run names the parties that too
 byte counts, also where one party learns: it takes its time on the lines of the others, and what comes next waits.
 
 Rounds wait for each other only where the protocol does. With `order` "together" or "sequential" the coordinator answers
-round t when all that were asked have spoken; the reply and the next question go down together; a party first learns,
-then speaks, and learns on while others talk if it is not asked. With "asynchronous" nobody waits for a question: a
-party speaks as soon as it has learnt. There the coordinator hears in the order of the run, because another order would
+round t when all that were asked have uploaded; the reply and the next question go down together; a party first learns,
+then uploads, and learns on while others do if it is not asked. With "asynchronous" nobody waits for a question: a
+party uploads as soon as it has learnt. The coordinator takes uploads in the order of the run, because another would
 have been another run. Looks at validation and test rows are left out, as in the byte counts.
 """
 
@@ -54,7 +54,7 @@ class Work:
     steps: int = 1  # local steps per round
     special: Mapping[str, int] = field(default_factory=dict)  # of parties that take another number
     speeds: Mapping[str, float] = field(default_factory=dict)  # 1 where not named
-    silent_learn: bool = True  # who did not speak learns all the same
+    silent_learn: bool = True  # who did not upload learns all the same
     taken: Mapping[int, Mapping[str, int]] = field(default_factory=dict)  # round -> `special` of that round
 
     @classmethod
@@ -78,7 +78,7 @@ class Work:
         return [n * settings.step / self.speeds.get(p, 1.0) for n, p in zip(steps, self.parties, strict=True)]
 
 
-Bytes = Sequence[Sequence[int]]  # per exchange, per party in federation order
+Bytes = Sequence[Sequence[int]]  # per round, per party in federation order
 
 
 @dataclass
@@ -97,8 +97,8 @@ class _Lines:
 
 def run_ends(settings: ClockSettings, record: Mapping[str, Any]) -> list[float]:
     """`round_ends` of a run, from its record."""
-    exchanges = record["traffic"]["rounds"]
-    return round_ends(settings, Work.of(record), [x["up"] for x in exchanges], [x["down"] for x in exchanges])
+    rounds = record["traffic"]["rounds"]
+    return round_ends(settings, Work.of(record), [x["up"] for x in rounds], [x["down"] for x in rounds])
 
 
 def round_ends(settings: ClockSettings, work: Work, up: Bytes, down: Bytes) -> list[float]:
@@ -107,11 +107,11 @@ def round_ends(settings: ClockSettings, work: Work, up: Bytes, down: Bytes) -> l
     Args:
         settings: lines and machines.
         work: who does how much.
-        up: training bytes that each party sent in exchange 1, 2, ...
-        down: training bytes that each received in it; exchange n + 1 brings the reply to round n.
+        up: training bytes that each party sent in round 1, 2, ...
+        down: training bytes that each received in it; round n + 1 brings the reply to round n.
 
     Returns:
-        As many entries as there are exchanges: entry 0 is the opening.
+        As many entries as there are rounds: entry 0 is the opening.
     """
     if work.order == "asynchronous" and any(any(sent) for sent in up):
         return _unasked(settings, work, up, down)
@@ -130,27 +130,27 @@ def _asked(settings: ClockSettings, work: Work, up: Bytes, down: Bytes) -> list[
         came, seconds = lines.deliver(answered, received), work.seconds(settings, number)
         free = [max(free[k], came[k]) + (seconds[k] if k in learners else 0.0) for k in everyone]
         ends.append(max(free))
-        speakers = {k for k in everyone if sent[k]}
-        heard = [free[k] + _up(settings, sent[k]) for k in speakers]
-        answered = max([answered, *heard]) + settings.coordinate
-        learners = set(everyone) if work.silent_learn and work.order == "together" else speakers
-        if not speakers:  # nobody has an uplink: all learn by themselves
+        senders = {k for k in everyone if sent[k]}
+        arrived = [free[k] + _up(settings, sent[k]) for k in senders]
+        answered = max([answered, *arrived]) + settings.coordinate
+        learners = set(everyone) if work.silent_learn and work.order == "together" else senders
+        if not senders:  # nobody has an uplink: all learn by themselves
             learners = set(everyone)
     return ends
 
 
 def _unasked(settings: ClockSettings, work: Work, up: Bytes, down: Bytes) -> list[float]:
-    """Rounds of parties that speak as soon as they have learnt."""
+    """Rounds of parties that upload as soon as they have learnt."""
     lines = _Lines(settings, [0.0] * len(work.parties))
     ready = lines.deliver(0.0, down[0])
     answered = 0.0
     ends = [max(ready)]
     for number, (sent, replies) in enumerate(zip(up, down[1:], strict=False), start=1):
-        speakers = [k for k, count in enumerate(sent) if count]
-        for k in speakers:
+        senders = [k for k, count in enumerate(sent) if count]
+        for k in senders:
             answered = max(answered, ready[k] + _up(settings, sent[k])) + settings.coordinate
         came, seconds = lines.deliver(answered, replies), work.seconds(settings, number)
-        for k in speakers:
+        for k in senders:
             ready[k] = came[k] + seconds[k]
         ends.append(max(ends[-1], *ready))
     return ends

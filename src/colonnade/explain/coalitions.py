@@ -1,7 +1,7 @@
-"""What the coordinator would predict from some of the parties, computed from what it has heard once: nothing leaves.
+"""What the coordinator would predict from some of the parties, from uploads it received once: nothing leaves.
 
-A party that is left out is heard as zeros (as in the neighbouring relation of the unit PARTY, and as a party that was
-never heard), or as its mean over the rows. With linear heads, zeros are a term of zero. Where a prediction is the sum
+A party that is left out counts as zeros (as in the neighbouring relation of the unit PARTY, and as a party that was
+never there), or as its mean over the rows. With linear heads, zeros are a term of zero. Where a prediction is the sum
 of the parties' terms, which is tried and not assumed, the terms are found once and coalitions are only added up.
 """
 
@@ -18,7 +18,7 @@ from torch import Tensor
 from colonnade.errors import ConfigError
 from colonnade.evaluate.metrics import Metric
 from colonnade.explain.shapley import Walk
-from colonnade.methods.base import Heard, Method, State
+from colonnade.methods.base import Method, State, Uploads
 from colonnade.tasks import Task
 
 SUM_TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9}  # relative to the largest logit
@@ -26,11 +26,11 @@ SUM_TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9}  # relative to the la
 
 @dataclass(frozen=True)
 class Coalitions:
-    """A method, its state, and what every party said about some rows."""
+    """A method, its state, and every party's uploads about some rows."""
 
     method: Method
     state: State = field(repr=False)
-    heard: Heard = field(repr=False)
+    uploads: Uploads = field(repr=False)
     parties: tuple[str, ...]
     places: tuple[tuple[int, int], ...]  # (group, place in it) of each party
     task: Task
@@ -42,7 +42,7 @@ class Coalitions:
     @cached_property
     def whole(self) -> Tensor:
         """The logits of everybody, (B, K)."""
-        return self._predict(self.heard)
+        return self._predict(self.uploads)
 
     def score(self, logits: Tensor) -> float:
         """The score of logits, which are put on the scale of the labels first."""
@@ -56,7 +56,7 @@ class Coalitions:
 
     def check(self) -> None:
         """Refuse uploads for which neither zeros nor a mean are silence."""
-        if any(not value.is_floating_point() for group in self.heard.groups for value in group.values()):
+        if any(not value.is_floating_point() for group in self.uploads.groups for value in group.values()):
             raise ConfigError(
                 f"uploads of {self.method.name} are codes; a code of zero or a mean of codes is no silence"
             )
@@ -66,28 +66,28 @@ class Coalitions:
         """What silence means here."""
         if self.silence != "auto":
             return self.silence
-        zeros = Heard(tuple({k: torch.zeros_like(v) for k, v in group.items()} for group in self.heard.groups))
+        zeros = Uploads(tuple({k: torch.zeros_like(v) for k, v in group.items()} for group in self.uploads.groups))
         return "zero" if not bool(self._predict(zeros).any()) else "mean"
 
     @cached_property
     def _silent(self) -> tuple[dict[str, Tensor], ...]:
         self.check()
         if self.resolved == "zero":
-            return tuple({k: torch.zeros_like(v) for k, v in group.items()} for group in self.heard.groups)
-        # An array without rows speaks about none: nothing of it differs from row to row, so it stays.
+            return tuple({k: torch.zeros_like(v) for k, v in group.items()} for group in self.uploads.groups)
+        # An array without rows is about none: nothing of it differs from row to row, so it stays.
         rows = len(self.truth)
         return tuple(
             {k: v.mean(dim=1, keepdim=True).expand_as(v) if v.dim() > 2 and v.shape[1] == rows else v
              for k, v in group.items()}
-            for group in self.heard.groups
+            for group in self.uploads.groups
         )  # fmt: skip
 
     def logits(self, present: Sequence[int]) -> Tensor:
         """The logits that these parties give, all others silent."""
         groups = [{k: v.clone() for k, v in group.items()} for group in self._silent]
         for party in present:
-            self._put(groups, party, self.heard)
-        return self._predict(Heard(tuple(groups)))
+            self._put(groups, party, self.uploads)
+        return self._predict(Uploads(tuple(groups)))
 
     def without(self, party: int) -> Tensor:
         """The logits of everybody but one."""
@@ -95,24 +95,24 @@ class Coalitions:
             return self.whole.double() - self.terms[party]
         return self.logits([p for p in range(len(self.parties)) if p != party])
 
-    def swapped(self, party: int, other: Heard) -> Tensor:
-        """The logits if one party had said what it says in `other`."""
-        groups = list(self.heard.groups)
+    def swapped(self, party: int, other: Uploads) -> Tensor:
+        """The logits if one party had uploaded what it does in `other`."""
+        groups = list(self.uploads.groups)
         g, _ = self.places[party]
         groups[g] = {k: v.clone() for k, v in groups[g].items()}
         self._put(groups, party, other)
-        return self._predict(Heard(tuple(groups)))
+        return self._predict(Uploads(tuple(groups)))
 
-    def _put(self, groups: Sequence[object], party: int, source: Heard) -> None:
+    def _put(self, groups: Sequence[object], party: int, source: Uploads) -> None:
         g, place = self.places[party]
         target = groups[g]
         assert isinstance(target, dict)
         for name, value in source.groups[g].items():
             target[name][place] = value[place]
 
-    def _predict(self, heard: Heard) -> Tensor:
+    def _predict(self, uploads: Uploads) -> Tensor:
         with torch.no_grad():
-            return self.method.predict(self.state, heard)
+            return self.method.predict(self.state, uploads)
 
     @cached_property
     def nobody(self) -> Tensor:

@@ -113,7 +113,7 @@ class Explanation:
     shapley: list[float] | None = None
     shapley_error: list[float] | None = None  # None: exact
     shapley_orders: int | None = None
-    silence: str | None = None  # what a masked party is heard as
+    silence: str | None = None  # what a masked party counts as
     additive: bool | None = None  # whether predictions are sums of terms
     class_names: list[str] = field(default_factory=list)
     class_drop: list[list[float]] | None = None  # party x class, score lost without the party

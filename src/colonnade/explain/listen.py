@@ -1,4 +1,4 @@
-"""Ask the parties of a finished run to speak once more. Every answer passes a gate and stands in the ledger: EXPLAIN.
+"""Ask the parties of a finished run to upload once more. Every answer passes a gate and stands in the ledger: EXPLAIN.
 
 One clean answer about the rows; per draw of noise one answer with noise on a party's own columns; and where heads live
 at the parties, their norms. All parties answer each question at once, so a question is one message per party.
@@ -15,17 +15,17 @@ from torch import Tensor
 from colonnade.engines.party import PartySide, upload_about
 from colonnade.errors import ConfigError, DataError, RunError
 from colonnade.federation import Federation
-from colonnade.methods.base import Heard
+from colonnade.methods.base import Uploads
 from colonnade.models.schema import Schema
 from colonnade.part import open_parts
-from colonnade.privacy.gate import Gate, Spoken
+from colonnade.privacy.gate import Gate, Passed
 from colonnade.privacy.mechanism import Protection
 from colonnade.privacy.sealed import Array, Upload
 from colonnade.randomness import stream
 from colonnade.run import Run
 from colonnade.wire.messages import Purpose
 
-FIRST = 4  # exchanges between the last round and the first question: keep, test, stop
+FIRST = 4  # rounds between the last round and the first question: keep, test, stop
 
 
 def refuse(run: Run) -> None:
@@ -51,7 +51,7 @@ class Listener:
     run: Run
     schema: Schema
     sides: list[PartySide] = field(repr=False)
-    number: int  # of this conversation, after all exchanges of the run
+    number: int  # of this conversation, after all rounds of the run
     count: int  # rows asked about
     asked: int = 0
 
@@ -69,32 +69,32 @@ class Listener:
         """A party whose columns are tokens, if there is one: no noise can be added to them."""
         return next((s.cohort.names[0] for s in self.sides if not s.cohort.columns.is_floating_point()), None)
 
-    def clean(self) -> Heard:
+    def clean(self) -> Uploads:
         """What the parties say about their columns as they are."""
         return self._ask(lambda side: side.cohort.columns)
 
-    def noisy(self, std: float | None, seed: int, draw: int) -> Heard:
+    def noisy(self, std: float | None, seed: int, draw: int) -> Uploads:
         """What each of them says with noise on its own columns; std None: as wide as the party's columns are."""
         return self._ask(lambda side: side.cohort.columns + _noise(side, std, seed, draw))
 
-    def _ask(self, columns: Callable[[PartySide], Tensor]) -> Heard:
+    def _ask(self, columns: Callable[[PartySide], Tensor]) -> Uploads:
         groups = []
         for side in self.sides:
             upload = upload_about(self.run.method, side.cohort, side.cohort.scale_columns(columns(side)))
-            spoken = side.gate.release(
+            passed = side.gate.release(
                 upload, side.cohort.names, self.number, Purpose.EXPLAIN, self.count, part=self.asked
             )
-            groups.append(spoken.sent)
+            groups.append(passed.sent)
         self.asked += 1
-        return Heard(tuple(groups))
+        return Uploads(tuple(groups))
 
     def norms(self) -> dict[str, float]:
         """The norms of heads that live at the parties: one number per party, released like anything else."""
         found: dict[str, float] = {}
         for side in self.sides:
             heads = torch.stack([head_norm(self.run.models[name]) for name in side.cohort.names])
-            spoken = self._tell(side, "norm", heads.unsqueeze(1), rows=0)
-            found |= dict(zip(spoken.parties, spoken.values["norm"][:, 0].tolist(), strict=True))
+            passed = self._tell(side, "norm", heads.unsqueeze(1), rows=0)
+            found |= dict(zip(passed.parties, passed.values["norm"][:, 0].tolist(), strict=True))
         self.asked += 1
         return found
 
@@ -106,13 +106,13 @@ class Listener:
             columns = side.cohort.columns[:, :count]
             if columns.dim() < 4:
                 continue
-            spoken = self._tell(side, "picture", columns.flatten(2), rows=count)
-            shown = spoken.values["picture"].view_as(columns).cpu()
-            found |= dict(zip(spoken.parties, shown, strict=True))
+            passed = self._tell(side, "picture", columns.flatten(2), rows=count)
+            shown = passed.values["picture"].view_as(columns).cpu()
+            found |= dict(zip(passed.parties, shown, strict=True))
         self.asked += 1
         return found
 
-    def _tell(self, side: PartySide, name: str, values: Tensor, rows: int) -> Spoken:
+    def _tell(self, side: PartySide, name: str, values: Tensor, rows: int) -> Passed:
         agreed = {name: Array(values.shape[-1], values.dtype, per_row=values.dim() == 3)}
         gate = Gate(self.run.id, self.run.ledger, agreed, side.gate.protection)
         return gate.release(

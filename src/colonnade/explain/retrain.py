@@ -1,6 +1,6 @@
 """Train again as a run was trained, on other columns, with another method or for fewer rounds.
 
-Retraining looks at the test rows only if that is asked for: otherwise they are taken out of the data first.
+Retraining evaluates the test rows only if that is asked for: otherwise they are taken out of the data first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""t-SNE of what one party says: two numbers per row, to see whether its classes lie apart. Needs scikit-learn."""
+"""t-SNE of what one party uploads: two numbers per row, to see whether its classes lie apart. Needs scikit-learn."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PERPLEXITY = 30.0
 
 def tsne(game: Coalitions, party: str, which: str, settings: ExplainSettings) -> Points:
     """Points of a party's embeddings (or logits, where embeddings stay at home), with the kinds of their rows."""
-    values = _spoken(game, game.parties.index(party))
+    values = _passed(game, game.parties.index(party))
     rows = permutation(torch.arange(len(values)), settings.seed, "tsne")[: settings.tsne]
     if len(rows) < 5:
         raise ConfigError(f"a t-SNE of {len(rows)} rows shows nothing; needed at least 5")
@@ -30,9 +30,9 @@ def tsne(game: Coalitions, party: str, which: str, settings: ExplainSettings) ->
     return {"party": party, "which": which, "points": points.tolist(), "labels": labels, "names": names}
 
 
-def _spoken(game: Coalitions, party: int) -> Tensor:
-    """Everything per row that a party said, side by side, (B, width)."""
+def _passed(game: Coalitions, party: int) -> Tensor:
+    """Everything per row that a party uploaded, side by side, (B, width)."""
     g, place = game.places[party]
     rows = len(game.truth)
-    parts = [v[place] for v in game.heard.groups[g].values() if v.dim() == 3 and v.shape[1] == rows]
+    parts = [v[place] for v in game.uploads.groups[g].values() if v.dim() == 3 and v.shape[1] == rows]
     return torch.cat([part.double() for part in parts], dim=1)

@@ -31,8 +31,8 @@ class ExplainSettings(Settings):
     draws: int = Field(3, ge=1, description="independent draws of that noise")
     silence: Literal["auto", "zero", "mean"] = Field(
         "auto",
-        description="what is heard of a masked party: zeros, or its mean over the rows; auto: zeros, if a model that "
-        "hears only zeros has no opinion",
+        description="what stands for a masked party: zeros, or its mean over the rows; auto: zeros, if a model that "
+        "gets only zeros has no opinion",
     )
     shapley: Literal["auto", "exact", "sampled", "none"] = Field(
         "auto", description="exact: every coalition; sampled: random orders; auto: exact for few parties"

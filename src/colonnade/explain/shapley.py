@@ -74,7 +74,7 @@ def sampled(make_walk: Callable[[], Walk], parties: int, orders: int, seed: int)
     for number in range(orders):
         walk = make_walk()
         last = walk.value
-        for party in stream(seed, "shapley", turn=number).permutation(parties):
+        for party in stream(seed, "shapley", number=number).permutation(parties):
             walk.flip(int(party))
             gains[number, party] = walk.value - last
             last = walk.value

@@ -1,1 +1,1 @@
-"""Who is who: certificates for trials, loaded credentials, signatures, sealed envelopes."""
+"""Who is who: certificates for trials, loaded credentials, signatures, encryption."""

@@ -169,6 +169,6 @@ def _day(moment: datetime) -> str:
 
 
 def _reason(error: Exception, most: int = 160) -> str:
-    """What the verifier found, without how it found it and without the certificate it was looking at."""
+    """What the verifier found, without how it found it and without the certificate it was checking."""
     text = " ".join(str(error).split()).split(" (encountered processing", 1)[0]
     return text.removeprefix("validation failed: ").rsplit("ValueError: ", 1)[-1][:most]

@@ -1,7 +1,7 @@
 """Labels at the parties: released once before round 1 and kept at home; and local steps on logits of one's own head.
 
 Three functions follow the labels: `release_labels` makes the opening reply, `keep_labels` stores it by row at the
-party, `kept_labels` reads the rows of a turn. The coordinator's gate records the opening reply like any other, and
+party, `kept_labels` reads the rows of a round. The coordinator's gate records the opening reply like any other, and
 under label DP it carries noisy labels, so whoever uses these functions exposes exactly what `labels.compact` gives;
 where rows have weights also these, which the ledger notes.
 """
@@ -20,9 +20,9 @@ from colonnade.models.schema import Schema
 from colonnade.models.stack import Mode
 from colonnade.privacy.labels import Labels
 from colonnade.randomness import dropout_key
-from colonnade.schedule import Turn
+from colonnade.schedule import RoundPlan
 
-OPENING = 0  # the turn number under which `learn` gets the opening reply
+OPENING = 0  # the round number under which `learn` gets the opening reply
 
 
 def release_labels(schema: Schema, labels: Labels) -> Reply:
@@ -33,7 +33,7 @@ def release_labels(schema: Schema, labels: Labels) -> Reply:
 
 
 def keep_labels(cohort: Cohort, reply: Received) -> None:
-    """Store the opening reply by row number; call it from `learn` when `turn.number == OPENING`."""
+    """Store the opening reply by row number; call it from `learn` when `plan.number == OPENING`."""
     for name in ("targets", "weights"):
         if name in reply.common:
             told = reply.common[name]
@@ -43,7 +43,7 @@ def keep_labels(cohort: Cohort, reply: Received) -> None:
 
 
 def kept_labels(cohort: Cohort, rows: Tensor, smoothing: float = 0.0) -> dict[str, Tensor]:
-    """`targets` (B, K) of a turn's rows, and their `weights` (B,) if they have any; all parties hold the same ones."""
+    """`targets` (B, K) of a round's rows, and their `weights` (B,) if they have any; all parties hold the same ones."""
     s, at = cohort.schema, rows.to(cohort.device)
     kept = {"targets": s.task.smoothed(s.task.expand(cohort.memory["targets"][0, at], s.dtype), smoothing)}
     return kept | ({"weights": cohort.memory["weights"][0, at]} if "weights" in cohort.memory else {})
@@ -55,10 +55,10 @@ def own_logits(cohort: Cohort, inputs: Mapping[str, Tensor]) -> Tensor:
     return apply_heads(cohort.head, h, cohort.schema.head.dropout, inputs["key"], inputs["draw"])
 
 
-def learning(cohort: Cohort, turn: Turn) -> dict[str, Tensor]:
-    """What every local step reads: the turn's columns and the parties' dropout keys."""
-    keys = [dropout_key(cohort.schema.seed, party, turn.number) for party in cohort.names]
-    return {"x": cohort.x(turn.rows), "key": dropout_keys(keys, cohort.device)}
+def learning(cohort: Cohort, plan: RoundPlan) -> dict[str, Tensor]:
+    """What every local step reads: the round's columns and the parties' dropout keys."""
+    keys = [dropout_key(cohort.schema.seed, party, plan.number) for party in cohort.names]
+    return {"x": cohort.x(plan.rows), "key": dropout_keys(keys, cohort.device)}
 
 
 def along_gradient(cohort: Cohort, inputs: Mapping[str, Tensor]) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from colonnade.federation import Task
 from colonnade.methods._steps import task_loss
-from colonnade.methods.base import Heard, Reply
+from colonnade.methods.base import Reply, Uploads
 from colonnade.models.cohort import Cohort
 from colonnade.models.heads import Head, apply_heads, dropout_keys, open_heads
 from colonnade.models.optimise import Optimiser, rate_of
@@ -24,7 +24,7 @@ from colonnade.models.schema import Schema
 from colonnade.models.stack import Mode
 from colonnade.privacy.labels import Labels
 from colonnade.randomness import dropout_key
-from colonnade.schedule import Turn
+from colonnade.schedule import RoundPlan
 
 COORDINATOR = "coordinator"  # whose streams the server model draws from
 
@@ -65,27 +65,27 @@ def apply_server(model: Head, x: Tensor) -> Tensor:
 
 
 def server_gradients(
-    state: Mapping[str, Tensor], x: Tensor, targets: Tensor, task: Task, turn: int, weights: Tensor | None = None
+    state: Mapping[str, Tensor], x: Tensor, targets: Tensor, task: Task, plan: int, weights: Tensor | None = None
 ) -> tuple[dict[str, Tensor], Tensor]:
     """Gradients of the mean loss over the rows: one per parameter, and (B, width) with respect to the input x.
 
-    Dropout is on; its mask depends on the turn only, so a second call in a turn sees the same one. `weights` (B,) are
+    Dropout is on; its mask depends on the round only, so a second call in a round sees the same one. `weights` (B,) are
     those of the rows.
     """
     drop = float(state["drop.rate"]) if "drop.rate" in state else 0.0
     with torch.enable_grad():  # coordinate() runs without
         model = {k: v.detach().requires_grad_() for k, v in get_server(state).items()}
         at = x.detach().requires_grad_()
-        logits = apply_heads(model, at.unsqueeze(0), drop, state.get("drop.key"), turn)
+        logits = apply_heads(model, at.unsqueeze(0), drop, state.get("drop.key"), plan)
         *slopes, slope = torch.autograd.grad(task_loss(task, logits, targets, weights), [*model.values(), at])
     return dict(zip(model, slopes, strict=True)), slope
 
 
-def step_server(state: dict[str, Tensor], slopes: Mapping[str, Tensor], optimiser: Optimiser, turn: int) -> None:
+def step_server(state: dict[str, Tensor], slopes: Mapping[str, Tensor], optimiser: Optimiser, plan: int) -> None:
     """One step of the server model. Tensors are replaced, not written into: who was sent the old ones keeps them."""
     model = {k: v.clone() for k, v in get_server(state).items()}
     memory = {k.removeprefix("step."): v.clone() for k, v in state.items() if k.startswith("step.")}
-    optimiser.step(list(model.values()), [slopes[k] for k in model], memory, None, rate_of(optimiser, turn))
+    optimiser.step(list(model.values()), [slopes[k] for k in model], memory, None, rate_of(optimiser, plan))
     state |= {f"server.{k}": v for k, v in model.items()}
     state |= {f"step.{k}": v for k, v in memory.items()}
 
@@ -93,7 +93,7 @@ def step_server(state: dict[str, Tensor], slopes: Mapping[str, Tensor], optimise
 def train_server(
     state: dict[str, Tensor],
     x: Tensor,
-    turn: Turn,
+    plan: RoundPlan,
     labels: Labels,
     optimiser: Optimiser,
     after: bool = False,
@@ -101,33 +101,33 @@ def train_server(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """One step of the server model on x (B, width); the slope of the mean loss in x before or after it, and notes."""
     logits = apply_server(get_server(state), x)
-    seen = labels.targets(turn, logits)
-    targets, weights = labels.task.smoothed(seen, smoothing), labels.weights(turn.rows, seen)
-    slopes, slope = server_gradients(state, x, targets, labels.task, turn.number, weights)
-    step_server(state, slopes, optimiser, turn.number)
+    seen = labels.targets(plan, logits)
+    targets, weights = labels.task.smoothed(seen, smoothing), labels.weights(plan.rows, seen)
+    slopes, slope = server_gradients(state, x, targets, labels.task, plan.number, weights)
+    step_server(state, slopes, optimiser, plan.number)
     if after:
-        _, slope = server_gradients(state, x, targets, labels.task, turn.number, weights)
+        _, slope = server_gradients(state, x, targets, labels.task, plan.number, weights)
     return slope, labels.task.notes(logits, targets)
 
 
 def train_and_reply(
     state: dict[str, Tensor],
-    turn: Turn,
-    heard: Heard,
+    plan: RoundPlan,
+    uploads: Uploads,
     labels: Labels,
     optimiser: Optimiser,
     after: bool,
     smoothing: float,
 ) -> Reply:
     """One step of the server model on all embeddings; each party is sent the slope at its own, before or after it."""
-    h = [group["h"] for group in heard.groups]  # (P, B, d_f) per group
-    slope, notes = train_server(state, join(h), turn, labels, optimiser, after, smoothing)
+    h = [group["h"] for group in uploads.groups]  # (P, B, d_f) per group
+    slope, notes = train_server(state, join(h), plan, labels, optimiser, after, smoothing)
     return Reply(own=tuple({"slope": part} for part in apart(slope, h)), notes=notes)
 
 
-def predict_server(state: Mapping[str, Tensor], heard: Heard) -> Tensor:
+def predict_server(state: Mapping[str, Tensor], uploads: Uploads) -> Tensor:
     """The server model on all embeddings side by side."""
-    return apply_server(get_server(state), join([group["h"] for group in heard.groups]))
+    return apply_server(get_server(state), join([group["h"] for group in uploads.groups]))
 
 
 def follow(cohort: Cohort, inputs: Mapping[str, Tensor]) -> Tensor:

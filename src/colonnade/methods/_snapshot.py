@@ -22,7 +22,7 @@ from colonnade.models.optimise import Optimiser
 from colonnade.models.schema import Schema
 from colonnade.models.stack import Mode
 from colonnade.privacy.labels import Labels
-from colonnade.schedule import Turn
+from colonnade.schedule import RoundPlan
 
 
 def columns_of(schema: Schema, party: str) -> tuple[int, int]:
@@ -33,8 +33,8 @@ def columns_of(schema: Schema, party: str) -> tuple[int, int]:
     return before + place * width, width
 
 
-def snapshot(cohort: Cohort, turn: Turn, server: Head, everyone: Tensor) -> dict[str, Tensor]:
-    """What a local step reads; `everyone` (B, all widths) are the embeddings as heard, `server` has (1, in, out)."""
+def snapshot(cohort: Cohort, plan: RoundPlan, server: Head, everyone: Tensor) -> dict[str, Tensor]:
+    """What a local step reads; `everyone` (B, all widths) are the embeddings as received, `server` has (1, in, out)."""
     first = server["weight.0"][0]
     places = [columns_of(cohort.schema, party) for party in cohort.names]
     block = torch.stack([first[at : at + width] for at, width in places])  # (P, d, H)
@@ -43,7 +43,7 @@ def snapshot(cohort: Cohort, turn: Turn, server: Head, everyone: Tensor) -> dict
     if "bias.0" in server:
         others = others + server["bias.0"]
     deeper = {k: w.expand(len(cohort.names), -1, -1) for k, w in server.items() if not k.endswith(".0")}
-    inputs = learning(cohort, turn) | kept_labels(cohort, turn.rows) | {"others": others, "block": block}
+    inputs = learning(cohort, plan) | kept_labels(cohort, plan.rows) | {"others": others, "block": block}
     return inputs | {f"server.{k}": w for k, w in deeper.items()}
 
 
@@ -74,7 +74,7 @@ def paced(
     steps: Sequence[int],
     optimiser: Optimiser,
     reference: int,
-    turn: int,
+    plan: int,
 ) -> None:
     """Q_k steps of size eta_k, with eta_k Q_k the same for all: eta is for `reference` steps.
 
@@ -83,23 +83,23 @@ def paced(
     for pace in sorted(set(steps) - {0}):
         own = optimiser.model_copy(update={"lr": optimiser.lr * reference / pace})
         counts = [pace if count == pace else 0 for count in steps]
-        descend(cohort, objective, inputs, steps=counts, optimiser=own, turn=turn)
+        descend(cohort, objective, inputs, steps=counts, optimiser=own, round_number=plan)
 
 
-def paces(turn: Turn, steps: int) -> dict[str, int]:
+def paces(plan: RoundPlan, steps: int) -> dict[str, int]:
     """Q_k of learners that are not of speed 1: what fits into the time in which one of speed 1 takes `steps` steps."""
-    return {party: max(1, int(steps * speed * (1 + 1e-9))) for party, speed in turn.speeds}  # 0.29 x 100 is 29
+    return {party: max(1, int(steps * speed * (1 + 1e-9))) for party, speed in plan.speeds}  # 0.29 x 100 is 29
 
 
 def train_beside(
-    state: dict[str, Tensor], x: Tensor, turn: Turn, labels: Labels, optimiser: Optimiser, steps: int
+    state: dict[str, Tensor], x: Tensor, plan: RoundPlan, labels: Labels, optimiser: Optimiser, steps: int
 ) -> dict[str, Tensor]:
-    """The server model's own local steps, on the embeddings as heard (B, all widths); notes for the history."""
+    """The server model's own local steps, on the embeddings as received (B, all widths); notes for the history."""
     logits = apply_server(get_server(state), x)
-    targets = labels.targets(turn, logits)
-    weights = labels.weights(turn.rows, targets)
+    targets = labels.targets(plan, logits)
+    weights = labels.weights(plan.rows, targets)
     for number in range(steps):
-        mask = turn.number * steps + number  # one of its own
+        mask = plan.number * steps + number  # one of its own
         slopes, _ = server_gradients(state, x, targets, labels.task, mask, weights)
-        step_server(state, slopes, optimiser, turn.number)
+        step_server(state, slopes, optimiser, plan.number)
     return labels.task.notes(logits, targets)

@@ -13,7 +13,7 @@ from colonnade.models.optimise import SGD
 from colonnade.models.schema import Group, Schema
 from colonnade.models.stack import Mode
 from colonnade.privacy.sealed import Array, Upload
-from colonnade.schedule import Turn
+from colonnade.schedule import RoundPlan
 from colonnade.tasks import Task
 
 
@@ -71,7 +71,7 @@ def embedding(group: Group) -> dict[str, Array]:
 
 def upload_embedding(cohort: Cohort, x: Tensor, training: bool) -> Upload:
     """The embeddings (P, B, d) of these columns."""
-    return Upload({"h": cohort.encode(x, Mode.SPEAK if training else Mode.PREDICT)})
+    return Upload({"h": cohort.encode(x, Mode.UPLOAD if training else Mode.PREDICT)})
 
 
 def check_damping(damping: float | None, parties: int) -> None:
@@ -80,9 +80,9 @@ def check_damping(damping: float | None, parties: int) -> None:
         raise ConfigError(f"damping = {damping} is below 1/M; with {parties} parties use {1 / parties:.4g} to 1")
 
 
-def local_steps(cohort: Cohort, turn: Turn, default: int) -> int | list[int]:
-    """Steps of each party of the cohort: the method's number unless the turn says otherwise."""
-    special = dict(turn.steps)
+def local_steps(cohort: Cohort, plan: RoundPlan, default: int) -> int | list[int]:
+    """Steps of each party of the cohort: the method's number unless the round says otherwise."""
+    special = dict(plan.steps)
     if not any(name in special for name in cohort.names):
         return default
     return [special.get(name, default) for name in cohort.names]

@@ -130,10 +130,12 @@ def open_classifiers(state: dict[str, Tensor], schema: Schema, optimiser: Optimi
 def classify(
     models: Mapping[str, Tensor], views: Sequence[Tensor], drop: tuple[float, Tensor, int] | None = None
 ) -> list[Tensor]:
-    """Logits (B, K) of the joint, the first and the second classifier; `drop`: rate, keys and turn, while learning."""
+    """Logits (B, K) of the joint, the first and the second classifier; `drop`: rate, keys and round, while learning."""
     inputs, logits = (torch.cat(list(views), dim=1), *views), []
     for i, (name, x) in enumerate(zip(CLASSIFIERS, inputs, strict=True)):
         model = {k.removeprefix(f"{name}."): v for k, v in models.items() if k.startswith(f"{name}.")}
-        rate, keys, turn = drop or (0.0, None, 0)
-        logits.append(apply_heads(model, x.unsqueeze(0), rate, None if keys is None else keys[i : i + 1], turn)[0])
+        rate, keys, round_number = drop or (0.0, None, 0)
+        logits.append(
+            apply_heads(model, x.unsqueeze(0), rate, None if keys is None else keys[i : i + 1], round_number)[0]
+        )
     return logits

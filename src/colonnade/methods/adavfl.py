@@ -38,7 +38,7 @@ from torch import Tensor
 from colonnade.config import Settings
 from colonnade.methods._given import OPENING, keep_labels, kept_labels, learning, loss_beside_others, release_labels
 from colonnade.methods._steps import local_steps
-from colonnade.methods.base import Heard, Received, Reply, State
+from colonnade.methods.base import Received, Reply, State, Uploads
 from colonnade.models.cohort import Cohort
 from colonnade.models.descend import descend
 from colonnade.models.heads import apply_heads
@@ -49,14 +49,14 @@ from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.sealed import Array, Upload
 from colonnade.randomness import stream
-from colonnade.schedule import Turn
+from colonnade.schedule import RoundPlan
 
 
 class AdaVFL(Settings):
     """Logits are summed; parties know the labels and take as many local steps as pay in time."""
 
     name: ClassVar[str] = "adavfl"
-    hears: ClassVar[Literal["each", "total", "nothing"]] = "total"
+    needs_uploads: ClassVar[Literal["each", "total", "nothing"]] = "total"
     exposes: ClassVar[LabelExposure] = LabelExposure.FULL
     pools: ClassVar[bool] = False
 
@@ -77,33 +77,33 @@ class AdaVFL(Settings):
         """The labels go down once."""
         return {"seed": torch.tensor(schema.seed)}, release_labels(schema, labels)
 
-    def says(self, schema: Schema, group: Group) -> Mapping[str, Array]:
+    def upload_arrays(self, schema: Schema, group: Group) -> Mapping[str, Array]:
         """What a party sends per row."""
         return {"o": Array(schema.outputs)}
 
-    def speak(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
+    def upload(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
         """The logits, dropout off."""
-        return Upload({"o": apply_heads(cohort.head, cohort.encode(x, Mode.SPEAK if training else Mode.PREDICT))})
+        return Upload({"o": apply_heads(cohort.head, cohort.encode(x, Mode.UPLOAD if training else Mode.PREDICT))})
 
-    def coordinate(self, state: State, turn: Turn, heard: Heard, labels: Labels) -> Reply:
+    def coordinate(self, state: State, plan: RoundPlan, uploads: Uploads, labels: Labels) -> Reply:
         """The sum goes back, and with it the step counts of who learns from it."""
-        total = heard.total("o")  # s (B, K)
-        steps = dict.fromkeys(turn.learners, self.local_steps) | self.steps_of(turn, int(state["seed"]))
+        total = uploads.total("o")  # s (B, K)
+        steps = dict.fromkeys(plan.learners, self.local_steps) | self.steps_of(plan, int(state["seed"]))
         notes = {
-            **labels.task.notes(total, labels.targets(turn, total)),
+            **labels.task.notes(total, labels.targets(plan, total)),
             "mean_steps": total.new_tensor(sum(steps.values()) / max(1, len(steps))),
         }
         return Reply({"total": total}, notes=notes, steps={p: n for p, n in steps.items() if n != self.local_steps})
 
-    def steps_of(self, turn: Turn, seed: int) -> dict[str, int]:
-        """Q of the turn's learners, from what was measured until it last was due; nothing before the first time."""
-        last = turn.number - turn.number % self.reestimate_every
-        if not last or not turn.learners:
+    def steps_of(self, plan: RoundPlan, seed: int) -> dict[str, int]:
+        """Q of the round's learners, from what was measured until it last was due; nothing before the first time."""
+        last = plan.number - plan.number % self.reestimate_every
+        if not last or not plan.learners:
             return {}
-        seen, speeds = range(last - self.reestimate_every + 1, last + 1), dict(turn.speeds)
-        errs = {party: fsum(self.measured(seed, party, n) for n in seen) / len(seen) for party in turn.learners}
-        per_step = torch.tensor([errs[party] / speeds.get(party, 1.0) for party in turn.learners], dtype=torch.float64)
-        return dict(zip(turn.learners, self.choose_steps(per_step).tolist(), strict=True))
+        seen, speeds = range(last - self.reestimate_every + 1, last + 1), dict(plan.speeds)
+        errs = {party: fsum(self.measured(seed, party, n) for n in seen) / len(seen) for party in plan.learners}
+        per_step = torch.tensor([errs[party] / speeds.get(party, 1.0) for party in plan.learners], dtype=torch.float64)
+        return dict(zip(plan.learners, self.choose_steps(per_step).tolist(), strict=True))
 
     def measured(self, seed: int, party: str, number: int) -> float:
         """By what factor the time per step that was measured in a round is off: of seed, party and round only."""
@@ -125,18 +125,27 @@ class AdaVFL(Settings):
         """(rounds_needed), up to a factor."""
         return (1 + self.drift * (steps - 1).square()) / steps
 
-    def learn(self, cohort: Cohort, turn: Turn, said: Mapping[str, Tensor], reply: Received) -> None:
-        """Keep the labels of turn 0; afterwards Q_k steps with the others' part as it was heard."""
-        if turn.number == OPENING:
+    def learn(self, cohort: Cohort, plan: RoundPlan, uploaded: Mapping[str, Tensor], reply: Received) -> None:
+        """Keep the labels of round 0; afterwards Q_k steps with the others' part as it was received."""
+        if plan.number == OPENING:
             return keep_labels(cohort, reply)
-        inputs = learning(cohort, turn) | kept_labels(cohort, turn.rows)
-        inputs |= {"others": reply.common["total"] - said["o"], "share": said["o"].new_ones(())}  # others (P, B, K)
-        steps = local_steps(cohort, turn, self.local_steps)
+        inputs = learning(cohort, plan) | kept_labels(cohort, plan.rows)
+        inputs |= {
+            "others": reply.common["total"] - uploaded["o"],
+            "share": uploaded["o"].new_ones(()),
+        }  # others (P, B, K)
+        steps = local_steps(cohort, plan, self.local_steps)
         both = (("head", "encoder"),)
         return descend(
-            cohort, loss_beside_others, inputs, steps=steps, optimiser=self.optimiser, parts=both, turn=turn.number
+            cohort,
+            loss_beside_others,
+            inputs,
+            steps=steps,
+            optimiser=self.optimiser,
+            parts=both,
+            round_number=plan.number,
         )  # (local_step)
 
-    def predict(self, state: State, heard: Heard) -> Tensor:
+    def predict(self, state: State, uploads: Uploads) -> Tensor:
         """sum_k o_k."""
-        return heard.total("o")
+        return uploads.total("o")

@@ -21,7 +21,7 @@ from colonnade.privacy.gaussian import NoiseSource
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.mechanism import Mechanism
 from colonnade.privacy.sealed import Array, Upload
-from colonnade.schedule import Turn
+from colonnade.schedule import RoundPlan
 
 State = dict[str, Tensor]  # the coordinator's; flat, so that saving it needs no code of a method's own
 LARGEST_REPLY = 2.0**50  # of one number, where uploads are noised: its square is still a float32
@@ -29,7 +29,7 @@ LARGEST_REPLY = 2.0**50  # of one number, where uploads are noised: its square i
 
 @dataclass(frozen=True)
 class Reply:
-    """The coordinator's answer to one turn."""
+    """The coordinator's answer to one round."""
 
     common: Mapping[str, Tensor] = field(default_factory=dict)  # sent once to all
     own: tuple[Mapping[str, Tensor], ...] = ()  # per group, (P, ...); slice k goes only to party k
@@ -46,8 +46,8 @@ class Received:
 
 
 @dataclass(frozen=True)
-class Heard:
-    """What the coordinator holds for a turn's rows: this turn's releases, older ones from the board."""
+class Uploads:
+    """What the coordinator holds for a round's rows: this round's releases, older ones from the upload cache."""
 
     groups: tuple[Mapping[str, Tensor], ...]  # (P, B, ...) per group, the same grouping in every engine
 
@@ -66,7 +66,7 @@ class Method(Protocol):
     """
 
     name: ClassVar[str]  # its file name; the name everywhere
-    hears: ClassVar[Literal["each", "total", "nothing"]]  # what coordinate needs of the uploads
+    needs_uploads: ClassVar[Literal["each", "total", "nothing"]]  # what coordinate needs of the uploads
     exposes: ClassVar[LabelExposure]  # who can read labels off the downlink
     pools: ClassVar[bool]  # a reference that puts all columns in one place
 
@@ -79,24 +79,24 @@ class Method(Protocol):
     def open_coordinator(self, schema: Schema, labels: Labels) -> tuple[State, Reply | None]:
         """The coordinator's first state, and what all parties get before round 1, if anything."""
 
-    def says(self, schema: Schema, group: Group) -> Mapping[str, Array]:
+    def upload_arrays(self, schema: Schema, group: Group) -> Mapping[str, Array]:
         """The arrays that a party of the group uploads; the gate lets nothing else pass."""
 
-    def speak(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
-        """What the cohort would like to say about columns x (P, B, ...)."""
+    def upload(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
+        """What the cohort would upload about columns x (P, B, ...)."""
 
-    def coordinate(self, state: State, turn: Turn, heard: Heard, labels: Labels) -> Reply:
+    def coordinate(self, state: State, plan: RoundPlan, uploads: Uploads, labels: Labels) -> Reply:
         """Update the state, and answer."""
 
-    def learn(self, cohort: Cohort, turn: Turn, said: Mapping[str, Tensor], reply: Received) -> None:
-        """Local steps. `said` is what was sent, as its reader decoded it, never the clean upload."""
+    def learn(self, cohort: Cohort, plan: RoundPlan, uploaded: Mapping[str, Tensor], reply: Received) -> None:
+        """Local steps. `uploaded` is what was sent, as its reader decoded it, never the clean upload."""
 
-    def predict(self, state: State, heard: Heard) -> Tensor:
-        """Logits (B, K) from what was heard."""
+    def predict(self, state: State, uploads: Uploads) -> Tensor:
+        """Logits (B, K) from the uploads."""
 
 
-FACTS = ("name", "hears", "exposes", "pools")  # what a class of methods says of itself
-FUNCTIONS = ("open_party", "open_coordinator", "says", "speak", "coordinate", "learn", "predict")
+FACTS = ("name", "needs_uploads", "exposes", "pools")  # what a class of methods says of itself
+FUNCTIONS = ("open_party", "open_coordinator", "upload_arrays", "upload", "coordinate", "learn", "predict")
 
 
 @runtime_checkable
@@ -115,8 +115,8 @@ class BringsNoise(Protocol):
 class FitsOutputs(Protocol):
     """A method whose prediction has numbers that are fitted on validation rows, before each evaluation on them."""
 
-    def fit_outputs(self, state: State, heard: Sequence[Heard], labels: Labels, rows: Tensor) -> None:
-        """Update the state from what every party said about these rows, in pieces; never called under a secure sum.
+    def fit_outputs(self, state: State, uploads: Sequence[Uploads], labels: Labels, rows: Tensor) -> None:
+        """Update the state from every party's uploads about these rows, in pieces; never called under a secure sum.
 
         Only `labels.held_out` may be used: what is kept is told to the parties, so protected labels stay protected.
         """
@@ -126,7 +126,7 @@ class FitsOutputs(Protocol):
 class PredictsWithout(Protocol):
     """A method that has an answer where some parties say nothing; all others are refused such predictions."""
 
-    def predict_without(self, state: State, heard: Heard, present: Sequence[Tensor]) -> Tensor:
+    def predict_without(self, state: State, uploads: Uploads, present: Sequence[Tensor]) -> Tensor:
         """Logits (B, K) from those present, at least one: a mask (P,) per group; the others' entries are no uploads."""
 
 
@@ -198,12 +198,12 @@ def check_can_leave_out(method: Method, secure_sum: bool) -> PredictsWithout:
     return method
 
 
-def outputs(method: Method, state: State, heard: Heard, present: Sequence[Tensor] | None = None) -> Tensor:
-    """A method's prediction on the scale of the labels; `present`: a mask (P,) per group, where not all spoke."""
+def outputs(method: Method, state: State, uploads: Uploads, present: Sequence[Tensor] | None = None) -> Tensor:
+    """A method's prediction on the scale of the labels; `present`: a mask (P,) per group, where not all uploaded."""
     if present is None:
-        logits = method.predict(state, heard)
+        logits = method.predict(state, uploads)
     else:
-        logits = check_can_leave_out(method, secure_sum=False).predict_without(state, heard, present)
+        logits = check_can_leave_out(method, secure_sum=False).predict_without(state, uploads, present)
     if "target.scale" in state:
         logits = logits * state["target.scale"] + state["target.shift"]
     return logits

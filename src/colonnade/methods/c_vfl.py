@@ -36,7 +36,7 @@ from colonnade.methods._given import OPENING, keep_labels, release_labels
 from colonnade.methods._server import apply_server, get_server, join, open_server
 from colonnade.methods._snapshot import loss_beside_snapshot, snapshot, train_beside
 from colonnade.methods._steps import local_steps, published_sgd
-from colonnade.methods.base import Heard, Received, Reply, State
+from colonnade.methods.base import Received, Reply, State, Uploads
 from colonnade.models.cohort import Cohort
 from colonnade.models.descend import descend
 from colonnade.models.heads import dropout_keys
@@ -46,7 +46,7 @@ from colonnade.models.stack import Mode
 from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.sealed import Array, Upload
-from colonnade.schedule import Turn
+from colonnade.schedule import RoundPlan
 
 # lr, Q, momentum. Q is the publication's; the VIMADMM paper did not run this method: step sizes are its FedBCD's
 NEAREST = {
@@ -61,7 +61,7 @@ class CVFL(Settings):
     """Flex-VFL with equal local steps, and embeddings and server model compressed to a few bits per number."""
 
     name: ClassVar[str] = "c_vfl"
-    hears: ClassVar[Literal["each", "total", "nothing"]] = "each"
+    needs_uploads: ClassVar[Literal["each", "total", "nothing"]] = "each"
     exposes: ClassVar[LabelExposure] = LabelExposure.FULL
     pools: ClassVar[bool] = False
     packs: ClassVar[bool] = True  # uploads are whole numbers: nobody else may round them
@@ -94,48 +94,48 @@ class CVFL(Settings):
             state |= {f"lost.{k}": torch.zeros_like(w) for k, w in get_server(state).items()}
         return state, release_labels(schema, labels)
 
-    def says(self, schema: Schema, group: Group) -> Mapping[str, Array]:
+    def upload_arrays(self, schema: Schema, group: Group) -> Mapping[str, Array]:
         """A compressed embedding per row."""
         return arrays(self.compressor, 2**self.bits, group.width)
 
-    def speak(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
+    def upload(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
         """C(h_k)."""
         s = cohort.schema
-        h = cohort.encode(x, Mode.SPEAK if training else Mode.PREDICT)
+        h = cohort.encode(x, Mode.UPLOAD if training else Mode.PREDICT)
         keys = dropout_keys([shared_key(s.seed, party) for party in cohort.names], cohort.device)
         count = cohort.memory["messages"]
         salt = first_salt(h, keys, count if training else torch.zeros_like(count))  # a saved model predicts the same
         key = torch.tensor(shared_key(s.seed), device=cohort.device)
         return Upload(compress(self.compressor, 2**self.bits, h, salt, key))
 
-    def coordinate(self, state: State, turn: Turn, heard: Heard, labels: Labels) -> Reply:
+    def coordinate(self, state: State, plan: RoundPlan, uploads: Uploads, labels: Labels) -> Reply:
         """The snapshot as it is now goes down, compressed; then the server model takes its own steps."""
-        down = {f"{k}.{g}": join([part]) for g, group in enumerate(heard.groups) for k, part in group.items()}
+        down = {f"{k}.{g}": join([part]) for g, group in enumerate(uploads.groups) for k, part in group.items()}
         for name, weight in get_server(state).items():
-            down |= {f"{k}.server.{name}": part for k, part in self.packed_server(state, name, weight, turn).items()}
-        notes = train_beside(state, self.heard(state, heard), turn, labels, self.server_optimiser, self.local_steps)
+            down |= {f"{k}.server.{name}": part for k, part in self.packed_server(state, name, weight, plan).items()}
+        notes = train_beside(state, self.uploads(state, uploads), plan, labels, self.server_optimiser, self.local_steps)
         return Reply(down, notes=notes)  # (server) was the line before
 
-    def packed_server(self, state: State, name: str, weight: Tensor, turn: Turn) -> Packed:
+    def packed_server(self, state: State, name: str, weight: Tensor, plan: RoundPlan) -> Packed:
         """C(theta_0), one tensor of it as one vector; with what was lost last time (feedback)."""
         wanted = weight + state[f"lost.{name}"] if self.error_feedback else weight
-        salt = torch.full((1, 1), turn.number % 256, dtype=torch.uint8, device=weight.device)
+        salt = torch.full((1, 1), plan.number % 256, dtype=torch.uint8, device=weight.device)
         packed = compress(self.compressor, 2**self.bits, wanted.reshape(1, -1), salt, state["dither"])
         if self.error_feedback:
             read = expand(self.compressor, 2**self.bits, packed, weight.numel(), state["dither"], weight.dtype)
             state[f"lost.{name}"] = wanted - read.view_as(weight)
         return packed
 
-    def learn(self, cohort: Cohort, turn: Turn, said: Mapping[str, Tensor], reply: Received) -> None:
-        """Keep the labels of turn 0; afterwards Q steps against the snapshot."""
-        if turn.number == OPENING:
+    def learn(self, cohort: Cohort, plan: RoundPlan, uploaded: Mapping[str, Tensor], reply: Received) -> None:
+        """Keep the labels of round 0; afterwards Q steps against the snapshot."""
+        if plan.number == OPENING:
             return keep_labels(cohort, reply)
         cohort.memory["messages"] += 1
         server, everyone = self.read(cohort.schema, reply.common)
-        inputs = snapshot(cohort, turn, server, everyone)
-        steps = local_steps(cohort, turn, self.local_steps)
+        inputs = snapshot(cohort, plan, server, everyone)
+        steps = local_steps(cohort, plan, self.local_steps)
         return descend(
-            cohort, loss_beside_snapshot, inputs, steps=steps, optimiser=self.optimiser, turn=turn.number
+            cohort, loss_beside_snapshot, inputs, steps=steps, optimiser=self.optimiser, round_number=plan.number
         )  # (local)
 
     def read(self, schema: Schema, common: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], Tensor]:
@@ -161,13 +161,13 @@ class CVFL(Settings):
                 server[name] = expand(self.compressor, 2**self.bits, packed, size, key, schema.dtype).view(shape)
         return server
 
-    def heard(self, state: State, heard: Heard) -> Tensor:
+    def uploads(self, state: State, uploads: Uploads) -> Tensor:
         """Phi: all embeddings side by side, decoded."""
         dtype, key = state["server.weight.0"].dtype, state["dither"]
-        widths = [int(state[f"width.{g}"]) for g in range(len(heard.groups))]
-        pairs = zip(heard.groups, widths, strict=True)
+        widths = [int(state[f"width.{g}"]) for g in range(len(uploads.groups))]
+        pairs = zip(uploads.groups, widths, strict=True)
         return join([expand(self.compressor, 2**self.bits, group, width, key, dtype) for group, width in pairs])
 
-    def predict(self, state: State, heard: Heard) -> Tensor:
+    def predict(self, state: State, uploads: Uploads) -> Tensor:
         """The server model on all embeddings, decoded."""
-        return apply_server(get_server(state), self.heard(state, heard))
+        return apply_server(get_server(state), self.uploads(state, uploads))

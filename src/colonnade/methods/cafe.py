@@ -5,7 +5,7 @@
     coordinator  theta = mean_k theta_k                                                down: |theta|      (average)
     party        theta_k = theta, then Q steps of slot and theta_k on l(f(x_k) W, y), its own loss        (local_step)
 
-FedAvg wants models of one shape, so columns are padded: party k's stand in slot k of an input as wide as all columns
+FedAvg needs models of one shape, so columns are padded: party k's stand in slot k of an input as wide as all columns
 together, zeros elsewhere. A zero input gives no gradient, so slot k of the first layer is only ever changed by party
 k, and comes back from the average with one M-th of that change. Nobody needs to send or to receive zeros for that: each
 party keeps its slot, which is the first weight of its network, and takes one M-th of its change itself   (slot).
@@ -31,7 +31,7 @@ from torch import Tensor
 from colonnade.config import Settings
 from colonnade.methods._given import OPENING, keep_labels, kept_labels, learning, own_loss, release_labels
 from colonnade.methods._steps import local_steps
-from colonnade.methods.base import Heard, Received, Reply, State
+from colonnade.methods.base import Received, Reply, State, Uploads
 from colonnade.models.cohort import Cohort
 from colonnade.models.descend import descend
 from colonnade.models.heads import apply_heads
@@ -41,14 +41,14 @@ from colonnade.models.stack import Mode
 from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.sealed import Array, Upload
-from colonnade.schedule import Turn
+from colonnade.schedule import RoundPlan
 
 
 class CAFE(Settings):
     """Whole models are averaged between parties that all know the labels (FedAvg)."""
 
     name: ClassVar[str] = "cafe"
-    hears: ClassVar[Literal["each", "total", "nothing"]] = "each"
+    needs_uploads: ClassVar[Literal["each", "total", "nothing"]] = "each"
     exposes: ClassVar[LabelExposure] = LabelExposure.FULL
     pools: ClassVar[bool] = False
 
@@ -65,46 +65,46 @@ class CAFE(Settings):
         share = torch.tensor(1 / len(schema.parties), dtype=schema.dtype, device=schema.device)
         return {"share": share, "averages": torch.zeros((), device=schema.device)}, release_labels(schema, labels)
 
-    def says(self, schema: Schema, group: Group) -> Mapping[str, Array]:
+    def upload_arrays(self, schema: Schema, group: Group) -> Mapping[str, Array]:
         """The parameters; and logits per row, of which only evaluation and prediction make use."""
         return {
             "theta": Array(sum(group.parameters[1:]) + head_size(schema, group), per_row=False),
             "o": Array(schema.outputs),
         }
 
-    def speak(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
+    def upload(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
         """All of the model but its slot, and what it says about the rows."""
-        logits = apply_heads(cohort.head, cohort.encode(x, Mode.SPEAK if training else Mode.PREDICT))
+        logits = apply_heads(cohort.head, cohort.encode(x, Mode.UPLOAD if training else Mode.PREDICT))
         return Upload({"theta": torch.cat([t.flatten(1) for t in _shared(cohort)], dim=1), "o": logits})
 
-    def coordinate(self, state: State, turn: Turn, heard: Heard, labels: Labels) -> Reply:
-        """(average) in every group, over the parties that were ever heard."""
+    def coordinate(self, state: State, plan: RoundPlan, uploads: Uploads, labels: Labels) -> Reply:
+        """(average) in every group, over the parties that ever uploaded."""
         own = []
-        for group in heard.groups:
-            theta = group["theta"]  # (P, |theta|), zero if never heard
+        for group in uploads.groups:
+            theta = group["theta"]  # (P, |theta|), zero before the first upload
             count = theta.any(dim=1).sum().clamp(min=1)
             root = count.sqrt() if state["averages"] == 0 else count.new_ones(())
             own.append({"theta": (theta.sum(dim=0) / count * root).expand_as(theta)})
         state["averages"] = state["averages"] + 1
         return Reply(own=tuple(own))
 
-    def learn(self, cohort: Cohort, turn: Turn, said: Mapping[str, Tensor], reply: Received) -> None:
-        """Keep the labels of turn 0; afterwards take the average, and (local_step)."""
-        if turn.number == OPENING:
+    def learn(self, cohort: Cohort, plan: RoundPlan, uploaded: Mapping[str, Tensor], reply: Received) -> None:
+        """Keep the labels of round 0; afterwards take the average, and (local_step)."""
+        if plan.number == OPENING:
             return keep_labels(cohort, reply)
         self.take(cohort, reply.own["theta"])
         return descend(
             cohort,
             own_loss,
-            learning(cohort, turn) | kept_labels(cohort, turn.rows),
-            steps=local_steps(cohort, turn, self.local_steps),
+            learning(cohort, plan) | kept_labels(cohort, plan.rows),
+            steps=local_steps(cohort, plan, self.local_steps),
             optimiser=self.optimiser,
             parts=(("head", "encoder"),),
-            turn=turn.number,
+            round_number=plan.number,
         )
 
     def take(self, cohort: Cohort, theta: Tensor) -> None:
-        """Put the average in place, unless nobody of the group was ever heard; and (slot)."""
+        """Put the average in place, unless nobody of the group ever uploaded; and (slot)."""
         known, at = theta.any(dim=1), 0  # (P,)
         like = next(len(g.parties) for g in cohort.schema.groups if cohort.names[0] in g.parties)  # M, of one shape
         slot, before = _slot(cohort).detach(), cohort.memory["slot"]
@@ -115,9 +115,9 @@ class CAFE(Settings):
             tensor.detach()[known] = theta[known, at : at + size].view_as(tensor[known])
             at += size
 
-    def predict(self, state: State, heard: Heard) -> Tensor:
+    def predict(self, state: State, uploads: Uploads) -> Tensor:
         """The mean of the logits."""
-        return heard.total("o") * state["share"]
+        return uploads.total("o") * state["share"]
 
 
 def head_size(schema: Schema, group: Group) -> int:

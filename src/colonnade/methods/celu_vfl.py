@@ -14,7 +14,7 @@ Deviations. (1) The publication has two parties, of which one holds the labels a
 extension of ours*: each party keeps a cache of its own, and the coordinator one over all embeddings side by side, whose
 weight compares the derivatives of all parties together. (2) In the publication the steps fill the time an exchange
 takes; here there are Q of them, the exact one included. More than R find nothing left to use. (3) Slots
-are turn numbers modulo W: a party that sat out turns has fewer entries. (4) `h_k` is the embedding as released: under
+are round numbers modulo W: a party that sat out rounds has fewer entries. (4) `h_k` is the embedding as released: under
 strong noise no fresh embedding resembles it, all weights are 0, and what is left is Split Learning. (5) The default
 optimisers are ours.
 
@@ -46,7 +46,7 @@ from colonnade.methods._server import (
     step_server,
 )
 from colonnade.methods._steps import embedding, local_steps, published_sgd, task_loss, upload_embedding
-from colonnade.methods.base import Heard, Received, Reply, State
+from colonnade.methods.base import Received, Reply, State, Uploads
 from colonnade.models.cohort import Cohort
 from colonnade.models.descend import descend
 from colonnade.models.heads import apply_heads
@@ -56,7 +56,7 @@ from colonnade.models.stack import Mode
 from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.sealed import Array, Upload
-from colonnade.schedule import Turn
+from colonnade.schedule import RoundPlan
 
 # lr, Q, momentum. The VIMADMM paper did not run this method; these are its FedBCD's, the nearest relative
 NEAREST = {
@@ -71,7 +71,7 @@ class CELUVFL(Settings):
     """Split Learning that trains on cached exchanges between two real ones, weighted by how stale they are."""
 
     name: ClassVar[str] = "celu_vfl"
-    hears: ClassVar[Literal["each", "total", "nothing"]] = "each"
+    needs_uploads: ClassVar[Literal["each", "total", "nothing"]] = "each"
     exposes: ClassVar[LabelExposure] = LabelExposure.FULL
     pools: ClassVar[bool] = False
 
@@ -98,32 +98,32 @@ class CELUVFL(Settings):
         open_server(state, schema, self.server_optimiser)
         return state, None
 
-    def says(self, schema: Schema, group: Group) -> Mapping[str, Array]:
+    def upload_arrays(self, schema: Schema, group: Group) -> Mapping[str, Array]:
         """What a party sends per row."""
         return embedding(group)
 
-    def speak(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
+    def upload(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
         """The embeddings."""
         return upload_embedding(cohort, x, training)
 
-    def coordinate(self, state: State, turn: Turn, heard: Heard, labels: Labels) -> Reply:
+    def coordinate(self, state: State, plan: RoundPlan, uploads: Uploads, labels: Labels) -> Reply:
         """(exact): one step and the derivatives; then (cached) steps of the server model."""
-        h = [group["h"] for group in heard.groups]  # (P, B, d_f) per group
+        h = [group["h"] for group in uploads.groups]  # (P, B, d_f) per group
         x = join(h)
         logits = apply_server(get_server(state), x)
-        targets = labels.targets(turn, logits)
-        weights = labels.weights(turn.rows, targets)
-        slopes, slope = server_gradients(state, x, targets, labels.task, turn.number, weights)
-        step_server(state, slopes, self.server_optimiser, turn.number)
+        targets = labels.targets(plan, logits)
+        weights = labels.weights(plan.rows, targets)
+        slopes, slope = server_gradients(state, x, targets, labels.task, plan.number, weights)
+        step_server(state, slopes, self.server_optimiser, plan.number)
         kept = {"x": x[None], "targets": targets[None], "slope": slope[None]}
         if weights is not None:
             kept["weights"] = weights[None]
-        remember(state, turn.number, self.cache, kept, [1])
+        remember(state, plan.number, self.cache, kept, [1])
         for _ in range(1, self.local_steps):
             for entry in following(state, self.cache, self.uses, [True]):
                 if entry is not None:
                     slopes = self.weighted(state, entry, labels.task)
-                    step_server(state, slopes, self.server_optimiser, turn.number)
+                    step_server(state, slopes, self.server_optimiser, plan.number)
         own = tuple({"slope": part} for part in apart(slope, h))
         return Reply(own=own, notes=labels.task.notes(logits, targets))
 
@@ -142,16 +142,16 @@ class CELUVFL(Settings):
             slopes = torch.autograd.grad(logits, list(model.values()), pull * weight)
         return dict(zip(model, slopes, strict=True))
 
-    def learn(self, cohort: Cohort, turn: Turn, said: Mapping[str, Tensor], reply: Received) -> None:
+    def learn(self, cohort: Cohort, plan: RoundPlan, uploaded: Mapping[str, Tensor], reply: Received) -> None:
         """(exact), then (cached) steps, each party on the next exchange of its own cache."""
-        steps = local_steps(cohort, turn, self.local_steps)
+        steps = local_steps(cohort, plan, self.local_steps)
         counts = [steps] * len(cohort.names) if isinstance(steps, int) else steps
         slope = reply.own["slope"]
-        inputs = {"x": cohort.x(turn.rows), "slope": slope}
+        inputs = {"x": cohort.x(plan.rows), "slope": slope}
         first = [min(1, count) for count in counts]
-        descend(cohort, follow, inputs, steps=first, optimiser=self.optimiser, turn=turn.number)
-        rows = turn.rows.to(cohort.device).expand(len(cohort.names), -1)
-        remember(cohort.memory, turn.number, self.cache, {"rows": rows, "sent": said["h"], "slope": slope}, first)
+        descend(cohort, follow, inputs, steps=first, optimiser=self.optimiser, round_number=plan.number)
+        rows = plan.rows.to(cohort.device).expand(len(cohort.names), -1)
+        remember(cohort.memory, plan.number, self.cache, {"rows": rows, "sent": uploaded["h"], "slope": slope}, first)
         everyone = torch.arange(len(cohort.names), device=cohort.device)[:, None]
         for number in range(1, max(counts)):
             chosen = following(cohort.memory, self.cache, self.uses, [count > number for count in counts])
@@ -159,7 +159,7 @@ class CELUVFL(Settings):
                 kept = {k: cohort.memory[f"{entry}.{k}"] for k in ("rows", "sent", "slope")}
                 inputs = {"x": cohort.columns[everyone, kept["rows"]], "sent": kept["sent"], "slope": kept["slope"]}
                 now = [int(e == entry) for e in chosen]
-                descend(cohort, self.objective, inputs, steps=now, optimiser=self.optimiser, turn=turn.number)
+                descend(cohort, self.objective, inputs, steps=now, optimiser=self.optimiser, round_number=plan.number)
 
     def objective(self, cohort: Cohort, inputs: Mapping[str, Tensor]) -> Tensor:
         """sum_j w_j g_j . f(x_j), w by the embeddings (weight)."""
@@ -167,9 +167,9 @@ class CELUVFL(Settings):
         weight = trusted(h.detach(), inputs["sent"], self.angle)
         return (weight * h * inputs["slope"]).sum()
 
-    def predict(self, state: State, heard: Heard) -> Tensor:
+    def predict(self, state: State, uploads: Uploads) -> Tensor:
         """The server model on all embeddings."""
-        return predict_server(state, heard)
+        return predict_server(state, uploads)
 
 
 def trusted(fresh: Tensor, cached: Tensor, angle: float) -> Tensor:
@@ -178,28 +178,28 @@ def trusted(fresh: Tensor, cached: Tensor, angle: float) -> Tensor:
     return torch.where(cosine >= math.cos(math.radians(angle)), cosine, 0.0)
 
 
-def remember(home: dict[str, Tensor], turn: int, slots: int, kept: Mapping[str, Tensor], used: Sequence[int]) -> None:
+def remember(home: dict[str, Tensor], plan: int, slots: int, kept: Mapping[str, Tensor], used: Sequence[int]) -> None:
     """Put an exchange, (P, B, ...) each, into its slot; entries are "cache.SLOT.ROWS", since a batch may be short."""
-    slot, rows = turn % slots, next(iter(kept.values())).shape[1]
+    slot, rows = plan % slots, next(iter(kept.values())).shape[1]
     for name, value in home.items():
         if name.startswith(f"cache.{slot}.") and name.endswith(".number"):
             value.zero_()  # what stood there was an exchange of another size: number 0 is an empty entry
     entry, last = f"cache.{slot}.{rows}", home["last"]
     home |= {f"{entry}.{name}": value.clone() for name, value in kept.items()}
-    home[f"{entry}.number"] = torch.full_like(last, turn)
+    home[f"{entry}.number"] = torch.full_like(last, plan)
     home[f"{entry}.used"] = torch.tensor(list(used), device=last.device)
     home["last"] = torch.full_like(last, slot)
 
 
 def following(home: dict[str, Tensor], slots: int, most: int, wanted: Sequence[bool]) -> list[str | None]:
-    """For each party that wants one the next entry, round-robin, with uses left; counts the use."""
+    """For each party that needs one the next entry, round-robin, with uses left; counts the use."""
     entries = sorted(name.removesuffix(".number") for name in home if name.endswith(".number"))
     chosen: list[str | None] = []
-    for place, wants in enumerate(wanted):
+    for place, needs_one in enumerate(wanted):
         last = int(home["last"][place])
         order = sorted(entries, key=lambda entry: (int(entry.split(".")[1]) - last - 1) % slots)
         fits = (e for e in order if home[f"{e}.number"][place] > 0 and home[f"{e}.used"][place] < most)
-        entry = next(fits, None) if wants else None
+        entry = next(fits, None) if needs_one else None
         chosen.append(entry)
         if entry is not None:
             home[f"{entry}.used"][place] += 1

@@ -13,7 +13,7 @@ from pydantic import Field
 from torch import Tensor
 
 from colonnade.config import Settings
-from colonnade.methods.base import Heard, Received, Reply, State
+from colonnade.methods.base import Received, Reply, State, Uploads
 from colonnade.methods.local_only import LocalOnly
 from colonnade.models.cohort import Cohort
 from colonnade.models.optimise import AdamW, Optimiser
@@ -21,14 +21,14 @@ from colonnade.models.schema import Group, Schema
 from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.sealed import Array, Upload
-from colonnade.schedule import Turn
+from colonnade.schedule import RoundPlan
 
 
 class Centralized(Settings):
     """One model over all columns in one place: a reference, not a federation."""
 
     name: ClassVar[str] = "centralized"
-    hears: ClassVar[Literal["each", "total", "nothing"]] = "nothing"
+    needs_uploads: ClassVar[Literal["each", "total", "nothing"]] = "nothing"
     exposes: ClassVar[LabelExposure] = LabelExposure.FULL
     pools: ClassVar[bool] = True
 
@@ -49,22 +49,22 @@ class Centralized(Settings):
         """See `local_only`."""
         return self.alone.open_coordinator(schema, labels)
 
-    def says(self, schema: Schema, group: Group) -> Mapping[str, Array]:
+    def upload_arrays(self, schema: Schema, group: Group) -> Mapping[str, Array]:
         """What a party sends per row."""
-        return self.alone.says(schema, group)
+        return self.alone.upload_arrays(schema, group)
 
-    def speak(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
+    def upload(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
         """See `local_only`."""
-        return self.alone.speak(cohort, x, training)
+        return self.alone.upload(cohort, x, training)
 
-    def coordinate(self, state: State, turn: Turn, heard: Heard, labels: Labels) -> Reply:
+    def coordinate(self, state: State, plan: RoundPlan, uploads: Uploads, labels: Labels) -> Reply:
         """See `local_only`."""
-        return self.alone.coordinate(state, turn, heard, labels)
+        return self.alone.coordinate(state, plan, uploads, labels)
 
-    def learn(self, cohort: Cohort, turn: Turn, said: Mapping[str, Tensor], reply: Received) -> None:
+    def learn(self, cohort: Cohort, plan: RoundPlan, uploaded: Mapping[str, Tensor], reply: Received) -> None:
         """See `local_only`."""
-        self.alone.learn(cohort, turn, said, reply)
+        self.alone.learn(cohort, plan, uploaded, reply)
 
-    def predict(self, state: State, heard: Heard) -> Tensor:
+    def predict(self, state: State, uploads: Uploads) -> Tensor:
         """See `local_only`."""
-        return self.alone.predict(state, heard)
+        return self.alone.predict(state, uploads)

@@ -15,8 +15,8 @@ follow a loss and not a line, and noise on a party's own upload does not come ba
 
 Deviations. (1) The publication averages; the paper's program sums, and its step sizes are for the sum: `combine`.
 (2) `gradient` = fresh and `local_steps` > 1 are ours. (3) The publication is asynchronous with bounded delay. Here that
-is a schedule (order "asynchronous" with `staleness`), not the default: who is silent in a turn is heard with what it
-last said about those rows.
+is a schedule (order "asynchronous" with `staleness`), not the default: who is silent in a round counts with its
+last upload about those rows.
 
 The coordinator needs only the total of the logits, so a secure sum can stand in the way. Labels: every party
 holds them.
@@ -42,7 +42,7 @@ from colonnade.methods._given import (
     release_labels,
 )
 from colonnade.methods._steps import local_steps, published, weighted_slope
-from colonnade.methods.base import Heard, Received, Reply, State
+from colonnade.methods.base import Received, Reply, State, Uploads
 from colonnade.models.cohort import Cohort
 from colonnade.models.descend import descend
 from colonnade.models.heads import apply_heads
@@ -52,7 +52,7 @@ from colonnade.models.stack import Mode
 from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.sealed import Array, Upload
-from colonnade.schedule import Turn
+from colonnade.schedule import RoundPlan
 
 # lr and local steps of the paper's experiments, for the sum; there is no penalty
 PUBLISHED = {
@@ -67,7 +67,7 @@ class FDML(Settings):
     """Logits are summed; parties know the labels and compute their own gradient."""
 
     name: ClassVar[str] = "fdml"
-    hears: ClassVar[Literal["each", "total", "nothing"]] = "total"
+    needs_uploads: ClassVar[Literal["each", "total", "nothing"]] = "total"
     exposes: ClassVar[LabelExposure] = LabelExposure.FULL
     pools: ClassVar[bool] = False
 
@@ -95,49 +95,49 @@ class FDML(Settings):
         share = torch.tensor(self.share(schema), dtype=schema.dtype, device=schema.device)
         return {"share": share}, release_labels(schema, labels)
 
-    def says(self, schema: Schema, group: Group) -> Mapping[str, Array]:
+    def upload_arrays(self, schema: Schema, group: Group) -> Mapping[str, Array]:
         """What a party sends per row."""
         return {"o": Array(schema.outputs)}
 
-    def speak(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
+    def upload(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
         """The logits, dropout off."""
-        return Upload({"o": apply_heads(cohort.head, cohort.encode(x, Mode.SPEAK if training else Mode.PREDICT))})
+        return Upload({"o": apply_heads(cohort.head, cohort.encode(x, Mode.UPLOAD if training else Mode.PREDICT))})
 
-    def coordinate(self, state: State, turn: Turn, heard: Heard, labels: Labels) -> Reply:
+    def coordinate(self, state: State, plan: RoundPlan, uploads: Uploads, labels: Labels) -> Reply:
         """The sum of the logits goes back; the targets are read for the history only."""
-        total = heard.total("o")  # s (B, K)
-        y = labels.targets(turn, total)
+        total = uploads.total("o")  # s (B, K)
+        y = labels.targets(plan, total)
         return Reply({"total": total}, notes=labels.task.notes(total, y))
 
-    def learn(self, cohort: Cohort, turn: Turn, said: Mapping[str, Tensor], reply: Received) -> None:
-        """Keep the labels of turn 0; afterwards (received) or (fresh)."""
-        if turn.number == OPENING:
+    def learn(self, cohort: Cohort, plan: RoundPlan, uploaded: Mapping[str, Tensor], reply: Received) -> None:
+        """Keep the labels of round 0; afterwards (received) or (fresh)."""
+        if plan.number == OPENING:
             return keep_labels(cohort, reply)
         a, total, kept = (
             self.share(cohort.schema),
             reply.common["total"],
-            kept_labels(cohort, turn.rows, self.smoothing),
+            kept_labels(cohort, plan.rows, self.smoothing),
         )
-        inputs = learning(cohort, turn)
+        inputs = learning(cohort, plan)
         if self.gradient == "received":
             slope = weighted_slope(cohort.schema.task, a * total, kept["targets"], kept.get("weights"))
             inputs["gradient"] = a * slope
         else:
-            inputs |= kept | {"others": total - said["o"], "share": total.new_tensor(a)}  # others (P, B, K)
+            inputs |= kept | {"others": total - uploaded["o"], "share": total.new_tensor(a)}  # others (P, B, K)
         return descend(
             cohort,
             along_gradient if self.gradient == "received" else loss_beside_others,
             inputs,
-            steps=local_steps(cohort, turn, self.local_steps),
+            steps=local_steps(cohort, plan, self.local_steps),
             optimiser=self.optimiser,
             parts=(("head", "encoder"),),
-            turn=turn.number,
+            round_number=plan.number,
         )
 
     def share(self, schema: Schema) -> float:
         """The factor a before the sum."""
         return 1 / len(schema.parties) if self.combine == "mean" else 1.0
 
-    def predict(self, state: State, heard: Heard) -> Tensor:
+    def predict(self, state: State, uploads: Uploads) -> Tensor:
         """a sum_k o_k."""
-        return heard.total("o") * state["share"]
+        return uploads.total("o") * state["share"]

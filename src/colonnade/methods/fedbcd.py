@@ -7,10 +7,10 @@
 The pull, if any, is the gradient of mu |theta_k - anchor|^2 towards the parameters the round began with: it bounds how
 far a stale gradient is followed (proximal).
 
-Parallel (FedBCD-p) and sequential (FedBCD-s, block coordinate descent) differ in their turns only: in order "together"
+Parallel (FedBCD-p) and sequential (FedBCD-s, block coordinate descent) differ in their rounds only: in order "together"
 all parties take their Q steps at once, in order "sequential" the parties follow each other on one batch.
 
-Deviations. (1) In sequence a party that has not had its turn with a batch yet is heard with what it said about these
+Deviations. (1) In sequence a party that has not had its round with a batch yet counts with its upload about these
 rows an epoch ago, zero before the first time. (2) The server model takes one step per round, as in the VIMADMM paper's
 program; the publication lets the label holder take Q, too. (3) `gradient` before or after the server's step, and
 clipping and noise as constants, as in Split Learning. (4) The default optimisers are ours.
@@ -34,7 +34,7 @@ from colonnade.methods._server import (
     train_and_reply,
 )
 from colonnade.methods._steps import embedding, local_steps, published_sgd, upload_embedding
-from colonnade.methods.base import Heard, Received, Reply, State
+from colonnade.methods.base import Received, Reply, State, Uploads
 from colonnade.models.cohort import Cohort
 from colonnade.models.descend import descend
 from colonnade.models.optimise import AdamW, Optimiser
@@ -42,7 +42,7 @@ from colonnade.models.schema import Group, Schema
 from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.sealed import Array, Upload
-from colonnade.schedule import Turn
+from colonnade.schedule import RoundPlan
 
 # lr of the parties and the server model, Q, momentum of the parties. Q is the tau the VIMADMM paper names for its
 # communication costs; its program runs 5 and 10 as well
@@ -58,7 +58,7 @@ class FedBCD(Settings):
     """Split Learning with several local steps per round along the same, stale gradient."""
 
     name: ClassVar[str] = "fedbcd"
-    hears: ClassVar[Literal["each", "total", "nothing"]] = "each"
+    needs_uploads: ClassVar[Literal["each", "total", "nothing"]] = "each"
     exposes: ClassVar[LabelExposure] = LabelExposure.FULL
     pools: ClassVar[bool] = False
 
@@ -88,27 +88,27 @@ class FedBCD(Settings):
         open_server(state, schema, self.server_optimiser)
         return state, None
 
-    def says(self, schema: Schema, group: Group) -> Mapping[str, Array]:
+    def upload_arrays(self, schema: Schema, group: Group) -> Mapping[str, Array]:
         """What a party sends per row."""
         return embedding(group)
 
-    def speak(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
+    def upload(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
         """The embeddings."""
         return upload_embedding(cohort, x, training)
 
-    def coordinate(self, state: State, turn: Turn, heard: Heard, labels: Labels) -> Reply:
+    def coordinate(self, state: State, plan: RoundPlan, uploads: Uploads, labels: Labels) -> Reply:
         """One step of the server model, and the gradient of every party (partial)."""
         after = self.gradient == "after"
-        return train_and_reply(state, turn, heard, labels, self.server_optimiser, after, self.smoothing)  # (partial)
+        return train_and_reply(state, plan, uploads, labels, self.server_optimiser, after, self.smoothing)  # (partial)
 
-    def learn(self, cohort: Cohort, turn: Turn, said: Mapping[str, Tensor], reply: Received) -> None:
+    def learn(self, cohort: Cohort, plan: RoundPlan, uploaded: Mapping[str, Tensor], reply: Received) -> None:
         """Q steps along the gradient that was received once."""
-        inputs = {"x": cohort.x(turn.rows), "slope": reply.own["slope"]}
+        inputs = {"x": cohort.x(plan.rows), "slope": reply.own["slope"]}
         if self.proximal:  # as inputs, since a captured step sees nothing else
             anchors = enumerate(cohort.trained(("encoder",)))
             inputs |= {f"anchor.{i}": value.detach().clone() for i, value in anchors}
-        steps = local_steps(cohort, turn, self.local_steps)
-        descend(cohort, self.objective, inputs, steps=steps, optimiser=self.optimiser, turn=turn.number)
+        steps = local_steps(cohort, plan, self.local_steps)
+        descend(cohort, self.objective, inputs, steps=steps, optimiser=self.optimiser, round_number=plan.number)
 
     def objective(self, cohort: Cohort, inputs: Mapping[str, Tensor]) -> Tensor:
         """(stale), and with a weight (proximal)."""
@@ -118,6 +118,6 @@ class FedBCD(Settings):
             value = value + self.proximal * sum(gap.square().sum() for gap in gaps)
         return value
 
-    def predict(self, state: State, heard: Heard) -> Tensor:
+    def predict(self, state: State, uploads: Uploads) -> Tensor:
         """The server model on all embeddings."""
-        return predict_server(state, heard)
+        return predict_server(state, uploads)

@@ -54,7 +54,7 @@ from colonnade.methods._views import (
     parts,
     weigh,
 )
-from colonnade.methods.base import Heard, Received, Reply, State
+from colonnade.methods.base import Received, Reply, State, Uploads
 from colonnade.models.cohort import Cohort
 from colonnade.models.descend import descend
 from colonnade.models.optimise import AdamW, Optimiser
@@ -62,7 +62,7 @@ from colonnade.models.schema import Group, Schema
 from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.sealed import Array, Upload
-from colonnade.schedule import Turn
+from colonnade.schedule import RoundPlan
 
 # lr, steps, attention temperature of the authors' program; it did not run MNIST, which gets CIFAR's
 PUBLISHED = {"mnist": (1e-3, 1, 0.1), "cifar10": (1e-3, 1, 0.1), "nus_wide": (5e-3, 1, 0.7)}
@@ -74,7 +74,7 @@ class FedMVT(Settings):
     """Two parties with few rows in common: attention estimates what one lacks, three classifiers label the rest."""
 
     name: ClassVar[str] = "fedmvt"
-    hears: ClassVar[Literal["each", "total", "nothing"]] = "each"
+    needs_uploads: ClassVar[Literal["each", "total", "nothing"]] = "each"
     exposes: ClassVar[LabelExposure] = LabelExposure.FULL
     pools: ClassVar[bool] = False
     parties: ClassVar[int] = 2  # exactly; other methods take any number
@@ -120,35 +120,35 @@ class FedMVT(Settings):
         open_classifiers(state, schema, self.server_optimiser)
         return state, None
 
-    def says(self, schema: Schema, group: Group) -> Mapping[str, Array]:
+    def upload_arrays(self, schema: Schema, group: Group) -> Mapping[str, Array]:
         """What a party sends per row."""
         return embedding(group)
 
-    def speak(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
+    def upload(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
         """(views)."""
         return upload_embedding(cohort, x, training)
 
-    def coordinate(self, state: State, turn: Turn, heard: Heard, labels: Labels) -> Reply:
+    def coordinate(self, state: State, plan: RoundPlan, uploads: Uploads, labels: Labels) -> Reply:
         """(estimate) to (gradient)."""
-        h = [party for group in heard.groups for party in group["h"]]  # two of (B, d_f), in federation order
-        holders = state["cache.holders"][turn.rows]
+        h = [party for group in uploads.groups for party in group["h"]]  # two of (B, d_f), in federation order
+        holders = state["cache.holders"][plan.rows]
         held = holds(holders, 0), holds(holders, 1)
-        targets, counted, notes = self._targets(state, h, held, turn, labels)
+        targets, counted, notes = self._targets(state, h, held, plan, labels)
         with torch.enable_grad():  # coordinate() runs without
             models = {k: v.detach().requires_grad_() for k, v in get_server(state).items()}
             at = [view.detach().requires_grad_() for view in h]
             views, auxiliary = self._complete(at, held)
-            drop = (float(state["drop.rate"]), state["drop.key"], turn.number)
+            drop = (float(state["drop.rate"]), state["drop.key"], plan.number)
             answers = classify(models, views, drop)
             weights = weigh(counted, held[0] & held[1], self.emphasis)
-            given = labels.weights(turn.rows, targets)  # of pseudo-labels by their class only
+            given = labels.weights(plan.rows, targets)  # of pseudo-labels by their class only
             weights = weights if given is None else weights * given
             loss = auxiliary + sum(labels.task.loss(logits, targets, weights) for logits in answers)  # (objective)
             wanted = [*models.values(), *at]
             *slopes, first, second = torch.autograd.grad(loss, wanted, materialize_grads=True)
-        step_server(state, dict(zip(models, slopes, strict=True)), self.server_optimiser, turn.number)  # (classifiers)
+        step_server(state, dict(zip(models, slopes, strict=True)), self.server_optimiser, plan.number)  # (classifiers)
         slope = iter((first, second))
-        own = tuple({"slope": torch.stack([next(slope) for _ in group["h"]])} for group in heard.groups)  # (gradient)
+        own = tuple({"slope": torch.stack([next(slope) for _ in group["h"]])} for group in uploads.groups)  # (gradient)
         return Reply(own=own, notes=notes)
 
     def _complete(self, h: list[Tensor], held: Held) -> tuple[list[Tensor], Tensor]:
@@ -164,10 +164,10 @@ class FedMVT(Settings):
         return views, self.align * alike + self.recover * right + self.separate * same
 
     def _targets(
-        self, state: State, h: list[Tensor], held: Held, turn: Turn, labels: Labels
+        self, state: State, h: list[Tensor], held: Held, plan: RoundPlan, labels: Labels
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Targets (B, K), which rows have one, and notes; labels are asked for where they are known only."""
-        guest, known = self._guest, state["cache.labelled"][turn.rows]
+        guest, known = self._guest, state["cache.labelled"][plan.rows]
         views, _ = self._complete(h, held)
         joint, *single = classify(get_server(state), views)
         (targets, sure), (guests, _), (hosts, too) = (
@@ -177,17 +177,17 @@ class FedMVT(Settings):
         counted = agreed & (sure > self.threshold) & (too > self.host_threshold) & ~known  # (pseudo)
         notes = {"pseudo_labels": counted.sum()}
         if bool(known.any()):
-            visit = Turn(turn.number, turn.rows[known], turn.speakers, turn.learners)
+            visit = RoundPlan(plan.number, plan.rows[known], plan.senders, plan.learners)
             targets[known] = labels.targets(visit, joint[known])
             notes |= labels.task.notes(joint[known], targets[known])
         return targets, counted | known, notes
 
-    def learn(self, cohort: Cohort, turn: Turn, said: Mapping[str, Tensor], reply: Received) -> None:
+    def learn(self, cohort: Cohort, plan: RoundPlan, uploaded: Mapping[str, Tensor], reply: Received) -> None:
         """One step (local)."""
-        inputs = {"x": cohort.x(turn.rows), "slope": reply.own["slope"]}
-        steps = local_steps(cohort, turn, 1)
-        descend(cohort, follow, inputs, steps=steps, optimiser=self.optimiser, turn=turn.number)
+        inputs = {"x": cohort.x(plan.rows), "slope": reply.own["slope"]}
+        steps = local_steps(cohort, plan, 1)
+        descend(cohort, follow, inputs, steps=steps, optimiser=self.optimiser, round_number=plan.number)
 
-    def predict(self, state: State, heard: Heard) -> Tensor:
+    def predict(self, state: State, uploads: Uploads) -> Tensor:
         """The joint classifier, for rows that both parties hold."""
-        return classify(get_server(state), [party for group in heard.groups for party in group["h"]])[0]
+        return classify(get_server(state), [party for group in uploads.groups for party in group["h"]])[0]

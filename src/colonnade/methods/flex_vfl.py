@@ -30,14 +30,14 @@ from colonnade.methods._given import OPENING, keep_labels, release_labels
 from colonnade.methods._server import get_server, join, open_server, predict_server
 from colonnade.methods._snapshot import loss_beside_snapshot, paced, paces, snapshot, train_beside
 from colonnade.methods._steps import embedding, published_sgd, upload_embedding
-from colonnade.methods.base import Heard, Received, Reply, State
+from colonnade.methods.base import Received, Reply, State, Uploads
 from colonnade.models.cohort import Cohort
 from colonnade.models.optimise import AdamW, Optimiser
 from colonnade.models.schema import Group, Schema
 from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.sealed import Array, Upload
-from colonnade.schedule import Turn
+from colonnade.schedule import RoundPlan
 
 # lr, Q, momentum. The VIMADMM paper did not run this method; these are its FedBCD's, the nearest relative
 NEAREST = {
@@ -52,7 +52,7 @@ class FlexVFL(Settings):
     """Parties hold labels and a snapshot of all embeddings, and take as many local steps as their speed allows."""
 
     name: ClassVar[str] = "flex_vfl"
-    hears: ClassVar[Literal["each", "total", "nothing"]] = "each"
+    needs_uploads: ClassVar[Literal["each", "total", "nothing"]] = "each"
     exposes: ClassVar[LabelExposure] = LabelExposure.FULL
     pools: ClassVar[bool] = False
 
@@ -79,33 +79,33 @@ class FlexVFL(Settings):
         open_server(state, schema, self.server_optimiser)
         return state, release_labels(schema, labels)
 
-    def says(self, schema: Schema, group: Group) -> Mapping[str, Array]:
+    def upload_arrays(self, schema: Schema, group: Group) -> Mapping[str, Array]:
         """What a party sends per row."""
         return embedding(group)
 
-    def speak(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
+    def upload(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
         """The embeddings."""
         return upload_embedding(cohort, x, training)
 
-    def coordinate(self, state: State, turn: Turn, heard: Heard, labels: Labels) -> Reply:
+    def coordinate(self, state: State, plan: RoundPlan, uploads: Uploads, labels: Labels) -> Reply:
         """The snapshot as it is now goes down; then the server model takes its own steps."""
-        everyone = join([group["h"] for group in heard.groups])  # Phi (B, M d_f)
+        everyone = join([group["h"] for group in uploads.groups])  # Phi (B, M d_f)
         sent = {f"server.{k}": w for k, w in get_server(state).items()}
-        notes = train_beside(state, everyone, turn, labels, self.server_optimiser, self.local_steps)  # (server)
-        return Reply({"everyone": everyone, **sent}, notes=notes, steps=paces(turn, self.local_steps))  # (pace)
+        notes = train_beside(state, everyone, plan, labels, self.server_optimiser, self.local_steps)  # (server)
+        return Reply({"everyone": everyone, **sent}, notes=notes, steps=paces(plan, self.local_steps))  # (pace)
 
-    def learn(self, cohort: Cohort, turn: Turn, said: Mapping[str, Tensor], reply: Received) -> None:
-        """Keep the labels of turn 0; afterwards Q_k steps against the snapshot."""
-        if turn.number == OPENING:
+    def learn(self, cohort: Cohort, plan: RoundPlan, uploaded: Mapping[str, Tensor], reply: Received) -> None:
+        """Keep the labels of round 0; afterwards Q_k steps against the snapshot."""
+        if plan.number == OPENING:
             return keep_labels(cohort, reply)
         server = {k.removeprefix("server."): w for k, w in reply.common.items() if k.startswith("server.")}
-        inputs = snapshot(cohort, turn, server, reply.common["everyone"])
-        chosen = dict(turn.steps)
+        inputs = snapshot(cohort, plan, server, reply.common["everyone"])
+        chosen = dict(plan.steps)
         steps = [chosen.get(party, self.local_steps) for party in cohort.names]
         return paced(
-            cohort, loss_beside_snapshot, inputs, steps, self.optimiser, self.local_steps, turn.number
+            cohort, loss_beside_snapshot, inputs, steps, self.optimiser, self.local_steps, plan.number
         )  # (local)
 
-    def predict(self, state: State, heard: Heard) -> Tensor:
+    def predict(self, state: State, uploads: Uploads) -> Tensor:
         """The server model on all embeddings."""
-        return predict_server(state, heard)
+        return predict_server(state, uploads)

@@ -26,7 +26,7 @@ from torch import Tensor
 from colonnade.config import Settings
 from colonnade.methods._given import along_gradient, learning
 from colonnade.methods._steps import local_steps, published, weighted_slope
-from colonnade.methods.base import Heard, Received, Reply, State
+from colonnade.methods.base import Received, Reply, State, Uploads
 from colonnade.methods.fdml import PUBLISHED
 from colonnade.models.cohort import Cohort
 from colonnade.models.descend import descend
@@ -37,14 +37,14 @@ from colonnade.models.stack import Mode
 from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.sealed import Array, Upload
-from colonnade.schedule import Turn
+from colonnade.schedule import RoundPlan
 
 
 class Fu(Settings):
     """Logits are summed; the gradient with respect to them comes back."""
 
     name: ClassVar[str] = "fu"
-    hears: ClassVar[Literal["each", "total", "nothing"]] = "total"
+    needs_uploads: ClassVar[Literal["each", "total", "nothing"]] = "total"
     exposes: ClassVar[LabelExposure] = LabelExposure.FULL
     pools: ClassVar[bool] = False
 
@@ -67,33 +67,33 @@ class Fu(Settings):
         share = 1 / len(schema.parties) if self.combine == "mean" else 1.0
         return {"share": torch.tensor(share, dtype=schema.dtype, device=schema.device)}, None
 
-    def says(self, schema: Schema, group: Group) -> Mapping[str, Array]:
+    def upload_arrays(self, schema: Schema, group: Group) -> Mapping[str, Array]:
         """What a party sends per row."""
         return {"o": Array(schema.outputs)}
 
-    def speak(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
+    def upload(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
         """The logits, dropout off."""
-        return Upload({"o": apply_heads(cohort.head, cohort.encode(x, Mode.SPEAK if training else Mode.PREDICT))})
+        return Upload({"o": apply_heads(cohort.head, cohort.encode(x, Mode.UPLOAD if training else Mode.PREDICT))})
 
-    def coordinate(self, state: State, turn: Turn, heard: Heard, labels: Labels) -> Reply:
+    def coordinate(self, state: State, plan: RoundPlan, uploads: Uploads, labels: Labels) -> Reply:
         """(gradient), the same for every party since the sum treats them alike."""
-        total = heard.total("o") * state["share"]
-        y = labels.targets(turn, total)
-        gradient = state["share"] * weighted_slope(labels.task, total, y, labels.weights(turn.rows, y))
+        total = uploads.total("o") * state["share"]
+        y = labels.targets(plan, total)
+        gradient = state["share"] * weighted_slope(labels.task, total, y, labels.weights(plan.rows, y))
         return Reply({"gradient": gradient}, notes=labels.task.notes(total, y))
 
-    def learn(self, cohort: Cohort, turn: Turn, said: Mapping[str, Tensor], reply: Received) -> None:
+    def learn(self, cohort: Cohort, plan: RoundPlan, uploaded: Mapping[str, Tensor], reply: Received) -> None:
         """Back-propagate what came."""
         descend(
             cohort,
             along_gradient,  # (local_step)
-            learning(cohort, turn) | {"gradient": reply.common["gradient"]},
-            steps=local_steps(cohort, turn, self.local_steps),
+            learning(cohort, plan) | {"gradient": reply.common["gradient"]},
+            steps=local_steps(cohort, plan, self.local_steps),
             optimiser=self.optimiser,
             parts=(("head", "encoder"),),
-            turn=turn.number,
+            round_number=plan.number,
         )
 
-    def predict(self, state: State, heard: Heard) -> Tensor:
+    def predict(self, state: State, uploads: Uploads) -> Tensor:
         """a sum_k o_k."""
-        return heard.total("o") * state["share"]
+        return uploads.total("o") * state["share"]

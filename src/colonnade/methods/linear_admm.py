@@ -13,7 +13,7 @@ All parties solve (x_step) at once (Jacobi). With d = 1 each would remove the wh
 diverge unless rho grows with M. `damping` d weighs the penalty with rho/d and asks for a share d of the residual;
 that is the same as adding the proximal term rho (1/d - 1)/(2b) |x_k (W - W_k)|^2. At d = 1/M, our default, this is
 Boyd's sharing ADMM, which converges for every M and every rho. One round on all rows is the published method; with
-smaller batches the solve sees the turn's rows only, and `kappa` keeps it near the last weights.
+smaller batches the solve sees the round's rows only, and `kappa` keeps it near the last weights.
 
 The networks of `model.encoder` are not used: a party's model is its columns times one matrix, kept as its head.
 Deviations. (1) lambda and the residual are folded into v, as in `vimadmm_j`. (2) `intercept` adds a constant column
@@ -40,7 +40,7 @@ from colonnade.admm.step import residuals, update_dual, update_z
 from colonnade.config import Settings
 from colonnade.errors import ConfigError
 from colonnade.methods._steps import check_damping, local_steps
-from colonnade.methods.base import Heard, Received, Reply, State
+from colonnade.methods.base import Received, Reply, State, Uploads
 from colonnade.models.cohort import Cohort
 from colonnade.models.ridge import ridge_solve, with_constant
 from colonnade.models.schema import Group, Schema
@@ -50,7 +50,7 @@ from colonnade.privacy.gaussian import NoiseSource
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.mechanism import Mechanism
 from colonnade.privacy.sealed import Array, Upload
-from colonnade.schedule import Turn
+from colonnade.schedule import RoundPlan
 
 MODEL_NOISE = ModelNoiseEvent.kind.name
 
@@ -59,7 +59,7 @@ class LinearADMM(Settings):
     """Linear local models by sharing ADMM: an exact ridge solve per party and round."""
 
     name: ClassVar[str] = "linear_admm"
-    hears: ClassVar[Literal["each", "total", "nothing"]] = "total"
+    needs_uploads: ClassVar[Literal["each", "total", "nothing"]] = "total"
     exposes: ClassVar[LabelExposure] = LabelExposure.FULL
     pools: ClassVar[bool] = False
     needs_gradients: ClassVar[bool] = False
@@ -102,36 +102,36 @@ class LinearADMM(Settings):
         check_damping(self.damping, len(schema.parties))
         return {"dual": schema.zeros(schema.rows, schema.outputs)}, None
 
-    def says(self, schema: Schema, group: Group) -> Mapping[str, Array]:
+    def upload_arrays(self, schema: Schema, group: Group) -> Mapping[str, Array]:
         """What a party sends per row."""
         return {"o": Array(schema.outputs)}
 
-    def speak(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
+    def upload(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
         """x_k W_k."""
         return Upload({"o": torch.bmm(self.design(x), cohort.head["weight.0"])})
 
-    def coordinate(self, state: State, turn: Turn, heard: Heard, labels: Labels) -> Reply:
-        """z and lambda of the turn's rows; one matrix for all goes back."""
-        total, last = heard.total("o"), state["dual"][turn.rows]  # yhat (B, K)
-        y = labels.targets(turn, total)
-        z = update_z(total, last, y, self.rho, labels.task, labels.weights(turn.rows, y))  # (z_step)
+    def coordinate(self, state: State, plan: RoundPlan, uploads: Uploads, labels: Labels) -> Reply:
+        """z and lambda of the round's rows; one matrix for all goes back."""
+        total, last = uploads.total("o"), state["dual"][plan.rows]  # yhat (B, K)
+        y = labels.targets(plan, total)
+        z = update_z(total, last, y, self.rho, labels.task, labels.weights(plan.rows, y))  # (z_step)
         dual = update_dual(last, total, z, self.rho)  # (dual_step)
-        state["dual"][turn.rows] = dual
+        state["dual"][plan.rows] = dual
         gaps = residuals(total, z, dual)
         notes = {"primal": gaps.primal, "dual": gaps.dual, **labels.task.notes(total, y)}
         return Reply({"v": z - total - dual / self.rho}, notes=notes)
 
-    def learn(self, cohort: Cohort, turn: Turn, said: Mapping[str, Tensor], reply: Received) -> None:
-        """One exact solve, whatever number of local steps above 0 the turn asks for."""
+    def learn(self, cohort: Cohort, plan: RoundPlan, uploaded: Mapping[str, Tensor], reply: Received) -> None:
+        """One exact solve, whatever number of local steps above 0 the round asks for."""
         d = self.share(cohort.schema)
-        x, weight = self.design(cohort.x(turn.rows)), cohort.head["weight.0"].detach()
-        new = self.solve(x, said["o"] + d * reply.common["v"], weight, self.rho / d)
-        steps = local_steps(cohort, turn, 1)
+        x, weight = self.design(cohort.x(plan.rows)), cohort.head["weight.0"].detach()
+        new = self.solve(x, uploaded["o"] + d * reply.common["v"], weight, self.rho / d)
+        steps = local_steps(cohort, plan, 1)
         active = torch.tensor([steps] * len(weight) if isinstance(steps, int) else steps, device=cohort.device) > 0
         if self.noise:
             if cohort.draw is None:
                 raise ConfigError("linear_admm has noise to draw, and nowhere to draw it from; nothing was learnt")
-            drawn = cohort.draw(cohort.names, turn.number, MODEL_NOISE, weight[0].numel(), self.noise)
+            drawn = cohort.draw(cohort.names, plan.number, MODEL_NOISE, weight[0].numel(), self.noise)
             new = new + cohort.memory["spread"].double() @ drawn.reshape(weight.shape).to(new)  # (noise)
         weight[active] = new[active].to(weight.dtype)  # in place: the cohort's tensors are never replaced
 
@@ -162,6 +162,6 @@ class LinearADMM(Settings):
         """The damping in force."""
         return 1 / len(schema.parties) if self.damping is None else self.damping
 
-    def predict(self, state: State, heard: Heard) -> Tensor:
+    def predict(self, state: State, uploads: Uploads) -> Tensor:
         """yhat = sum_k x_k W_k."""
-        return heard.total("o")
+        return uploads.total("o")

@@ -1,4 +1,4 @@
-"""local_only: every party trains alone on the released labels; nobody speaks until prediction.
+"""local_only: every party trains alone on the released labels; nobody uploads until prediction.
 
 The honest baseline of any privacy claim: since labels reach the parties of ADMM methods anyway,
 a party could as well train on them by itself, and no feature ever leaves it in training.
@@ -22,7 +22,7 @@ from torch import Tensor
 from colonnade.config import Settings
 from colonnade.methods._given import OPENING, keep_labels, kept_labels, learning, own_loss, release_labels
 from colonnade.methods._steps import local_steps
-from colonnade.methods.base import Heard, Received, Reply, State
+from colonnade.methods.base import Received, Reply, State, Uploads
 from colonnade.models.blend import fit_blend
 from colonnade.models.cohort import Cohort
 from colonnade.models.descend import descend
@@ -33,14 +33,14 @@ from colonnade.models.stack import Mode
 from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.sealed import Array, Upload
-from colonnade.schedule import Turn
+from colonnade.schedule import RoundPlan
 
 
 class LocalOnly(Settings):
     """Every party trains alone on the released labels; predictions are weighed on validation rows."""
 
     name: ClassVar[str] = "local_only"
-    hears: ClassVar[Literal["each", "total", "nothing"]] = "nothing"
+    needs_uploads: ClassVar[Literal["each", "total", "nothing"]] = "nothing"
     exposes: ClassVar[LabelExposure] = LabelExposure.FULL
     pools: ClassVar[bool] = False
 
@@ -57,24 +57,24 @@ class LocalOnly(Settings):
         state = {"share": torch.tensor(1 / len(schema.parties), dtype=schema.dtype, device=schema.device)}
         return state, release_labels(schema, labels)
 
-    def says(self, schema: Schema, group: Group) -> Mapping[str, Array]:
+    def upload_arrays(self, schema: Schema, group: Group) -> Mapping[str, Array]:
         """What a party sends per row."""
         return {"o": Array(schema.outputs)}
 
-    def speak(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
+    def upload(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
         """Logits; only ever asked for evaluation and prediction."""
         return Upload({"o": apply_heads(cohort.head, cohort.encode(x, Mode.PREDICT))})
 
-    def coordinate(self, state: State, turn: Turn, heard: Heard, labels: Labels) -> Reply:
-        """Nothing was heard and nothing is answered."""
+    def coordinate(self, state: State, plan: RoundPlan, uploads: Uploads, labels: Labels) -> Reply:
+        """Nothing was uploaded and nothing is answered."""
         return Reply()
 
-    def learn(self, cohort: Cohort, turn: Turn, said: Mapping[str, Tensor], reply: Received) -> None:
-        """Keep the labels of turn 0; afterwards take local steps on the turn's rows."""
-        if turn.number == OPENING:
+    def learn(self, cohort: Cohort, plan: RoundPlan, uploaded: Mapping[str, Tensor], reply: Received) -> None:
+        """Keep the labels of round 0; afterwards take local steps on the round's rows."""
+        if plan.number == OPENING:
             return keep_labels(cohort, reply)
-        inputs = learning(cohort, turn) | kept_labels(cohort, turn.rows, self.smoothing)
-        steps = local_steps(cohort, turn, self.local_steps)
+        inputs = learning(cohort, plan) | kept_labels(cohort, plan.rows, self.smoothing)
+        steps = local_steps(cohort, plan, self.local_steps)
         return descend(
             cohort,
             own_loss,
@@ -82,27 +82,27 @@ class LocalOnly(Settings):
             steps=steps,
             optimiser=self.optimiser,
             parts=(("head", "encoder"),),
-            turn=turn.number,
+            round_number=plan.number,
         )
 
-    def fit_outputs(self, state: State, heard: Sequence[Heard], labels: Labels, rows: Tensor) -> None:
+    def fit_outputs(self, state: State, uploads: Sequence[Uploads], labels: Labels, rows: Tensor) -> None:
         """Weights and biases that suit the (possibly noisy) labels of the validation rows best."""
-        parts = torch.cat([_each(one) for one in heard], dim=1)  # (M, B, K)
+        parts = torch.cat([_each(one) for one in uploads], dim=1)  # (M, B, K)
         targets = labels.held_out(rows)
         blend = fit_blend(labels.task, parts, targets, labels.weights(rows, targets))
         state["weights"], state["bias"] = blend.weights.to(parts), blend.bias.to(parts)
 
-    def predict(self, state: State, heard: Heard) -> Tensor:
+    def predict(self, state: State, uploads: Uploads) -> Tensor:
         """The weighted sum of the outputs; their mean where no weights were fitted."""
         if "weights" not in state:  # older saved runs have share = 1 for classes: the sum
-            return heard.total("o") * state["share"]
-        return torch.einsum("m,mbk->bk", state["weights"], _each(heard)) + state["bias"]
+            return uploads.total("o") * state["share"]
+        return torch.einsum("m,mbk->bk", state["weights"], _each(uploads)) + state["bias"]
 
-    def predict_without(self, state: State, heard: Heard, present: Sequence[Tensor]) -> Tensor:
+    def predict_without(self, state: State, uploads: Uploads, present: Sequence[Tensor]) -> Tensor:
         """The mean of those present: each is a model by itself; weights were fitted for all together."""
-        return _each(heard)[torch.cat(tuple(present))].mean(dim=0)
+        return _each(uploads)[torch.cat(tuple(present))].mean(dim=0)
 
 
-def _each(heard: Heard) -> Tensor:
-    """What every party said, (M, B, K): group by group."""
-    return torch.cat([group["o"] for group in heard.groups])
+def _each(uploads: Uploads) -> Tensor:
+    """Every party's upload, (M, B, K): group by group."""
+    return torch.cat([group["o"] for group in uploads.groups])

@@ -33,7 +33,7 @@ from colonnade.methods._server import (
     train_and_reply,
 )
 from colonnade.methods._steps import embedding, local_steps, published_sgd, upload_embedding
-from colonnade.methods.base import Heard, Received, Reply, State
+from colonnade.methods.base import Received, Reply, State, Uploads
 from colonnade.models.cohort import Cohort
 from colonnade.models.descend import descend
 from colonnade.models.optimise import AdamW, Optimiser
@@ -41,7 +41,7 @@ from colonnade.models.schema import Group, Schema
 from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.sealed import Array, Upload
-from colonnade.schedule import Turn
+from colonnade.schedule import RoundPlan
 
 # lr of the parties and the server model, local steps, momentum of the parties, in the paper's experiments
 PUBLISHED = {
@@ -56,7 +56,7 @@ class SplitLearning(Settings):
     """A server model on all embeddings side by side; its gradient comes back, one local step per round."""
 
     name: ClassVar[str] = "split_learning"
-    hears: ClassVar[Literal["each", "total", "nothing"]] = "each"
+    needs_uploads: ClassVar[Literal["each", "total", "nothing"]] = "each"
     exposes: ClassVar[LabelExposure] = LabelExposure.FULL
     pools: ClassVar[bool] = False
 
@@ -83,25 +83,25 @@ class SplitLearning(Settings):
         open_server(state, schema, self.server_optimiser)
         return state, None
 
-    def says(self, schema: Schema, group: Group) -> Mapping[str, Array]:
+    def upload_arrays(self, schema: Schema, group: Group) -> Mapping[str, Array]:
         """What a party sends per row."""
         return embedding(group)
 
-    def speak(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
+    def upload(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
         """Step (1): the embeddings."""
         return upload_embedding(cohort, x, training)
 
-    def coordinate(self, state: State, turn: Turn, heard: Heard, labels: Labels) -> Reply:
+    def coordinate(self, state: State, plan: RoundPlan, uploads: Uploads, labels: Labels) -> Reply:
         """Steps (2) and (3): (update_W_sdg), (compute_gradient_sgd)."""
         after = self.gradient == "after"
-        return train_and_reply(state, turn, heard, labels, self.server_optimiser, after, self.smoothing)
+        return train_and_reply(state, plan, uploads, labels, self.server_optimiser, after, self.smoothing)
 
-    def learn(self, cohort: Cohort, turn: Turn, said: Mapping[str, Tensor], reply: Received) -> None:
+    def learn(self, cohort: Cohort, plan: RoundPlan, uploaded: Mapping[str, Tensor], reply: Received) -> None:
         """Step (4): one step (update_theta_sgd)."""
-        inputs = {"x": cohort.x(turn.rows), "slope": reply.own["slope"]}
-        steps = local_steps(cohort, turn, 1)
-        descend(cohort, follow, inputs, steps=steps, optimiser=self.optimiser, turn=turn.number)
+        inputs = {"x": cohort.x(plan.rows), "slope": reply.own["slope"]}
+        steps = local_steps(cohort, plan, 1)
+        descend(cohort, follow, inputs, steps=steps, optimiser=self.optimiser, round_number=plan.number)
 
-    def predict(self, state: State, heard: Heard) -> Tensor:
+    def predict(self, state: State, uploads: Uploads) -> Tensor:
         """The server model on all embeddings."""
-        return predict_server(state, heard)
+        return predict_server(state, uploads)

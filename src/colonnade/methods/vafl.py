@@ -1,7 +1,7 @@
 """VAFL (Chen et al., 2020): a weighted sum of the embeddings, a server model on it, gradients back.
 
 Problem: minimise (1/N) sum_j l(sum_k a_k f(x_j^k; theta_k), y_j; theta_0) + regularisation over the server model
-theta_0, the weights a_k (from 1/M) and the parties' theta_k. A turn:
+theta_0, the weights a_k (from 1/M) and the parties' theta_k. A round:
 
     party        h_k = f(x_k)                                                      up: b x d_f
     coordinator  s       = sum_k a_k h_k, with the last known h_k of who is silent      (sum)
@@ -10,9 +10,9 @@ theta_0, the weights a_k (from 1/M) and the parties' theta_k. A turn:
                  g_k     = a_k grad_s L                                                 (gradient), down: b x d_f
     party        theta_k = theta_k - eta_k sum_j (dh_j/dtheta_k) g_j                    (local)
 
-Synchronous if all parties speak in every turn: what the VIMADMM paper compares with. The published method is
-asynchronous, and differs only in its turns: some parties speak and learn (schedule: silent_learn = false), the others'
-embeddings of these rows are remembered, and count as zero before the first time. So nothing here asks who spoke.
+Synchronous if all parties upload in every round: what the VIMADMM paper compares with. The published method is
+asynchronous, and differs only in its rounds: some parties upload and learn (silent_learn = false), the others'
+embeddings of these rows are remembered, and count as zero before the first time. So nothing here asks who uploaded.
 
 Deviations. (1) `gradient`: the paper's program takes all gradients from one backward pass, before the steps; "after"
 takes g_k with the new theta_0 and a_k. (2) The publication perturbs after every local layer. Here `noise` does so
@@ -43,7 +43,7 @@ from colonnade.methods._server import (
     step_server,
 )
 from colonnade.methods._steps import embedding, local_steps, published_sgd, sum_logits, upload_embedding
-from colonnade.methods.base import Heard, Received, Reply, State
+from colonnade.methods.base import Received, Reply, State, Uploads
 from colonnade.models.cohort import Cohort
 from colonnade.models.descend import descend
 from colonnade.models.optimise import AdamW, Optimiser, rate_of
@@ -54,7 +54,7 @@ from colonnade.privacy.gaussian import NoiseSource
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.mechanism import Mechanism
 from colonnade.privacy.sealed import Array, Upload
-from colonnade.schedule import Turn
+from colonnade.schedule import RoundPlan
 
 # lr of the parties and the server model, local steps, momentum of the parties, in the VIMADMM paper's experiments
 PUBLISHED = {
@@ -66,10 +66,10 @@ PUBLISHED = {
 
 
 class VAFL(Settings):
-    """A server model on a learnt weighted sum of the embeddings; its gradient comes back, one local step per turn."""
+    """A server model on a learnt weighted sum of the embeddings; its gradient comes back, one local step per round."""
 
     name: ClassVar[str] = "vafl"
-    hears: ClassVar[Literal["each", "total", "nothing"]] = "each"
+    needs_uploads: ClassVar[Literal["each", "total", "nothing"]] = "each"
     exposes: ClassVar[LabelExposure] = LabelExposure.FULL
     pools: ClassVar[bool] = False
 
@@ -118,41 +118,41 @@ class VAFL(Settings):
         open_server(state, schema, self.server_optimiser, width=widths.pop())
         return state, None
 
-    def says(self, schema: Schema, group: Group) -> Mapping[str, Array]:
+    def upload_arrays(self, schema: Schema, group: Group) -> Mapping[str, Array]:
         """What a party sends per row."""
         return embedding(group)
 
-    def speak(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
+    def upload(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
         """The embeddings."""
         return upload_embedding(cohort, x, training)
 
-    def coordinate(self, state: State, turn: Turn, heard: Heard, labels: Labels) -> Reply:
+    def coordinate(self, state: State, plan: RoundPlan, uploads: Uploads, labels: Labels) -> Reply:
         """(sum), (server), (weights), (gradient)."""
-        h, a = [group["h"] for group in heard.groups], _weights(state)  # (P, B, d_f) and (P,) per group
+        h, a = [group["h"] for group in uploads.groups], _weights(state)  # (P, B, d_f) and (P,) per group
         s = _weighted(a, h)  # (sum)
         logits = apply_server(get_server(state), s)
-        seen = labels.targets(turn, logits)
-        y, weights = labels.task.smoothed(seen, self.smoothing), labels.weights(turn.rows, seen)
-        slopes, slope = server_gradients(state, s, y, labels.task, turn.number, weights)
-        step_server(state, slopes, self.server_optimiser, turn.number)  # (server)
-        lr = self.weight_lr * rate_of(self.server_optimiser, turn.number)
+        seen = labels.targets(plan, logits)
+        y, weights = labels.task.smoothed(seen, self.smoothing), labels.weights(plan.rows, seen)
+        slopes, slope = server_gradients(state, s, y, labels.task, plan.number, weights)
+        step_server(state, slopes, self.server_optimiser, plan.number)  # (server)
+        lr = self.weight_lr * rate_of(self.server_optimiser, plan.number)
         new = [w - lr * torch.einsum("bd,pbd->p", slope, e) for w, e in zip(a, h, strict=True)]  # (weights)
         state |= {f"weight.{g}": w for g, w in enumerate(new)}
         if self.gradient == "after":
             a, s = new, _weighted(new, h)
-            _, slope = server_gradients(state, s, y, labels.task, turn.number, weights)
+            _, slope = server_gradients(state, s, y, labels.task, plan.number, weights)
         own = tuple({"slope": w[:, None, None] * slope} for w in a)  # (gradient)
         return Reply(own=own, notes=labels.task.notes(logits, y))
 
-    def learn(self, cohort: Cohort, turn: Turn, said: Mapping[str, Tensor], reply: Received) -> None:
+    def learn(self, cohort: Cohort, plan: RoundPlan, uploaded: Mapping[str, Tensor], reply: Received) -> None:
         """One step (local)."""
-        inputs = {"x": cohort.x(turn.rows), "slope": reply.own["slope"]}
-        steps = local_steps(cohort, turn, 1)
-        descend(cohort, follow, inputs, steps=steps, optimiser=self.optimiser, turn=turn.number)
+        inputs = {"x": cohort.x(plan.rows), "slope": reply.own["slope"]}
+        steps = local_steps(cohort, plan, 1)
+        descend(cohort, follow, inputs, steps=steps, optimiser=self.optimiser, round_number=plan.number)
 
-    def predict(self, state: State, heard: Heard) -> Tensor:
+    def predict(self, state: State, uploads: Uploads) -> Tensor:
         """The server model on the weighted sum."""
-        return apply_server(get_server(state), _weighted(_weights(state), [group["h"] for group in heard.groups]))
+        return apply_server(get_server(state), _weighted(_weights(state), [group["h"] for group in uploads.groups]))
 
 
 def _weights(state: Mapping[str, Tensor]) -> list[Tensor]:

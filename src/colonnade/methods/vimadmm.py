@@ -43,7 +43,7 @@ from colonnade.methods._steps import (
     sum_logits,
     upload_embedding,
 )
-from colonnade.methods.base import Heard, Received, Reply, State
+from colonnade.methods.base import Received, Reply, State, Uploads
 from colonnade.models.approach import Effort, approach
 from colonnade.models.cohort import Cohort
 from colonnade.models.heads import Head, apply_heads, dropout_keys
@@ -53,7 +53,7 @@ from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.sealed import Array, Upload
 from colonnade.randomness import dropout_key
-from colonnade.schedule import Turn
+from colonnade.schedule import RoundPlan
 
 # lr, tau, rho of the paper's experiments
 PUBLISHED = {
@@ -68,7 +68,7 @@ class VIMADMM(Settings):
     """One head per party at the label holder, several local steps per round (Algorithm 1)."""
 
     name: ClassVar[str] = "vimadmm"
-    hears: ClassVar[Literal["each", "total", "nothing"]] = "each"
+    needs_uploads: ClassVar[Literal["each", "total", "nothing"]] = "each"
     exposes: ClassVar[LabelExposure] = LabelExposure.FULL
     pools: ClassVar[bool] = False
     needs_gradients: ClassVar[bool] = False
@@ -118,31 +118,31 @@ class VIMADMM(Settings):
         put_heads(state, first_heads(schema))
         return state, None
 
-    def says(self, schema: Schema, group: Group) -> Mapping[str, Array]:
+    def upload_arrays(self, schema: Schema, group: Group) -> Mapping[str, Array]:
         """What a party sends per row."""
         return embedding(group)
 
-    def speak(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
+    def upload(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
         """Step (1): the embeddings."""
         return upload_embedding(cohort, x, training)
 
-    def coordinate(self, state: State, turn: Turn, heard: Heard, labels: Labels) -> Reply:
+    def coordinate(self, state: State, plan: RoundPlan, uploads: Uploads, labels: Labels) -> Reply:
         """Steps (2) to (5)."""
-        h = [group["h"] for group in heard.groups]  # (P, B, d_f) per group
+        h = [group["h"] for group in uploads.groups]  # (P, B, d_f) per group
         old = get_heads(state)
         total = sum_logits([apply_heads(w, e) for w, e in zip(old, h, strict=True)])  # yhat (B, K)
-        seen = labels.targets(turn, total)
-        y, w = labels.task.smoothed(seen, self.smoothing), labels.weights(turn.rows, seen)
-        last = state["dual"][turn.rows]
+        seen = labels.targets(plan, total)
+        y, w = labels.task.smoothed(seen, self.smoothing), labels.weights(plan.rows, seen)
+        last = state["dual"][plan.rows]
         z = update_z(total, last, y, self.rho, labels.task, w)  # (update_z)
         dual = update_dual(last, total, z, self.rho)  # (update_lambda)
         joint = self.joint(old[0])
         if joint:
             new = joint_solve(old, h, z - dual / self.rho, self.rho, self.beta, self.kappa)
         else:  # (update_W), one step
-            lr = self.head_lr * rate_of(self.optimiser, turn.number)
+            lr = self.head_lr * rate_of(self.optimiser, plan.number)
             new = sgd_step(old, h, dual + self.rho * (total - z), lr, self.beta)
-        state["dual"][turn.rows] = dual
+        state["dual"][plan.rows] = dual
         put_heads(state, new)
         gaps = residuals(total, z, dual)
         notes = {"primal": gaps.primal, "dual": gaps.dual, **labels.task.notes(total, y)}
@@ -155,15 +155,15 @@ class VIMADMM(Settings):
             own = [part | {f"before.{k}": w for k, w in head.items()} for part, head in zip(own, old, strict=True)]
         return Reply({"v": v}, tuple(own), notes)
 
-    def learn(self, cohort: Cohort, turn: Turn, said: Mapping[str, Tensor], reply: Received) -> None:
+    def learn(self, cohort: Cohort, plan: RoundPlan, uploaded: Mapping[str, Tensor], reply: Received) -> None:
         """Step (6): tau steps towards u_k = own part + d v."""
         head = {k[5:]: w for k, w in reply.own.items() if k.startswith("head.")}
         before = {k[7:]: w for k, w in reply.own.items() if k.startswith("before.")} or head
-        target = apply_heads(before, said["h"]) + self.share(cohort.schema) * reply.common["v"]
-        keys = [dropout_key(cohort.schema.seed, party, turn.number) for party in cohort.names]
-        steps = local_steps(cohort, turn, self.local_steps)
-        effort = Effort(steps, self.optimiser, dropout_keys(keys, cohort.device), turn.number)
-        approach(cohort, cohort.x(turn.rows), target, self.weight(cohort.schema), effort, head)
+        target = apply_heads(before, uploaded["h"]) + self.share(cohort.schema) * reply.common["v"]
+        keys = [dropout_key(cohort.schema.seed, party, plan.number) for party in cohort.names]
+        steps = local_steps(cohort, plan, self.local_steps)
+        effort = Effort(steps, self.optimiser, dropout_keys(keys, cohort.device), plan.number)
+        approach(cohort, cohort.x(plan.rows), target, self.weight(cohort.schema), effort, head)
 
     def weight(self, schema: Schema) -> float:
         """Of |f(x) W_k - u_k|^2 / (2b) at a party: rho/d."""
@@ -179,6 +179,6 @@ class VIMADMM(Settings):
         default = 1.0 if joint else len(schema.parties) ** -0.5
         return default if self.damping is None else self.damping
 
-    def predict(self, state: State, heard: Heard) -> Tensor:
+    def predict(self, state: State, uploads: Uploads) -> Tensor:
         """yhat = sum_k h_k W_k."""
-        return sum_logits([apply_heads(w, g["h"]) for w, g in zip(get_heads(state), heard.groups, strict=True)])
+        return sum_logits([apply_heads(w, g["h"]) for w, g in zip(get_heads(state), uploads.groups, strict=True)])

@@ -24,7 +24,7 @@ from torch import Tensor
 from colonnade.admm.step import residuals, update_dual, update_z
 from colonnade.config import Settings
 from colonnade.methods._steps import check_damping, local_steps, published
-from colonnade.methods.base import Heard, Received, Reply, State
+from colonnade.methods.base import Received, Reply, State, Uploads
 from colonnade.models.approach import Effort, approach
 from colonnade.models.cohort import Cohort
 from colonnade.models.heads import apply_heads, dropout_keys
@@ -35,7 +35,7 @@ from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.sealed import Array, Upload
 from colonnade.randomness import dropout_key
-from colonnade.schedule import Turn
+from colonnade.schedule import RoundPlan
 
 # lr, tau, rho of the paper's experiments
 PUBLISHED = {
@@ -50,7 +50,7 @@ class VIMADMMJ(Settings):
     """Every party owns its head and sends logits; only their sum is needed (Algorithm 2)."""
 
     name: ClassVar[str] = "vimadmm_j"
-    hears: ClassVar[Literal["each", "total", "nothing"]] = "total"
+    needs_uploads: ClassVar[Literal["each", "total", "nothing"]] = "total"
     exposes: ClassVar[LabelExposure] = LabelExposure.FULL
     pools: ClassVar[bool] = False
     needs_gradients: ClassVar[bool] = False
@@ -83,35 +83,35 @@ class VIMADMMJ(Settings):
         check_damping(self.damping, len(schema.parties))
         return {"dual": schema.zeros(schema.rows, schema.outputs)}, None
 
-    def says(self, schema: Schema, group: Group) -> Mapping[str, Array]:
+    def upload_arrays(self, schema: Schema, group: Group) -> Mapping[str, Array]:
         """What a party sends per row."""
         return {"o": Array(schema.outputs)}
 
-    def speak(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
+    def upload(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
         """Step (1): the logits, dropout off so that both sides mean the same."""
-        return Upload({"o": apply_heads(cohort.head, cohort.encode(x, Mode.SPEAK if training else Mode.PREDICT))})
+        return Upload({"o": apply_heads(cohort.head, cohort.encode(x, Mode.UPLOAD if training else Mode.PREDICT))})
 
-    def coordinate(self, state: State, turn: Turn, heard: Heard, labels: Labels) -> Reply:
+    def coordinate(self, state: State, plan: RoundPlan, uploads: Uploads, labels: Labels) -> Reply:
         """Steps (2) to (4)."""
-        total, last = heard.total("o"), state["dual"][turn.rows]  # yhat (B, K)
-        seen = labels.targets(turn, total)
-        y, w = labels.task.smoothed(seen, self.smoothing), labels.weights(turn.rows, seen)
+        total, last = uploads.total("o"), state["dual"][plan.rows]  # yhat (B, K)
+        seen = labels.targets(plan, total)
+        y, w = labels.task.smoothed(seen, self.smoothing), labels.weights(plan.rows, seen)
         z = update_z(total, last, y, self.rho, labels.task, w)  # (update_z_wosplit)
         dual = update_dual(last, total, z, self.rho)  # (update_lambda_wosplit)
-        state["dual"][turn.rows] = dual
+        state["dual"][plan.rows] = dual
         gaps = residuals(total, z, dual)
         notes = {"primal": gaps.primal, "dual": gaps.dual, **labels.task.notes(total, y)}
         return Reply({"v": z - total - dual / self.rho}, notes=notes)  # (def_residual_wosplit), folded
 
-    def learn(self, cohort: Cohort, turn: Turn, said: Mapping[str, Tensor], reply: Received) -> None:
+    def learn(self, cohort: Cohort, plan: RoundPlan, uploaded: Mapping[str, Tensor], reply: Received) -> None:
         """Step (5): tau steps of head and encoder towards u_k = o_k as sent + d v."""
-        keys = [dropout_key(cohort.schema.seed, party, turn.number) for party in cohort.names]
+        keys = [dropout_key(cohort.schema.seed, party, plan.number) for party in cohort.names]
         parts = (("head",), ("encoder",)) if self.alternate else (("head", "encoder"),)
-        steps = local_steps(cohort, turn, self.local_steps)
-        effort = Effort(steps, self.optimisers(), dropout_keys(keys, cohort.device), turn.number, parts)
+        steps = local_steps(cohort, plan, self.local_steps)
+        effort = Effort(steps, self.optimisers(), dropout_keys(keys, cohort.device), plan.number, parts)
         share = self.share(cohort.schema)
-        target = said["o"] + share * reply.common["v"]
-        approach(cohort, cohort.x(turn.rows), target, self.rho / share, effort)
+        target = uploaded["o"] + share * reply.common["v"]
+        approach(cohort, cohort.x(plan.rows), target, self.rho / share, effort)
 
     def optimisers(self) -> Mapping[str, Optimiser]:
         """Head and encoder share one rule, but the head may step without momentum."""
@@ -124,6 +124,6 @@ class VIMADMMJ(Settings):
         """The damping in force: between the paper's 1, which swings with many alike parties, and 1/M, which is slow."""
         return len(schema.parties) ** -0.5 if self.damping is None else self.damping
 
-    def predict(self, state: State, heard: Heard) -> Tensor:
+    def predict(self, state: State, uploads: Uploads) -> Tensor:
         """yhat = sum_k o_k."""
-        return heard.total("o")
+        return uploads.total("o")

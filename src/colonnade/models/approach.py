@@ -38,7 +38,7 @@ class Effort:
     steps: int | Sequence[int]
     optimiser: Optimiser | Mapping[str, Optimiser]
     key: Tensor  # (P, 1, 1) of the dropout in heads
-    turn: int
+    round_number: int
     parts: Parts = (("encoder",),)
 
 
@@ -74,14 +74,14 @@ def approach(
             steps=effort.steps,
             optimiser=effort.optimiser,
             parts=effort.parts,
-            turn=effort.turn,
+            round_number=effort.round_number,
         )
         return
     count = len(cohort.names)
     steps = [effort.steps] * count if isinstance(effort.steps, int) else list(effort.steps)
     weights = [weight] * count
     if head is not None:
-        target, bounds = behind_head(cohort.encode(x, Mode.SPEAK), target, head)
+        target, bounds = behind_head(cohort.encode(x, Mode.UPLOAD), target, head)
         steps = [step if bound > 0 else 0 for step, bound in zip(steps, bounds, strict=True)]  # W = 0 says nothing
         weights = [weight * bound for bound in bounds]
     models.approach(x, target, weights, steps)

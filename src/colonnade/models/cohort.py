@@ -23,7 +23,7 @@ from colonnade.models.schema import Schema
 from colonnade.models.stack import Mode, Stack
 from colonnade.models.tokens import check_tokens
 
-Draw = Callable[[Sequence[str], int, str, int, float], Tensor]  # parties, turn, what for, how many, deviation: (P, n)
+Draw = Callable[[Sequence[str], int, str, int, float], Tensor]  # parties, round, what for, how many, deviation: (P, n)
 MODELS = ("parameter.", "buffer.", LOCAL)  # how the names of local models' tensors begin
 PREDICT_CHUNK = 4096  # rows per forward pass outside training: bounds memory, changes no value
 
@@ -43,7 +43,7 @@ class Cohort:
     draw: Draw | None = field(default=None, repr=False)  # normal numbers for noise in a party's own model
     graphs: dict[object, object] = field(default_factory=dict, repr=False)  # captured steps, see models/graphs.py
     held: Tensor | None = field(default=None, repr=False)  # (P, N) which rows they hold; None: all
-    spoken: Tensor | None = field(default=None, repr=False)  # (P, B) which of the rows spoken about, see `about`
+    queried: Tensor | None = field(default=None, repr=False)  # (P, B) which of the rows asked about, see `about`
 
     @property
     def device(self) -> torch.device:
@@ -89,12 +89,12 @@ class Cohort:
         return self.columns.index_select(1, rows.to(self.device))
 
     def about(self, rows: Tensor) -> Cohort:
-        """The cohort as it speaks about some rows: its embeddings of those that a party does not hold are zero."""
+        """The cohort as it uploads about some rows: its embeddings of those that a party does not hold are zero."""
         if self.held is None:
             return self
-        speaking = copy.copy(self)
-        speaking.spoken = self.held.index_select(1, rows.to(self.device))
-        return speaking
+        queried_cohort = copy.copy(self)
+        queried_cohort.queried = self.held.index_select(1, rows.to(self.device))
+        return queried_cohort
 
     def encode(self, x: Tensor, mode: Mode) -> Tensor:
         """Embeddings (P, B, d) of columns (P, B, ...)."""
@@ -102,7 +102,7 @@ class Cohort:
             out = self.encoder.output(x, mode)
         else:
             out = torch.cat([self.encoder.output(part, mode) for part in x.split(PREDICT_CHUNK, dim=1)], dim=1)
-        return out if self.spoken is None else out.masked_fill(~self.spoken.unsqueeze(2), 0)
+        return out if self.queried is None else out.masked_fill(~self.queried.unsqueeze(2), 0)
 
     def trained(self, parts: Sequence[str]) -> list[Tensor]:
         """The parameters of the named parts ("encoder", "head") that learn, in a fixed order."""

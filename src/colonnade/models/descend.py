@@ -30,13 +30,13 @@ def descend(  # one signature for every method's local work
     steps: int | Sequence[int],
     optimiser: Optimiser | Mapping[str, Optimiser],
     parts: Parts = (("encoder",),),
-    turn: int = 0,
+    round_number: int = 0,
 ) -> None:
     """Take `steps` gradient steps (one number, or one per party) on `objective(cohort, inputs)`.
 
     `inputs` must hold every tensor that changes from round to round, because a captured step
     sees nothing else. `inputs["draw"]` counts the steps, for keyed dropout; `inputs["rate"]` follows the
-    turn number where the optimiser's step size decays. One optimiser serves all
+    round number where the optimiser's step size decays. One optimiser serves all
     parts, or each part has its own, by name.
     """
     if not cohort.encoder.gradients:
@@ -52,7 +52,7 @@ def descend(  # one signature for every method's local work
         if "+".join(names) not in cohort.optimiser:
             cohort.optimiser["+".join(names)] = rule.open([p.detach() for p in cohort.trained(names)])
     everyone = min(counts) == max(counts)
-    rate = torch.tensor(rate_of(plan[0][1], turn), dtype=torch.float64, device=cohort.device)
+    rate = torch.tensor(rate_of(plan[0][1], round_number), dtype=torch.float64, device=cohort.device)
     inputs = {**inputs, "draw": torch.zeros((), dtype=torch.int64, device=cohort.device), "rate": rate}
 
     def step(values: Mapping[str, Tensor], active: Tensor | None) -> None:

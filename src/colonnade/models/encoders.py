@@ -65,7 +65,7 @@ class LocalSettings(Settings):
 
 
 class PartySettings(LocalSettings):
-    """[model.NAME]: what is different at the party NAME; only what was said is stored."""
+    """[model.NAME]: what is different at the party NAME; only what was given is stored."""
 
     @model_validator(mode="before")
     @classmethod
@@ -78,8 +78,8 @@ class PartySettings(LocalSettings):
         return given
 
     @model_serializer(mode="plain")
-    def said(self) -> dict[str, Any]:
-        """What was said, and nothing of the defaults."""
+    def given(self) -> dict[str, Any]:
+        """What was given, and nothing of the defaults."""
         given = {name: getattr(self, name) for name in type(self).model_fields if name in self.model_fields_set}
         return {k: v.model_dump(exclude_unset=True) if isinstance(v, Settings) else v for k, v in given.items()}
 
@@ -106,9 +106,9 @@ class ModelSettings(LocalSettings):
         return self if different is None and not self.parties else self.with_own(different or PartySettings())
 
     def with_own(self, different: PartySettings) -> ModelSettings:
-        """The settings of a party that differs in these; of a table inside, only what was said is different."""
+        """The settings of a party that differs in these; of a table inside, only what was given is different."""
         common = self._common()
-        for name, value in different.said().items():
+        for name, value in different.given().items():
             inner = common[name]
             common[name] = inner.model_copy(update=value) if isinstance(inner, Settings) else value
         return ModelSettings(**common)

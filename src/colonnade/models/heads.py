@@ -60,5 +60,5 @@ def apply_heads(head: Head, h: Tensor, drop: float = 0.0, key: Tensor | None = N
 
 
 def dropout_keys(keys: Sequence[int], device: torch.device) -> Tensor:
-    """Per-party dropout keys in the shape `apply_heads` wants."""
+    """Per-party dropout keys in the shape `apply_heads` needs."""
     return torch.tensor(list(keys), dtype=torch.int64, device=device).view(-1, 1, 1)

@@ -106,9 +106,9 @@ class AdamW(Settings):
 Optimiser = Annotated[SGD | AdamW, Field(discriminator="kind")]
 
 
-def rate_of(optimiser: Optimiser, turn: int) -> float:
-    """The factor on the step size in a turn: a function of its number only, so that a resumed run repeats it."""
-    return 0.5 ** (turn / optimiser.halve_every) if optimiser.halve_every else 1.0
+def rate_of(optimiser: Optimiser, round_number: int) -> float:
+    """The factor on the step size in a round: a function of its number only, so that a resumed run repeats it."""
+    return 0.5 ** (round_number / optimiser.halve_every) if optimiser.halve_every else 1.0
 
 
 def _along(per_party: Tensor, like: Tensor) -> Tensor:

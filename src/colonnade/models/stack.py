@@ -31,7 +31,7 @@ class Mode(Enum):
     """Why a forward pass is made."""
 
     LEARN = "learn"  # batch statistics, dropout on, buffers updated
-    SPEAK = "speak"  # batch statistics, dropout off, buffers untouched: speaking must not teach
+    UPLOAD = "upload"  # batch statistics, dropout off, buffers untouched: uploading must not teach
     PREDICT = "predict"  # running statistics, dropout off
 
 
@@ -215,7 +215,7 @@ class Stack:
 
 def _skeleton(module: nn.Module, mode: Mode) -> nn.Module:
     skeleton = copy.deepcopy(module).to("meta").train(mode is not Mode.PREDICT)
-    if mode is Mode.SPEAK:
+    if mode is Mode.UPLOAD:
         for layer in skeleton.modules():
             if isinstance(layer, KeyedDropout):
                 layer.eval()

@@ -1,1 +1,1 @@
-"""The gate between what a party computed and what it says, and the ledger of all it said."""
+"""The gate between what a party computed and what leaves, and the ledger of all that left."""

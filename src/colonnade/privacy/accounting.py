@@ -24,7 +24,7 @@ from colonnade.extras import need
 from colonnade.privacy.events import Event
 
 if TYPE_CHECKING:
-    from colonnade.privacy.ledger import Release
+    from colonnade.privacy.ledger import Entry
 
 Neighbours = Literal["absent", "replaced"]
 SENSITIVITY: dict[str, float] = {"absent": 1.0, "replaced": 2.0}  # in units of the clipping norm
@@ -32,7 +32,7 @@ ORDERS = 1 + np.exp(np.linspace(-6, 12, 3000))  # of the RDP bound; its minimum 
 LARGEST = 1e4  # epsilons beyond this are all the same to anybody
 
 
-def mean_shift(releases: Iterable[Release], neighbours: Neighbours = "absent") -> float:
+def mean_shift(releases: Iterable[Entry], neighbours: Neighbours = "absent") -> float:
     """mu of some Gaussian releases of one party; infinite if one of them left unchanged.
 
     Raises:
@@ -54,10 +54,10 @@ def supports(event: Event) -> bool:
     return event.bare or event.precision(1) is not None
 
 
-def refusal(release: Release) -> AccountingError:
+def refusal(release: Entry) -> AccountingError:
     """What an accountant answers to a release that it does not support."""
     return AccountingError(
-        f"a release of {release.owner!r} in exchange {release.number} passed the mechanism {release.mechanism!r}, "
+        f"a release of {release.owner!r} in round {release.number} passed the mechanism {release.mechanism!r}, "
         "which no accountant here knows; nothing is said about its epsilon"
     )
 
@@ -71,7 +71,7 @@ def exact_epsilon(mu: float, delta: float) -> float:
     """The smallest epsilon that holds with this delta."""
     check_delta(delta)
     if mu == 0 or not math.isfinite(mu):
-        return mu  # nothing was said; or it was said without noise
+        return mu  # nothing was released; or it was released without noise
     loss = _dp("dp_accounting.pld.privacy_loss_mechanism").GaussianPrivacyLoss(1 / mu)
     if loss.get_delta_for_epsilon(0.0) <= delta:
         return 0.0
@@ -85,7 +85,7 @@ def rdp_epsilon(mu: float, delta: float) -> float:
     """The paper's bound on the same."""
     check_delta(delta)
     if mu == 0 or not math.isfinite(mu):
-        return mu  # nothing was said; or it was said without noise
+        return mu  # nothing was released; or it was released without noise
     accountant = _dp("dp_accounting.rdp").RdpAccountant(orders=ORDERS)
     accountant.compose(_dp("dp_accounting").GaussianDpEvent(1 / mu))
     return float(accountant.get_epsilon(delta))

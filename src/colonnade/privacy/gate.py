@@ -1,10 +1,10 @@
-"""The gate: the only way from `speak` to the wire, and from `coordinate` to the wire.
+"""The gate: the only way from `upload` to the wire, and from `coordinate` to the wire.
 
 One call checks the budget, releases, writes the ledger event and seals. A mechanism stands
 between the upload and its release, chosen by purpose; `Unchanged` is the plain one, which lets
 everything pass and says so in the ledger. Noise and clipping are further mechanisms, not
 another path. What may leave then gets the numbers that the run agreed on (`wire/numbers.py`), and
-whoever said it remembers it as its reader decodes it.
+its owner remembers it as its reader decodes it.
 
 An upload that is not finite is refused (`Diverged`), and everybody is told, where nothing is
 protected. Before noise it is not: that one bit would be a release which nobody counts, and a
@@ -26,12 +26,12 @@ from colonnade.layout import canonical_all
 from colonnade.privacy.events import EmptyEvent, Parameters, Unit
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.labels.plain import PLAIN
-from colonnade.privacy.ledger import Ledger, Release
+from colonnade.privacy.ledger import Entry, Ledger
 from colonnade.privacy.mechanism import Hiding, Mechanism, Protection
-from colonnade.privacy.sealed import Array, Released, Upload, seal, unwrap
+from colonnade.privacy.sealed import Array, Release, Upload, seal, unwrap
 from colonnade.privacy.side_by_side import side_by_side
 from colonnade.wire.codec import all_finite, encode
-from colonnade.wire.messages import COORDINATOR, Order, Purpose, order_arrays, order_header, prefixed
+from colonnade.wire.messages import COORDINATOR, Purpose, Request, prefixed, request_arrays, request_header
 from colonnade.wire.numbers import Numbers
 
 EMPTY = EmptyEvent(unit=Unit.LABEL)
@@ -40,11 +40,11 @@ WORTH_A_THREAD = 2**16  # bytes of one message from which hashing it in a thread
 
 
 @dataclass(frozen=True)
-class Spoken:
+class Passed:
     """What a cohort released for one ask: sealed messages, and what their reader will decode."""
 
     parties: tuple[str, ...]
-    releases: tuple[Released, ...]
+    releases: tuple[Release, ...]
     values: Mapping[str, Tensor] = field(repr=False)  # (P, B, ...), never the clean upload
     hidden: Mapping[str, Tensor] | None = field(default=None, repr=False)  # what left, where it opens only together
 
@@ -56,10 +56,10 @@ class Spoken:
 
 @dataclass(frozen=True)
 class Down:
-    """What the coordinator released in one exchange: sealed messages, and what their readers will decode."""
+    """What the coordinator released in one round: sealed messages, and what their readers will decode."""
 
-    everyone: Released
-    own: Mapping[str, Released]
+    everyone: Release
+    own: Mapping[str, Release]
     common: Mapping[str, Tensor] = field(repr=False)
     groups: tuple[Mapping[str, Tensor], ...] = field(repr=False)  # own parts by group, (P, ...)
 
@@ -84,14 +84,14 @@ class Gate:
         rows: int,
         part: int = 0,
         about: str = "",
-    ) -> Spoken:
+    ) -> Passed:
         """Release an upload of a cohort: protect, encode, record and seal, one message per party.
 
         Whatever may be refused is refused before the first event is written. `part` tells apart the pieces of one
-        exchange, so that a mechanism never draws the same noise for two of them. `about` is the digest of the rows.
+        round, so that a mechanism never draws the same noise for two of them. `about` is the digest of the rows.
         """
         clean, mechanism = canonical_all(unwrap(upload)), self.protection.before(purpose)
-        told = mechanism.event.bare  # whether anybody may hear that numbers are not finite
+        told = mechanism.event.bare  # whether anybody may be told that numbers are not finite
         self._check(clean, parties, rows)
         self._check_numbers(mechanism)
         self.protection.check(self.ledger, parties, purpose, rows)
@@ -116,11 +116,11 @@ class Gate:
             payloads.append(encode(header, mine, known_finite=True))
         sealed = _seal_all(parties, purpose.value, number, payloads)
         for released in sealed:
-            event = Release(
+            event = Entry(
                 released.sender, COORDINATOR, mechanism.event, purpose, number, rows, released.digest, self.notes
             )
             self.ledger.record(event)
-        return Spoken(tuple(parties), tuple(sealed), canonical_all(values), hidden and canonical_all(hidden))
+        return Passed(tuple(parties), tuple(sealed), canonical_all(values), hidden and canonical_all(hidden))
 
     def _coded(self, host: Mapping[str, Tensor], parties: Sequence[str]) -> dict[str, Tensor]:
         """In the agreed numbers. That some are too large for them may be told: it is about what may leave."""
@@ -159,39 +159,39 @@ class CoordinatorGate:
     labels: Labels | None = None  # what the replies are made from; None: plain ones
     numbers: Numbers = field(default_factory=Numbers)  # in which replies travel, but for the one before round 1
 
-    def release(self, order: Order, common: Mapping[str, Tensor], own: tuple[Mapping[str, Tensor], ...]) -> Down:
+    def release(self, request: Request, common: Mapping[str, Tensor], own: tuple[Mapping[str, Tensor], ...]) -> Down:
         """Seal the common message, and one for each party that learns from a part of its own; nobody else gets any."""
-        numbers = self.numbers.reply(order.number)
+        numbers = self.numbers.reply(request.number)
         for name, value in [*common.items(), *(item for part in own for item in part.items())]:
             if value.is_floating_point() and not (all_finite(value) and numbers.fit(value)):
                 raise GateError(f"reply {name!r} holds NaN, infinite or too large values; nothing was released")
         head = {"run": self.run, "kind": "ALL", "sender": COORDINATOR, "own": bool(own)} | numbers.header
-        head |= order_header(order, self.everyone)
+        head |= request_header(request, self.everyone)
         coded = numbers.encode(common)
-        arrays = order_arrays(order) | prefixed("common", coded)
-        message = self._seal("ALL", "*", order.number, head, arrays, bool(common))
-        parts, learners, groups = {}, set(order.learners), []
+        arrays = request_arrays(request) | prefixed("common", coded)
+        message = self._seal("ALL", "*", request.number, head, arrays, bool(common))
+        parts, learners, groups = {}, set(request.learners), []
         for parties, values in zip(self.groups, own, strict=False):
             each = _apart(values, len(parties), numbers)
             for place, party in enumerate(parties):
                 if party not in learners:
                     continue
-                head = {"run": self.run, "number": order.number, "kind": "OWN", "sender": COORDINATOR, "to": party}
+                head = {"run": self.run, "number": request.number, "kind": "OWN", "sender": COORDINATOR, "to": party}
                 mine = each[place]
-                parts[party] = self._seal("OWN", party, order.number, head | numbers.header, mine, bool(mine))
+                parts[party] = self._seal("OWN", party, request.number, head | numbers.header, mine, bool(mine))
             groups.append(values if numbers.full else _together(values, each, numbers))
         read = common if numbers.full else _like(common, numbers.decode(coded))
         return Down(message, parts, read, tuple(groups))
 
     def _seal(
         self, kind: str, to: str, number: int, head: Mapping[str, Any], arrays: Mapping[str, Tensor], labels: bool
-    ) -> Released:
+    ) -> Release:
         released = seal(COORDINATOR, kind, number, encode(head, arrays, known_finite=True))
         rows = max((len(a) for n, a in arrays.items() if n.startswith("common.") and a.dim() > 0), default=0)
-        if not self.ledger.holds(released.digest):  # after a restart the same order is sealed again: one release
+        if not self.ledger.holds(released.digest):  # after a restart the same request is sealed again: one release
             made = (PLAIN if self.labels is None else self.labels.event) if labels else EMPTY
             notes = WEIGHTS if "common.weights" in arrays else ()
-            self.ledger.record(Release(COORDINATOR, to, made, Purpose.TRAIN, number, rows, released.digest, notes))
+            self.ledger.record(Entry(COORDINATOR, to, made, Purpose.TRAIN, number, rows, released.digest, notes))
         return released
 
 
@@ -214,18 +214,18 @@ def _like(values: Mapping[str, Tensor], read: Mapping[str, Tensor]) -> dict[str,
     return canonical_all({name: read[name].to(value.device) for name, value in values.items()})
 
 
-def repeat(ledger: Ledger, sender: str, kind: str, number: int, payload: bytes) -> Released:
+def repeat(ledger: Ledger, sender: str, kind: str, number: int, payload: bytes) -> Release:
     """A message that was released before, again; anything that is not in the ledger is refused."""
     released = seal(sender, kind, number, payload)
     if not ledger.holds(released.digest):
-        raise GateError(f"a stored message of exchange {number} is not in the ledger; it is not sent")
+        raise GateError(f"a stored message of round {number} is not in the ledger; it is not sent")
     return released
 
 
-def _seal_all(parties: Sequence[str], kind: str, number: int, payloads: Sequence[bytes]) -> list[Released]:
+def _seal_all(parties: Sequence[str], kind: str, number: int, payloads: Sequence[bytes]) -> list[Release]:
     """Seal in order; in threads where there is much to hash, since hashing lets other threads run."""
 
-    def one(place: int) -> Released:
+    def one(place: int) -> Release:
         return seal(parties[place], kind, number, payloads[place])
 
     many = len(payloads) > 1 and len(payloads[0]) >= WORTH_A_THREAD

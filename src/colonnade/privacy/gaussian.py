@@ -41,7 +41,7 @@ class NoiseSource(Protocol):
         ...
 
     def generator(self, party: str, number: int, what: str) -> np.random.Generator:
-        """A generator for one party, exchange and part; never the same for two of them."""
+        """A generator for one party, round and part; never the same for two of them."""
         ...
 
     def normals(self, parties: Sequence[str], number: int, what: str, count: int, deviation: float) -> Tensor:

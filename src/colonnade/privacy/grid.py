@@ -64,7 +64,7 @@ def check_noise(deviation: float, largest: float) -> None:
 
 def clip_factors(flat: Tensor, clip: float) -> Tensor:
     """(P, 1): what each party's upload (P, cells) is multiplied with to have norm `clip` at most, not a bit more."""
-    rows = flat.numpy()  # one by one, so that a party's factor does not depend on how many speak with it
+    rows = flat.numpy()  # one by one, so that a party's factor does not depend on how many upload with it
     aim = clip * (1 - (flat.shape[1] + 8) * _UNIT)
     norms = [math.sqrt(float(np.einsum("i,i->", row, row))) for row in rows]
     return torch.tensor([[min(1.0, aim / norm) if norm > 0 else 1.0] for norm in norms], dtype=torch.float64)

@@ -27,15 +27,15 @@ class Line(TypedDict):
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class Entry:
     """One message that left its owner."""
 
     owner: str  # whose information it carries
     audience: str  # who receives it
     event: Event  # what was done to it before
     purpose: Purpose
-    number: int  # the exchange it belongs to
-    rows: int  # how many rows it speaks about
+    number: int  # the round it belongs to
+    rows: int  # how many rows it is about
     digest: str  # SHA-256 of the payload
     notes: Parameters = ()  # what is said of it besides the parameters of its event
 
@@ -69,7 +69,7 @@ class Release:
         }
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Release:
+    def from_json(cls, values: Mapping[str, Any]) -> Entry:
         """The inverse of `to_json`."""
         rest = dict(values)
         name, unit = str(rest.pop("mechanism")), Unit(rest.pop("unit"))
@@ -81,30 +81,30 @@ class Release:
 class Ledger:
     """An append-only list of releases; there is no way to take one back."""
 
-    def __init__(self, releases: Iterable[Release] = ()) -> None:
-        self._releases: list[Release] = []
+    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+        self._entries: list[Entry] = []
         self._digests: set[str] = set()
         self._precision: dict[str, float] = {}
-        for release in releases:
-            self.record(release)
+        for entry in entries:
+            self.record(entry)
 
-    def record(self, release: Release) -> None:
+    def record(self, entry: Entry) -> None:
         """Add one release. Called by the gate, before anything can travel."""
-        self._releases.append(release)
-        self._digests.add(release.digest)
-        precision = release.event.precision(release.rows)
+        self._entries.append(entry)
+        self._digests.add(entry.digest)
+        precision = entry.event.precision(entry.rows)
         if precision is not None:
-            self._precision[release.owner] = self._precision.get(release.owner, 0.0) + precision
+            self._precision[entry.owner] = self._precision.get(entry.owner, 0.0) + precision
 
-    def __iter__(self) -> Iterator[Release]:
-        return iter(self._releases)
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self._entries)
 
     def __len__(self) -> int:
-        return len(self._releases)
+        return len(self._entries)
 
-    def since(self, count: int) -> tuple[Release, ...]:
+    def since(self, count: int) -> tuple[Entry, ...]:
         """The releases recorded after the first `count`."""
-        return tuple(self._releases[count:])
+        return tuple(self._entries[count:])
 
     def holds(self, digest: str) -> bool:
         """Whether a payload with this digest was released."""
@@ -116,4 +116,4 @@ class Ledger:
 
     def counts(self) -> dict[tuple[str, Purpose], int]:
         """How often each owner released something, by purpose."""
-        return dict(Counter((r.owner, r.purpose) for r in self._releases))
+        return dict(Counter((r.owner, r.purpose) for r in self._entries))

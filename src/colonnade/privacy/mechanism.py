@@ -36,7 +36,7 @@ class Mechanism(Protocol):
 
 @runtime_checkable
 class Hiding(Mechanism, Protocol):
-    """A mechanism whose releases only open together: what leaves is not what the party remembers to have said."""
+    """A mechanism whose releases only open together: what leaves is not what the party remembers to have uploaded."""
 
     @property
     def roster(self) -> str:
@@ -54,7 +54,7 @@ class Opener(Protocol):
     """What the reader of hidden releases opens them with, all together."""
 
     def total(
-        self, number: int, part: int, purpose: Purpose, rows: str, heard: Mapping[str, Mapping[str, Tensor]]
+        self, number: int, part: int, purpose: Purpose, rows: str, received: Mapping[str, Mapping[str, Tensor]]
     ) -> Mapping[str, Tensor]:
         """The sum over all parties of what they sent for one ask."""
         ...

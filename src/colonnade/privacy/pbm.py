@@ -37,7 +37,7 @@ from colonnade.privacy.events import Event, Hides, Kind, positive
 from colonnade.privacy.gaussian import NoiseSource, SystemNoise, check_width
 
 if TYPE_CHECKING:
-    from colonnade.privacy.ledger import Release
+    from colonnade.privacy.ledger import Entry
 
 Floats = NDArray[np.float64]
 View = Literal["local", "sum", "row"]  # who sees what: each party's counts; their sum; one row changes everywhere
@@ -97,7 +97,7 @@ class Counted:
     cells: int  # over all releases
 
     @classmethod
-    def of(cls, releases: Iterable[Release]) -> tuple[Counted, ...]:
+    def of(cls, releases: Iterable[Entry]) -> tuple[Counted, ...]:
         """The releases of one party, alike ones together.
 
         Raises:

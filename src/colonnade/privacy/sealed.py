@@ -1,6 +1,6 @@
 """The types of the gate: `Array` says what was agreed on, `Upload` cannot leave, `Released` can.
 
-An `Upload` is what a party computed and would like to say. It has no bytes, no array
+An `Upload` is what a party computed and may not leave as it is. It has no bytes, no array
 protocol, no iteration, and its repr shows shapes, never values. A `Released` is bytes
 whose event is in the ledger; only `privacy/gate.py` may call `seal` and `unwrap` (an
 architecture test reads the source for that), so nothing travels around the gate.
@@ -40,7 +40,7 @@ class Array:
 
 @final
 class Upload:
-    """What a party would like to say about some rows: opaque until the gate opens it."""
+    """What a party computed about some rows: opaque until the gate opens it."""
 
     __slots__ = ("__values",)
 
@@ -58,7 +58,7 @@ class Upload:
 
 
 @final
-class Released:
+class Release:
     """One message that passed the gate: frozen, its digest recorded in the ledger."""
 
     __slots__ = ("digest", "kind", "number", "payload", "sender")
@@ -97,6 +97,6 @@ def unwrap(upload: Upload) -> dict[str, Tensor]:
     return values
 
 
-def seal(sender: str, kind: str, number: int, payload: bytes) -> Released:
+def seal(sender: str, kind: str, number: int, payload: bytes) -> Release:
     """Make a Released. For the gate only."""
-    return Released(_SEAL, sender, kind, number, payload)
+    return Release(_SEAL, sender, kind, number, payload)

@@ -76,7 +76,7 @@ class PrivacySettings(Settings):
         return self.mechanism != "none"
 
     def evaluates(self) -> bool:
-        """Whether anything leaves for a look at validation or test rows."""
+        """Whether anything leaves for evaluation on validation or test rows."""
         return not self.protects or self.evaluation == "simulated"
 
     def in_words(self) -> str:
@@ -111,16 +111,16 @@ class PrivacySettings(Settings):
         source: NoiseSource,
         adders: Adders | None = None,
         own: Mechanism | None = None,
-        looks: bool = True,
+        may_evaluate: bool = True,
     ) -> Protection:
         """The mechanisms before each purpose.
 
         Args:
-            releases: how often the busiest party speaks in training.
+            releases: how often the busiest party uploads in training.
             source: of the noise.
             adders: who adds, under a secure sum.
             own: what the method itself puts before every upload of training.
-            looks: whether anything may leave for evaluation, if the settings allow it.
+            may_evaluate: whether anything may leave for evaluation, if the settings allow it.
         """
         if own is not None and self.protects:
             raise ConfigError(f"the method brings noise of its own ({own.event.name}); leave privacy.mechanism out")
@@ -131,7 +131,7 @@ class PrivacySettings(Settings):
         if adders is not None:
             training, plain = adders.mechanisms(training)
         budget = None if self.epsilon is None else Budget(self.epsilon, self.delta, self.neighbours)
-        return Protection(training, plain if self.evaluates() and looks else None, plain, budget, source)
+        return Protection(training, plain if self.evaluates() and may_evaluate else None, plain, budget, source)
 
     def spends(self, releases: int) -> float:
         """The exact epsilon of a party that releases so often in training."""
@@ -139,11 +139,11 @@ class PrivacySettings(Settings):
             return math.inf if releases else 0.0
         return exact_epsilon(shift_of(self.noise(releases), releases, self.neighbours), self.delta)
 
-    def check_sum(self, parties: int, hears: str, silence: bool) -> None:
-        """Refuse a secure sum that cannot be, or would not hide anything; `silence`: somebody may not speak."""
+    def check_sum(self, parties: int, needs_uploads: str, silence: bool) -> None:
+        """Refuse a secure sum that cannot be, or would not hide anything; `silence`: some may not upload."""
         if not self.secure_sum.use:
             return
-        if hears == "each":
+        if needs_uploads == "each":
             raise ConfigError(
                 "privacy.secure_sum: this method needs every party's upload by itself; use one that needs only their "
                 "sum, e.g. vimadmm_j"
@@ -166,14 +166,14 @@ def protected(stored: Mapping[str, object]) -> bool:
     return stored.get("mechanism", plain) != plain
 
 
-def last_affordable(turns: Iterable[tuple[int, tuple[str, ...]]], releases: int) -> int:
-    """The last of some turns (number and speakers) in which nobody has spoken more often than `releases`."""
-    spoken: dict[str, int] = {}
+def last_affordable(plans: Iterable[tuple[int, tuple[str, ...]]], releases: int) -> int:
+    """The last of some rounds (number and senders) in which nobody has uploaded more often than `releases`."""
+    passed: dict[str, int] = {}
     last = 0
-    for number, speakers in turns:
-        for party in speakers:
-            spoken[party] = spoken.get(party, 0) + 1
-        if any(spoken[party] > releases for party in speakers):
+    for number, senders in plans:
+        for party in senders:
+            passed[party] = passed.get(party, 0) + 1
+        if any(passed[party] > releases for party in senders):
             return last
         last = number
     return last

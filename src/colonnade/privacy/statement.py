@@ -14,7 +14,7 @@ from functools import cache
 from colonnade.errors import DataError
 from colonnade.privacy.accounting import SENSITIVITY, Neighbours, exact_epsilon, rdp_epsilon
 from colonnade.privacy.events import LabelExposure
-from colonnade.privacy.ledger import Ledger, Release
+from colonnade.privacy.ledger import Entry, Ledger
 from colonnade.privacy.mechanism import Budget
 from colonnade.privacy.pbm import counted_epsilon
 from colonnade.privacy.promise import Figures, Promise
@@ -67,7 +67,7 @@ class Circumstances:
     """What of a run matters to its promise, besides the ledger."""
 
     exposure: LabelExposure
-    spoke: bool = False  # parties uploaded something in training, whether or not this ledger has it
+    uploaded: bool = False  # parties uploaded something in training, whether or not this ledger has it
     deployed: bool = False  # separate organisations: each party's ledger is at the party
     pooled: bool = False  # a reference that has all columns in one place
     own: str = ""  # the mechanism that the method brings itself
@@ -85,7 +85,7 @@ class Statement:
     off_grid: bool = False  # noise was added in floating point, by an earlier version
 
     @classmethod
-    def of(cls, ledger: Iterable[Release], settings: PrivacySettings, about: Circumstances) -> Statement:
+    def of(cls, ledger: Iterable[Entry], settings: PrivacySettings, about: Circumstances) -> Statement:
         """Account for what the parties released."""
         return cls.from_tally(tally(ledger, settings.neighbours), settings, about)
 
@@ -102,13 +102,13 @@ class Statement:
     @property
     def worst(self) -> Spent | None:
         """The party that training cost most: the federation's figure. None: nobody released anything in training."""
-        spoken = [spent for spent in self.spent if spent.releases]
-        return max(spoken, key=lambda spent: (spent.epsilon, spent.releases), default=None)
+        passed = [spent for spent in self.spent if spent.releases]
+        return max(passed, key=lambda spent: (spent.epsilon, spent.releases), default=None)
 
     @property
     def elsewhere(self) -> bool:
         """Whether the parties' releases stand in ledgers that are not here."""
-        return self.worst is None and self.about.spoke
+        return self.worst is None and self.about.uploaded
 
     @property
     def epsilon(self) -> float:
@@ -287,7 +287,7 @@ class Statement:
                 "Evaluation (policy: simulated): what parties send about validation and test rows is un-noised and "
                 "un-counted; that is for benchmarks, and never leaves the process."
             )
-        return "Evaluation (policy: none): nothing leaves for a look at validation or test rows."
+        return "Evaluation (policy: none): nothing leaves for evaluation on validation or test rows."
 
     def _not_covered(self) -> list[str]:
         bare = ", ".join(f"{count} releases for {purpose}" for purpose, count in self._uncovered().items())
@@ -369,7 +369,7 @@ class SoFar:
 
 @cache
 def _exact(shift: float, delta: float) -> float:
-    return exact_epsilon(shift, delta)  # parties that spoke equally often share it
+    return exact_epsilon(shift, delta)  # parties that uploaded equally often share it
 
 
 def _bare(sentence: str) -> str:

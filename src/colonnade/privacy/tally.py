@@ -11,7 +11,7 @@ from typing import TypedDict
 from colonnade.errors import AccountingError
 from colonnade.privacy import accounting, pbm
 from colonnade.privacy.accounting import Neighbours, mean_shift
-from colonnade.privacy.ledger import Release
+from colonnade.privacy.ledger import Entry
 from colonnade.privacy.pbm import Counted
 from colonnade.wire.messages import COORDINATOR, Purpose
 
@@ -89,16 +89,16 @@ class Tally:
         )
 
 
-def tally(ledger: Iterable[Release], neighbours: Neighbours) -> tuple[Tally, ...]:
+def tally(ledger: Iterable[Entry], neighbours: Neighbours) -> tuple[Tally, ...]:
     """One line per party that released anything, in the order of their names."""
-    by_party: dict[str, list[Release]] = {}
+    by_party: dict[str, list[Entry]] = {}
     for release in ledger:
         if release.owner != COORDINATOR:
             by_party.setdefault(release.owner, []).append(release)
     return tuple(_of(party, by_party[party], neighbours) for party in sorted(by_party))
 
 
-def _of(party: str, releases: Sequence[Release], neighbours: Neighbours) -> Tally:
+def _of(party: str, releases: Sequence[Entry], neighbours: Neighbours) -> Tally:
     train = [r for r in releases if r.purpose is Purpose.TRAIN]
     bare = Counter(r.purpose.value for r in releases if r.event.bare)
     events = {r.event for r in train}

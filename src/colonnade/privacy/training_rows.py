@@ -28,7 +28,7 @@ from torch import Tensor
 from colonnade.errors import Refused, RunError, UnknownTrainingRows
 from colonnade.federation import Federation
 from colonnade.privacy.events import Parameters
-from colonnade.privacy.ledger import Release
+from colonnade.privacy.ledger import Entry
 from colonnade.rows import Rows
 from colonnade.wire.messages import COORDINATOR, Purpose
 
@@ -100,7 +100,7 @@ class TrainingRows:
         return cls(salt, together, {name.removeprefix(_PARTY): digests for name, digests in sorted(read.items())})
 
 
-def noised(ledger: Iterable[Release]) -> bool:
+def noised(ledger: Iterable[Entry]) -> bool:
     """Whether uploads of training left with noise."""
     return any(r.purpose is Purpose.TRAIN and r.owner != COORDINATOR and not r.event.bare for r in ledger)
 

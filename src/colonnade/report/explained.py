@@ -267,7 +267,7 @@ def _scattered(found: Mapping[str, Any]) -> list[Picture]:
     pictures = []
     for number, one in enumerate(found.get("tsne") or (), start=1):
         whose = f"{one['party']}, the {one['which']} party"
-        caption = f"t-SNE of what is said by {whose}: a point is a row, shape and colour are its class."
+        caption = f"t-SNE of the uploads of {whose}: a point is a row, shape and colour are its class."
         drawing = scatter(f"explain-tsne-{number}", [("", one["points"], one["labels"])], one["names"])
         told = f"{words.count(len(one['points']), 'row')}; classes: {words.listing(one['names'])}."
         pictures.append(Picture(drawing, caption, f"{caption} {told}"))

@@ -64,7 +64,7 @@ def statement_of(record: Record) -> Statement | None:
     settings = build(PrivacySettings, record.get("privacy", {}), "privacy")
     about = Circumstances(
         exposure=LabelExposure(record["label_exposure"]),
-        spoke=record["traffic"]["up"] > 0,
+        uploaded=record["traffic"]["up"] > 0,
         deployed=record["about"]["engine"] == DEPLOYED,
         pooled=words.pools(record),
         own=own_noise(record),
@@ -76,7 +76,7 @@ def statement_of_run(run: Run) -> Statement:
     """What a run promises, from its ledger as it is now."""
     about = Circumstances(
         exposure=run.label_exposure,
-        spoke=run.traffic.up > 0,
+        uploaded=run.traffic.up > 0,
         deployed=run.about["engine"] == DEPLOYED,
         pooled=run.method.pools,
         own=brings(run.method),

@@ -19,7 +19,7 @@ from colonnade.errors import ConfigError, RunError
 from colonnade.evaluate.clock import ClockSettings, run_ends
 from colonnade.evaluate.metrics import Metric, find_metric
 from colonnade.evaluate.metrics import metric_of as metric_of_result
-from colonnade.privacy.ledger import Ledger, Release
+from colonnade.privacy.ledger import Entry, Ledger
 from colonnade.privacy.tally import tally
 from colonnade.record import RECORD, RunRecord, read_record
 from colonnade.saved import LEDGER
@@ -80,7 +80,7 @@ def with_ledger(record: Record, folder: Path) -> Record:
         return record
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
-        ledger = Ledger(Release.from_json(json.loads(line)) for line in lines)
+        ledger = Ledger(Entry.from_json(json.loads(line)) for line in lines)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunError(f"{path} is damaged ({error}); restore it from a copy") from None
     neighbours = record.get("privacy", {}).get("neighbours", "absent")
@@ -218,7 +218,7 @@ class Reached:
 
 
 def reach(record: Record, score: float, clock: ClockSettings) -> Reached | None:
-    """The first look at the validation rows with at least this score; None if there was none."""
+    """The first evaluation on the validation rows with at least this score; None if there was none."""
     curve, sign = score_curve(record, clock), metric_of(record).sign()
     for place, value in enumerate(curve.scores):
         if sign * (value - score) >= 0:
@@ -236,12 +236,12 @@ def residual_curve(record: Record) -> tuple[tuple[int, ...], tuple[float, ...]]:
 def bytes_by_round(record: Record) -> list[int]:
     """Entry n: training bytes, both directions, that the model after n rounds has used.
 
-    That is exchanges 1 to n, and of exchange n + 1 only what goes down: it carries the reply the model learned
+    That is rounds 1 to n, and of round n + 1 only what goes down: it carries the reply the model learned
     from. What the parties then upload belongs to the next round.
     """
-    exchanges = record["traffic"]["rounds"]
-    down = list(accumulate(sum(x["down"]) for x in exchanges))
-    up = list(accumulate((sum(x["up"]) for x in exchanges), initial=0))
+    rounds = record["traffic"]["rounds"]
+    down = list(accumulate(sum(x["down"]) for x in rounds))
+    up = list(accumulate((sum(x["up"]) for x in rounds), initial=0))
     return [d + u for d, u in zip(down, up, strict=False)]
 
 

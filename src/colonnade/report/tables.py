@@ -202,7 +202,7 @@ def settings_table(record: Record) -> Table:
 def _of_parties(model: ModelSettings) -> Iterator[tuple[str, str, str]]:
     """What is different at single parties."""
     for party, different in model.parties.items():
-        for name, value in different.said().items():
+        for name, value in different.given().items():
             for inner, single in flat({name: value}).items():
                 yield f"model.{party}.{inner}", words.value(single) + "*", f"at {party}, in place of model.{inner}"
 

@@ -90,10 +90,10 @@ class DescribedContract(Tried):
     """What a method says of itself."""
 
     def test_it_is_a_method(self) -> None:
-        """It has all functions, and says what it hears and what it exposes."""
+        """It has all functions, and says what it needs and what it exposes."""
         method = self.make()
         assert isinstance(method, Method)
-        assert method.hears in ("each", "total", "nothing")
+        assert method.needs_uploads in ("each", "total", "nothing")
         assert isinstance(method.exposes, LabelExposure)
         assert isinstance(method.pools, bool)
 

@@ -1,4 +1,4 @@
-"""Training one exchange at a time, so that a test can look at every message and every state on the way."""
+"""Training one round at a time, so that a test can check every message and every state on the way."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import torch
 from torch import Tensor
 
 from colonnade.config import build
-from colonnade.engines.base import Answers, Encoders
+from colonnade.engines.base import Collected, Encoders
 from colonnade.federation import Federation
 from colonnade.fit import Trainer
-from colonnade.methods.base import Heard, Method, State, brings
+from colonnade.methods.base import Method, State, Uploads, brings
 from colonnade.models.encoders import ModelSettings
 from colonnade.privacy.gate import Down
-from colonnade.privacy.ledger import Ledger, Release
+from colonnade.privacy.ledger import Entry, Ledger
 from colonnade.privacy.mechanism import Mechanism
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.run import Run, Training
-from colonnade.wire.messages import Order
+from colonnade.wire.messages import Request
 
 ENGINES = ("loop", "stacked")
 TINY = ModelSettings(hidden=6, embedding=4)
@@ -51,39 +51,39 @@ def open_trainer(
 
 
 @dataclass
-class Exchange:
+class TrainedRound:
     """One round trip, as an eavesdropper sees it."""
 
-    order: Order
+    request: Request
     down: Down
-    answers: Answers
+    collected: Collected
 
     @property
     def payloads(self) -> list[bytes]:
-        """Every message of the exchange, in the order in which the gates released them."""
-        sealed = [self.down.everyone, *self.down.own.values(), *(r for ask in self.answers.releases for r in ask)]
+        """Every message of the round, in the order in which the gates released them."""
+        sealed = [self.down.everyone, *self.down.own.values(), *(r for query in self.collected.releases for r in query)]
         return [released.payload for released in sealed]
 
 
-def unsigned(release: Release) -> dict[str, Any]:
+def unsigned(release: Entry) -> dict[str, Any]:
     """A release without its digest, which depends on the run's id."""
     return {k: v for k, v in release.to_json().items() if k != "digest"}
 
 
 def events(ledger: Ledger) -> list[tuple[Any, ...]]:
-    """What was released, without the digests; parties may answer in any order within an exchange."""
+    """What was released, without the digests; parties may answer in any order within a round."""
     return sorted((r.number, r.owner, r.audience, r.purpose, r.unit, r.mechanism, r.rows, r.parameters) for r in ledger)
 
 
-def exchanges(trainer: Trainer) -> Iterator[Exchange]:
-    """Train; yield after each exchange and before the coordinator hears the answers."""
+def rounds_of(trainer: Trainer) -> Iterator[TrainedRound]:
+    """Train; yield after each round and before the coordinator takes the uploads."""
     while True:
-        order, down = trainer.coordinator.order()
-        answers = trainer.engine.exchange(order, down)
-        yield Exchange(order, down, answers)
-        if order.stop is not None:
+        request, down = trainer.coordinator.request()
+        collected = trainer.engine.run_round(request, down)
+        yield TrainedRound(request, down, collected)
+        if request.stop is not None:
             return
-        trainer.coordinator.hear(order, answers)
+        trainer.coordinator.receive(request, collected)
 
 
 def party_tensors(trainer: Trainer) -> dict[str, dict[str, Tensor]]:
@@ -108,10 +108,10 @@ def record(federation: Federation, method: Method, **options: Any) -> Recorded:
     """Train, and remember what `predict` gave each time it was asked."""
     seen: list[Tensor] = []
     kind: Any = type(method)
-    original: Callable[[Method, State, Heard], Tensor] = kind.predict
+    original: Callable[[Method, State, Uploads], Tensor] = kind.predict
 
-    def predict(self: Method, state: State, heard: Heard) -> Tensor:
-        logits = original(self, state, heard)
+    def predict(self: Method, state: State, uploads: Uploads) -> Tensor:
+        logits = original(self, state, uploads)
         seen.append(logits.detach().clone())
         return logits
 

@@ -30,7 +30,7 @@ ALLOWED = (torch.float16, torch.float32, torch.float64, torch.int8, torch.uint8,
 def encode(header: Mapping[str, Any], arrays: Mapping[str, Tensor], *, known_finite: bool = False) -> bytes:
     """One message as bytes; refuses dtypes that may not travel and non-finite numbers.
 
-    A gate that has just looked at a whole cohort's numbers says `known_finite`, and they are not looked at again.
+    A gate that has just checked a whole cohort's numbers says `known_finite`, and they are not checked again.
     """
     ready = {}
     for name, array in arrays.items():
@@ -69,7 +69,7 @@ def _header(payload: bytes) -> dict[str, Any]:
     if not isinstance(header, dict):
         raise WireError("the message header is not an object")
     if header.get("version") != VERSION:
-        raise WireError(f"the message speaks protocol version {header.get('version')!r}; this is version {VERSION}")
+        raise WireError(f"the message has protocol version {header.get('version')!r}; this is version {VERSION}")
     return header
 
 
@@ -84,6 +84,6 @@ def all_finite(array: Tensor) -> bool:
     """Whether every number is finite.
 
     A finite sum has no NaN and no infinity in it, and takes one pass over memory instead of five; a sum may
-    also overflow, so only if it is not finite is each number looked at.
+    also overflow, so only if it is not finite is each number checked.
     """
     return bool(torch.isfinite(array.sum())) or bool(torch.isfinite(array).all())

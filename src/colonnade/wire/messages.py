@@ -6,7 +6,7 @@
            party -> coordinator         one release, named by its purpose
 
 A message is identified by (run, number, kind, part, sender), so repeating one changes nothing; `part` tells apart
-the asks of one order.
+the queries of one request.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch import Tensor
 from colonnade.errors import WireError
 
 COORDINATOR = "coordinator"
-MOST_EXCHANGES = 2**31  # a number beyond this is no exchange
+MOST_ROUNDS = 2**31  # a number beyond this is no round
 
 
 class Purpose(str, Enum):
@@ -36,71 +36,71 @@ class Purpose(str, Enum):
 
 
 @dataclass(frozen=True)
-class Ask:
-    """Some parties are asked to speak about some rows."""
+class Query:
+    """One part of a request: some parties are asked about some rows, for one purpose."""
 
     purpose: Purpose
-    speakers: tuple[str, ...]
+    senders: tuple[str, ...]
     rows: Tensor = field(repr=False)  # (B,) row numbers
 
 
 @dataclass(frozen=True)
-class Order:
-    """What the coordinator asks for in exchange `number`; the reply to the one before rides along."""
+class Request:
+    """What the coordinator asks for in round `number`; the reply to the one before rides along."""
 
     number: int
-    asks: tuple[Ask, ...] = ()
-    learners: tuple[str, ...] = ()  # who learns from the reply to exchange number - 1
+    queries: tuple[Query, ...] = ()
+    learners: tuple[str, ...] = ()  # who learns from the reply to round number - 1
     steps: tuple[tuple[str, int], ...] = ()  # local steps of a party where they differ from the method's
-    keep: bool = False  # the model that spoke in number - 1 is the best so far
+    keep: bool = False  # the model that uploaded in number - 1 is the best so far
     stop: str | None = None  # the reason why this is the last message
     consent: bool = False  # only say whether this would be answered: nothing is computed, nothing released
 
 
-def order_header(order: Order, everyone: tuple[str, ...]) -> dict[str, object]:
+def request_header(request: Request, everyone: tuple[str, ...]) -> dict[str, object]:
     """The header of an ALL message; "*" stands for everyone, so it does not grow with the federation."""
 
     def short(names: tuple[str, ...]) -> str | list[str]:
         return "*" if names == everyone else list(names)
 
     return {
-        "number": order.number,
-        "asks": [{"purpose": ask.purpose.value, "speakers": short(ask.speakers)} for ask in order.asks],
-        "learners": short(order.learners),
-        "steps": [list(pair) for pair in order.steps],
-        "keep": order.keep,
-        "stop": order.stop,
-        **({"consent": True} if order.consent else {}),
+        "number": request.number,
+        "asks": [{"purpose": query.purpose.value, "speakers": short(query.senders)} for query in request.queries],
+        "learners": short(request.learners),
+        "steps": [list(pair) for pair in request.steps],
+        "keep": request.keep,
+        "stop": request.stop,
+        **({"consent": True} if request.consent else {}),
     }
 
 
-def order_arrays(order: Order) -> dict[str, Tensor]:
-    """The row numbers of each ask; four bytes each, since a federation has fewer than 2^31 rows."""
-    return {f"rows.{i}": ask.rows.to(torch.int32) for i, ask in enumerate(order.asks)}
+def request_arrays(request: Request) -> dict[str, Tensor]:
+    """The row numbers of each query; four bytes each, since a federation has fewer than 2^31 rows."""
+    return {f"rows.{i}": query.rows.to(torch.int32) for i, query in enumerate(request.queries)}
 
 
-def read_order(header: Mapping[str, Any], arrays: Mapping[str, Tensor], everyone: tuple[str, ...]) -> Order:
-    """The order inside a decoded ALL message."""
+def read_request(header: Mapping[str, Any], arrays: Mapping[str, Tensor], everyone: tuple[str, ...]) -> Request:
+    """The request inside a decoded ALL message."""
 
     def full(names: Any) -> tuple[str, ...]:
         return everyone if names == "*" else tuple(str(n) for n in names)
 
     try:
-        asks = tuple(
-            Ask(Purpose(ask["purpose"]), full(ask["speakers"]), arrays[f"rows.{i}"].to(torch.int64))
-            for i, ask in enumerate(header["asks"])
+        queries = tuple(
+            Query(Purpose(query["purpose"]), full(query["speakers"]), arrays[f"rows.{i}"].to(torch.int64))
+            for i, query in enumerate(header["asks"])
         )
         steps = tuple((str(party), int(count)) for party, count in header["steps"])
         number, keep, stop = int(header["number"]), bool(header["keep"]), header["stop"]
-        if any(ask.rows.dim() != 1 for ask in asks) or not isinstance(stop, (str, type(None))):
+        if any(query.rows.dim() != 1 for query in queries) or not isinstance(stop, (str, type(None))):
             raise ValueError("rows that are no list, or a reason to stop that is no text")
-        return Order(number, asks, full(header["learners"]), steps, keep, stop, bool(header.get("consent", False)))
+        return Request(number, queries, full(header["learners"]), steps, keep, stop, bool(header.get("consent", False)))
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise WireError(f"the coordinator's message is malformed: {error!r}") from None
 
 
 def rows_digest(rows: Tensor) -> str:
-    """SHA-256 of some row numbers in their order: whether two sides speak of the same."""
+    """SHA-256 of some row numbers in their order: whether two sides mean the same."""
     return hashlib.sha256(rows.cpu().to(torch.int32).contiguous().numpy().tobytes()).hexdigest()
 
 

@@ -17,7 +17,7 @@ but for numbers around 2^-127, where half a step of the smallest scale is added.
 halve the step of int8 at best, takes four bytes, and 60 numbers are 61 bytes here. Numbers beyond 2^127 are
 refused, never made infinite.
 
-Rounding looks at nothing but what may leave anyway. So no epsilon changes by it, also where noise is on a grid
+Rounding uses nothing but what may leave anyway. So no epsilon changes by it, also where noise is on a grid
 (`privacy/grid.py`): no function of a release costs anything.
 """
 
@@ -72,9 +72,9 @@ class Numbers:
         """What a message says of its numbers; nothing, if they are as computed."""
         return {} if self.full else {"numbers": self.name}
 
-    def reply(self, order: int) -> Numbers:
-        """Those of the reply in an order: the one before round 1 travels in full, since it may be the labels."""
-        return Numbers(dtype=self.dtype) if order <= 1 else self
+    def reply(self, number: int) -> Numbers:
+        """Those of the reply in a request: the one before round 1 travels in full, since it may be the labels."""
+        return Numbers(dtype=self.dtype) if number <= 1 else self
 
     def fit(self, values: Tensor) -> bool:
         """Whether finite numbers are small enough to travel so."""
@@ -107,9 +107,9 @@ class Numbers:
 
     def read(self, header: Mapping[str, Any], arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The arrays of a message that arrived, if its numbers are those that the run agreed on."""
-        said = header.get("numbers", "full")
-        if said != self.header.get("numbers", "full"):
-            raise WireError(f"numbers in {str(said)[:32]!r}; the run agreed on {self.name!r}")
+        stated = header.get("numbers", "full")
+        if stated != self.header.get("numbers", "full"):
+            raise WireError(f"numbers in {str(stated)[:32]!r}; the run agreed on {self.name!r}")
         return self.decode(arrays)
 
     def _scaled(self, values: Tensor) -> tuple[Tensor, Tensor]:

@@ -17,7 +17,7 @@ from colonnade.record import TrafficRound
 
 @dataclass
 class RoundTraffic:
-    """One exchange: bytes per party, in federation order."""
+    """One round: bytes per party, in federation order."""
 
     number: int
     up: np.ndarray  # (M,) training bytes sent by each party
@@ -40,20 +40,20 @@ class Traffic:
     rounds: list[RoundTraffic] = field(default_factory=list)
 
     def open(self, number: int) -> RoundTraffic:
-        """The record of exchange `number`, made on first use."""
+        """The record of round `number`, made on first use."""
         if not self.rounds or self.rounds[-1].number != number:
             zeros = np.zeros(len(self.parties), dtype=np.int64)
             self.rounds.append(RoundTraffic(number, zeros.copy(), zeros.copy()))
         return self.rounds[-1]
 
     def begin(self, number: int) -> RoundTraffic:
-        """A new record of exchange `number`; one that a restart interrupted begins again."""
+        """A new record of round `number`; one that a restart interrupted begins again."""
         if self.rounds and self.rounds[-1].number == number:
             self.rounds.pop()
         return self.open(number)
 
     def until(self, number: int) -> int:
-        """Training bytes of all parties, both directions, up to exchange `number`."""
+        """Training bytes of all parties, both directions, up to round `number`."""
         return sum(r.training for r in self.rounds if r.number <= number)
 
     @property
@@ -84,7 +84,7 @@ class Traffic:
         return {p: {"up": int(u), "down": int(d)} for p, u, d in zip(self.parties, up, down, strict=True)}
 
     def to_json(self, start: int = 0, until: int | None = None) -> list[TrafficRound]:
-        """One object per exchange, from the `start`-th on, up to exchange number `until`."""
+        """One object per round, from the `start`-th on, up to round number `until`."""
         wanted = [r for r in self.rounds[start:] if until is None or r.number <= until]
         return [
             {

@@ -140,6 +140,6 @@ def _split(things: Sequence[Thing], seed: int) -> RowSplit:
     test = [row for row, thing in enumerate(things) if thing.part == "test"]
     return RowSplit(
         permutation(torch.tensor(train), seed, "split"),
-        permutation(torch.tensor(validation, dtype=torch.int64), seed, "split", turn=1),
+        permutation(torch.tensor(validation, dtype=torch.int64), seed, "split", number=1),
         torch.tensor(test),
     )

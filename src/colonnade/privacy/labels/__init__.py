@@ -24,11 +24,11 @@ from colonnade.tasks import Task
 
 
 class Visit(Protocol):
-    """The part of a turn that labels need to know; a `colonnade.schedule.Turn` is one."""
+    """The part of a round that labels need to know; a `colonnade.schedule.RoundPlan` is one."""
 
     @property
     def number(self) -> int:
-        """The exchange, counted from 1."""
+        """The round, counted from 1."""
         ...
 
     @property
@@ -55,8 +55,8 @@ class Labels(Protocol):
         """Pure label privacy of one row's whole label; None: unprotected, exposure FULL."""
         ...
 
-    def targets(self, turn: Visit, logits: Tensor) -> Tensor:
-        """Targets (B, K) for the turn's rows; a mechanism may use the current logits (B, K) as a prior."""
+    def targets(self, plan: Visit, logits: Tensor) -> Tensor:
+        """Targets (B, K) for the round's rows; a mechanism may use the current logits (B, K) as a prior."""
         ...
 
     def held_out(self, rows: Tensor) -> Tensor:
@@ -95,10 +95,10 @@ class NoisyLabels(ABC):
     def compact(self, rows: Tensor) -> Tensor:
         """Noisy targets of some rows in a small form that can travel."""
 
-    def targets(self, turn: Visit, logits: Tensor) -> Tensor:
+    def targets(self, plan: Visit, logits: Tensor) -> Tensor:
         """The posterior (B, K); its prior is uniform at first, and later what the model believes."""
-        prior = logits if turn.number > self.uniform_rounds else torch.zeros_like(logits)
-        return posterior(self.about(turn.rows).to(logits.dtype), prior, self.task)
+        prior = logits if plan.number > self.uniform_rounds else torch.zeros_like(logits)
+        return posterior(self.about(plan.rows).to(logits.dtype), prior, self.task)
 
     def held_out(self, rows: Tensor) -> Tensor:
         """The posterior under a uniform prior: it knows nothing of the model, so the model may be judged by it.

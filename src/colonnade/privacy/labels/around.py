@@ -33,9 +33,9 @@ class AroundLabels:
         """Of the labels inside."""
         return self.inner.epsilon
 
-    def targets(self, turn: Visit, logits: Tensor) -> Tensor:
+    def targets(self, plan: Visit, logits: Tensor) -> Tensor:
         """Of the labels inside."""
-        return self.inner.targets(turn, logits)
+        return self.inner.targets(plan, logits)
 
     def held_out(self, rows: Tensor) -> Tensor:
         """Of the labels inside."""

@@ -24,10 +24,10 @@ class KnownLabels(AroundLabels):
 
     labelled: Tensor = field(repr=False)  # (N,) whose label is known
 
-    def targets(self, turn: Visit, logits: Tensor) -> Tensor:
-        """Targets of the turn's rows, all of which must have a label."""
-        self._check(turn.rows)
-        return super().targets(turn, logits)
+    def targets(self, plan: Visit, logits: Tensor) -> Tensor:
+        """Targets of the round's rows, all of which must have a label."""
+        self._check(plan.rows)
+        return super().targets(plan, logits)
 
     def held_out(self, rows: Tensor) -> Tensor:
         """Targets of rows to validate on."""

@@ -37,9 +37,9 @@ class PlainLabels:
         """None: there is no bound on what the labels' users learn."""
         return None
 
-    def targets(self, turn: Visit, logits: Tensor) -> Tensor:
+    def targets(self, plan: Visit, logits: Tensor) -> Tensor:
         """One-hot rows for classes, the (scaled) numbers otherwise; in the dtype of the logits."""
-        return self.task.expand(self._chosen(turn.rows), logits.dtype)
+        return self.task.expand(self._chosen(plan.rows), logits.dtype)
 
     def held_out(self, rows: Tensor) -> Tensor:
         """The same for rows to validate on."""

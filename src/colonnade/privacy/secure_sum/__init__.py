@@ -12,7 +12,7 @@ The protocol. M parties with names a < b < ... hold float arrays of one shape; e
              n_k ~ N(0, sigma^2 C^2 / (M - c - d)) for every cell.                            `noise.noise_share`
  4. Grid.    e_k = trunc(x_k / g) + round(n_k / g), whole numbers modulo 2^64; g is a power of two, chosen so
              that the sum cannot wrap.                                                        `fixed_point.Grid`
- 5. Masks.   Per address (exchange, part, array) a fresh key is expanded from s_ab, and ChaCha20 makes a mask
+ 5. Masks.   Per address (round, part, array) a fresh key is expanded from s_ab, and ChaCha20 makes a mask
              m_ab of it. Party k sends  y_k = e_k + sum_{b > k} m_kb - sum_{a < k} m_ak  mod 2^64.
  6. Sum.     Only when every party of the roster is there:  sum_k y_k = sum_k e_k, as each mask stands in it once
              with plus and once with minus. Times g it is the sum.                            `total.open_total`
@@ -26,12 +26,12 @@ after a restart if it is given back what it had `spent`; the same message again 
 as often as wanted. The noise must then be the same too: it comes from a generator whose key the party stores.
 
 A missing party. Nothing can be opened without it, so nothing is lost by waiting: `total.missing` names it, and the
-same exchange completes when it is back. Going on without it takes a new roster (`Roster.without`) and a *new*
-exchange with fresh noise, which the ledger counts. The same exchange is never asked of two rosters: the difference
+same round completes when it is back. Going on without it takes a new roster (`Roster.without`) and a *new*
+round with fresh noise, which the ledger counts. The same round is never asked of two rosters: the difference
 of the two sums would be the missing party's array. A roster refuses to lose more parties than were declared,
 because each takes its noise share away; up to that number a coordinator that only claims a loss gains nothing beyond
 what the noise covers. Seeds are not shared out to recover masks (Bonawitz et al. 2017): that would need a second mask
-and two more messages for each exchange, and VIMADMM-J has no use for a partial sum.
+and two more messages for each round, and VIMADMM-J has no use for a partial sum.
 
 Not covered: a party that sends wrong numbers (the sum is wrong, and nobody can tell whose fault it is), what the
 sum itself says (that is what the noise is for), sizes and times of messages.

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from colonnade.errors import ConfigError
-from colonnade.identity.envelope import KEY, KeyPair
+from colonnade.identity.cipher import KEY, KeyPair
 from colonnade.privacy.gaussian import Gaussian
 from colonnade.privacy.mechanism import Mechanism, Unchanged
 from colonnade.privacy.secure_sum.fixed_point import Grid
@@ -62,10 +62,10 @@ class Adders:
     def _grids(self, sigma: float) -> tuple[Grid, Grid]:
         """The whole numbers of training, and those of evaluation and prediction."""
         s, parties, clip = self.privacy.secure_sum, len(self.roster.names), self.privacy.clip
-        looking = Grid(parties, s.largest)
+        evaluating = Grid(parties, s.largest)
         if not sigma or clip is None:
-            return looking, looking
-        return Grid(parties, clip, share_deviation(sigma, clip, parties, s.colluders)), looking
+            return evaluating, evaluating
+        return Grid(parties, clip, share_deviation(sigma, clip, parties, s.colluders)), evaluating
 
 
 def simulated(run: str, parties: Sequence[str], seed: int, privacy: PrivacySettings) -> Adders:

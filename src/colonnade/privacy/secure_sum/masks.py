@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
 
 from colonnade.errors import GateError, IdentityError
-from colonnade.identity.envelope import KEY, KeyPair
+from colonnade.identity.cipher import KEY, KeyPair
 from colonnade.privacy.secure_sum.fixed_point import Cells
 from colonnade.privacy.secure_sum.roster import Address, Masked, Roster
 
@@ -56,7 +56,7 @@ class Masker:
         return dict(self._spent)
 
     def without(self, gone: Collection[str]) -> Masker:
-        """This party's masks for the exchanges after some parties were lost; it knows what was spent before."""
+        """This party's masks for the rounds after some parties were lost; it knows what was spent before."""
         return Masker(self.name, self._pair, self.roster.without(gone), self._spent)
 
     def mask(self, cells: Cells, address: Address) -> Masked:
@@ -66,7 +66,7 @@ class Masker:
             GateError: the address has hidden another message.
         """
         masked = cells.reshape(-1).copy()
-        at = [address.exchange, address.part, address.array, address.rows]
+        at = [address.round, address.part, address.array, address.rows]
         info = json.dumps([_PURPOSE, *at, list(cells.shape)]).encode()
         for peer, secret in self._secrets.items():
             stream = _stream(secret, info, masked.size)
@@ -82,8 +82,8 @@ class Masker:
         digest = hashlib.sha256(about + masked.astype("<u8", copy=False).tobytes()).hexdigest()
         if self._spent.setdefault(address, digest) != digest:
             raise GateError(
-                f"array {address.array!r} of exchange {address.exchange}, part {address.part} was masked before with "
-                "other values or another roster; send the same message again, or ask with a new exchange number"
+                f"array {address.array!r} of round {address.round}, part {address.part} was masked before with "
+                "other values or another roster; send the same message again, or ask with a new round number"
             )
 
 

@@ -75,8 +75,8 @@ def noise_share(
 ) -> Floats:
     """One party's noise for one array; `share_deviation` says how much.
 
-    The generator belongs to this party, this exchange and this array alone. Its key must be stored: a restarted
-    party must draw the same noise for the same exchange.
+    The generator belongs to this party, this round and this array alone. Its key must be stored: a restarted
+    party must draw the same noise for the same round.
     """
     return share_deviation(sigma, clip, parties, colluders, drops) * generator.standard_normal(shape)
 

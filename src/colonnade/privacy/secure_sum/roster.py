@@ -69,7 +69,7 @@ class Roster:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def without(self, gone: Collection[str]) -> Roster:
-        """The roster of the exchanges *after* some parties were lost; `Refused` above the declared number."""
+        """The roster of the rounds *after* some parties were lost; `Refused` above the declared number."""
         unknown = sorted(set(gone) - set(self.names))
         if unknown:
             raise ConfigError(f"{', '.join(unknown)} cannot be dropped: not among {', '.join(self.names)}")
@@ -79,9 +79,9 @@ class Roster:
 
 @dataclass(frozen=True, order=True)
 class Address:
-    """Which message: its masks hide exactly one. Where exchanges are numbered per purpose, `array` names it too."""
+    """Which message: its masks hide exactly one. Where rounds are numbered per purpose, `array` names it too."""
 
-    exchange: int
+    round: int
     part: int
     array: str
     rows: str = ""  # digest of the rows it is about: masks of parties that were asked about others do not cancel

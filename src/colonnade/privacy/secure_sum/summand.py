@@ -1,6 +1,6 @@
 """A party's part of a secure sum, as mechanisms of the gate; and what the coordinator opens it with.
 
-    gate      values = mechanism(upload)          clipped, noised, on the grid: what the party remembers to have said
+    gate      values = mechanism(upload)          clipped, noised, on the grid: what the party remembers of it
               sent   = mechanism.hide(values)     whole numbers under the masks of all other parties: what leaves
     reader    opener.total(...)                   the sum over all parties, and nothing else
 
@@ -36,7 +36,7 @@ class Summand:
     """Values as whole numbers under masks."""
 
     grid: Grid
-    maskers: Mapping[str, Masker] = field(repr=False)  # of the parties that speak through this gate
+    maskers: Mapping[str, Masker] = field(repr=False)  # of the parties that upload through this gate
     inner: Mechanism | None = None  # what protects the values before they are added
     known: int = 0  # parties that may tell others what they added; of no consequence without noise
 
@@ -122,17 +122,17 @@ class Opener:
 
     roster: Roster
     training: Grid
-    looking: Grid  # evaluation and prediction
+    evaluating: Grid  # evaluation and prediction
 
     def total(
-        self, number: int, part: int, purpose: Purpose, rows: str, heard: Mapping[str, Mapping[str, Tensor]]
+        self, number: int, part: int, purpose: Purpose, rows: str, received: Mapping[str, Mapping[str, Tensor]]
     ) -> dict[str, Tensor]:
-        """The sum of what all parties said, in float64; `WireError` if somebody is missing or masks do not cancel."""
-        grid = self.training if purpose is Purpose.TRAIN else self.looking
-        names = next(iter(heard.values()), {})
+        """The sum of all parties' uploads, in float64; `WireError` if somebody is missing or masks do not cancel."""
+        grid = self.training if purpose is Purpose.TRAIN else self.evaluating
+        names = next(iter(received.values()), {})
         totals = {}
         for name in names:
             at = Address(number, part, name, rows)
-            masked = {p: Masked(p, at, self.roster.digest, from_wire(said[name])) for p, said in heard.items()}
+            masked = {p: Masked(p, at, self.roster.digest, from_wire(arrays[name])) for p, arrays in received.items()}
             totals[name] = torch.from_numpy(open_total(self.roster, grid, at, masked))
         return totals

@@ -11,20 +11,20 @@ from colonnade.privacy.secure_sum.fixed_point import Cells, Floats, Grid
 from colonnade.privacy.secure_sum.roster import Address, Masked, Roster
 
 
-def missing(roster: Roster, heard: Iterable[str]) -> tuple[str, ...]:
+def missing(roster: Roster, received: Iterable[str]) -> tuple[str, ...]:
     """The parties without which nothing can be opened; ask before `open_total`, and wait or go on without them."""
-    there = set(heard)
+    there = set(received)
     return tuple(name for name in roster.names if name not in there)
 
 
-def open_total(roster: Roster, grid: Grid, address: Address, heard: Mapping[str, Masked]) -> Floats:
+def open_total(roster: Roster, grid: Grid, address: Address, received: Mapping[str, Masked]) -> Floats:
     """The sum of the parties' arrays, if every party of the roster sent one that fits.
 
     Args:
         roster: who adds.
         grid: as the parties used it.
         address: what was asked for.
-        heard: what came, by sender, as authenticated by whoever received it.
+        received: what came, by sender, as authenticated by whoever received it.
 
     Raises:
         WireError: a party is missing or unknown, or a message is about something else, of another roster or
@@ -32,15 +32,15 @@ def open_total(roster: Roster, grid: Grid, address: Address, heard: Mapping[str,
     """
     if grid.parties < len(roster.names):
         raise ConfigError(f"a grid for {grid.parties} parties cannot add {len(roster.names)}; make it for all of them")
-    if absent := missing(roster, heard):
-        raise WireError(f"the secure sum of exchange {address.exchange} lacks {', '.join(absent)}; nothing was opened")
-    if unknown := sorted(set(heard) - set(roster.names)):
+    if absent := missing(roster, received):
+        raise WireError(f"the secure sum of round {address.round} lacks {', '.join(absent)}; nothing was opened")
+    if unknown := sorted(set(received) - set(roster.names)):
         raise WireError(f"the secure sum does not know {', '.join(unknown)}; nothing was opened")
-    shape = heard[roster.names[0]].cells.shape
+    shape = received[roster.names[0]].cells.shape
     total: Cells = np.zeros(shape, np.uint64)
     for name in roster.names:
-        _check(name, heard[name], roster.digest, address, shape)
-        np.add(total, heard[name].cells, out=total)  # modulo 2^64
+        _check(name, received[name], roster.digest, address, shape)
+        np.add(total, received[name].cells, out=total)  # modulo 2^64
     return grid.decode(total)
 
 

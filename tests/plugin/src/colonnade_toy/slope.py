@@ -16,7 +16,7 @@ from pydantic import Field
 from torch import Tensor
 
 from colonnade.config import Settings
-from colonnade.methods.base import Heard, Received, Reply, State
+from colonnade.methods.base import Received, Reply, State, Uploads
 from colonnade.models.cohort import Cohort
 from colonnade.models.descend import descend
 from colonnade.models.heads import apply_heads
@@ -26,14 +26,14 @@ from colonnade.models.stack import Mode
 from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.sealed import Array, Upload
-from colonnade.schedule import Turn
+from colonnade.schedule import RoundPlan
 
 
 class SharedSlope(Settings):
     """Logits are summed; everybody steps along the slope of the loss at the sum."""
 
     name: ClassVar[str] = "shared_slope"
-    hears: ClassVar[Literal["each", "total", "nothing"]] = "total"
+    needs_uploads: ClassVar[Literal["each", "total", "nothing"]] = "total"
     exposes: ClassVar[LabelExposure] = LabelExposure.FULL
     pools: ClassVar[bool] = False
 
@@ -47,29 +47,29 @@ class SharedSlope(Settings):
         """Nothing is kept between rounds."""
         return {}, None
 
-    def says(self, schema: Schema, group: Group) -> Mapping[str, Array]:
+    def upload_arrays(self, schema: Schema, group: Group) -> Mapping[str, Array]:
         """Logits."""
         return {"o": Array(schema.outputs)}
 
-    def speak(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
+    def upload(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
         """The logits, dropout off."""
-        return Upload({"o": apply_heads(cohort.head, cohort.encode(x, Mode.SPEAK if training else Mode.PREDICT))})
+        return Upload({"o": apply_heads(cohort.head, cohort.encode(x, Mode.UPLOAD if training else Mode.PREDICT))})
 
-    def coordinate(self, state: State, turn: Turn, heard: Heard, labels: Labels) -> Reply:
+    def coordinate(self, state: State, plan: RoundPlan, uploads: Uploads, labels: Labels) -> Reply:
         """The slope at the sum."""
-        total = heard.total("o")  # (B, K)
-        y = labels.targets(turn, total)
+        total = uploads.total("o")  # (B, K)
+        y = labels.targets(plan, total)
         return Reply({"slope": labels.task.slope(total, y)}, notes=labels.task.notes(total, y))
 
-    def learn(self, cohort: Cohort, turn: Turn, said: Mapping[str, Tensor], reply: Received) -> None:
+    def learn(self, cohort: Cohort, plan: RoundPlan, uploaded: Mapping[str, Tensor], reply: Received) -> None:
         """One step of head and encoder."""
-        inputs = {"x": cohort.x(turn.rows), "slope": reply.common["slope"]}
+        inputs = {"x": cohort.x(plan.rows), "slope": reply.common["slope"]}
         parts = (("head", "encoder"),)
-        descend(cohort, along, inputs, steps=1, optimiser=self.optimiser, parts=parts, turn=turn.number)
+        descend(cohort, along, inputs, steps=1, optimiser=self.optimiser, parts=parts, round_number=plan.number)
 
-    def predict(self, state: State, heard: Heard) -> Tensor:
+    def predict(self, state: State, uploads: Uploads) -> Tensor:
         """The sum."""
-        return heard.total("o")
+        return uploads.total("o")
 
 
 def along(cohort: Cohort, inputs: Mapping[str, Tensor]) -> Tensor:

@@ -1,4 +1,4 @@
-"""Training one exchange at a time: what `colonnade.testing` has for it, under the name that tests here use."""
+"""Training one round at a time: what `colonnade.testing` has for it, under the name that tests here use."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from colonnade.run import Run
 from colonnade.testing.trainings import (
     ENGINES,
     TINY,
-    Exchange,
     Recorded,
+    TrainedRound,
     assert_same_tensors,
     events,
-    exchanges,
     open_trainer,
     party_tensors,
     record,
+    rounds_of,
     unsigned,
     untimed,
 )
@@ -27,15 +27,15 @@ from colonnade.testing.trainings import (
 __all__ = [
     "ENGINES",
     "TINY",
-    "Exchange",
     "Recorded",
+    "TrainedRound",
     "assert_same_tensors",
     "changed",
     "events",
-    "exchanges",
     "open_trainer",
     "party_tensors",
     "record",
+    "rounds_of",
     "unsigned",
     "untimed",
 ]

@@ -1,7 +1,7 @@
-"""Board: what was last heard from whom, row by row.
+"""UploadCache: the last upload of each party, row by row.
 
-Only kept where somebody may be silent; it costs N x d numbers per party. A party keeps the
-mirror image (what it last said), so both sides agree on the own part of a silent party.
+Only kept where not everybody uploads in every round; it costs N x d numbers per party. A party keeps the
+mirror image (its own last uploads), so both sides agree on the own part of a party that did not upload.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from colonnade.models.schema import Schema
 from colonnade.privacy.sealed import Array
 
 
-class Board:
+class UploadCache:
     """Remembered releases of some parties by row number; zero before the first."""
 
     def __init__(self, schema: Schema, parties: int, agreed: Mapping[str, Array]) -> None:
@@ -25,15 +25,15 @@ class Board:
             for name, array in agreed.items()
         }
 
-    def remember(self, places: Sequence[int], rows: Tensor, said: Mapping[str, Tensor]) -> None:
-        """Write what the parties at `places` said about `rows`."""
+    def remember(self, places: Sequence[int], rows: Tensor, uploaded: Mapping[str, Tensor]) -> None:
+        """Write the uploads of the parties at `places` about `rows`."""
         at = torch.tensor(list(places), device=rows.device)[:, None]
-        for name, board in self.values.items():
+        for name, cache in self.values.items():
             if name in self.by_row:
-                board[at, rows[None, :]] = said[name]
+                cache[at, rows[None, :]] = uploaded[name]
             else:
-                board[at[:, 0]] = said[name]
+                cache[at[:, 0]] = uploaded[name]
 
     def recall(self, rows: Tensor) -> dict[str, Tensor]:
-        """The last word of every party on `rows`, (P, B, width); whole vectors, where they are not about rows."""
+        """The last upload of every party about `rows`, (P, B, width); whole vectors, where they are not about rows."""
         return {name: value[:, rows] if name in self.by_row else value.clone() for name, value in self.values.items()}

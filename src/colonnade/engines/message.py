@@ -1,4 +1,4 @@
-"""What goes over a link: letters that arrive, messages to post, and events for whoever operates it."""
+"""What goes over a link: messages that arrive, messages to send, and events for whoever operates it."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from colonnade.privacy.sealed import Released
+from colonnade.privacy.sealed import Release
 from colonnade.wire.messages import COORDINATOR
 from colonnade.wire.notice import Notice
 
 EVERYONE = "*"
 
 
-class Say(Protocol):
+class Notify(Protocol):
     """Where events for the operator go."""
 
     def __call__(self, event: str, **facts: Any) -> None:
@@ -22,20 +22,20 @@ class Say(Protocol):
 
 
 def address(run: str, sender: str, to: str) -> str:
-    """Who speaks to whom ("*": to all) in which run: an envelope is bound to it, and only `sender` may use it."""
+    """Who sends to whom ("*": to all) in which run: encryption is bound to it, and only `sender` may use it."""
     tail = {EVERYONE: "all", COORDINATOR: f"up.{sender}"}.get(to, f"down.{to}")
     return f"run.{run}.{tail}"
 
 
 @dataclass(frozen=True)
-class Letter:
+class Incoming:
     """A delivered message."""
 
     address: str
     data: bytes = field(repr=False)
     _message: Any = field(default=None, repr=False)  # the transport's own handle
-    sealed: bool = False  # it came in an envelope
-    number: int = 0  # of the exchange, as the envelope says
+    encrypted: bool = False  # whether it came so
+    number: int = 0  # of the round, as the encryption says
     at: float = field(default_factory=time.monotonic, compare=False)  # when it came
 
     @property
@@ -49,23 +49,23 @@ class Letter:
         return self.address.endswith(".all")
 
 
-class Seals(Protocol):
-    """Envelopes between this process and the others, so that whoever runs the server reads nothing."""
+class Encryption(Protocol):
+    """Encryption between this process and the others, so that whoever runs the server reads nothing."""
 
-    def seal(self, to: str, address: str, number: int, payload: bytes) -> bytes:
+    def encrypt(self, to: str, address: str, number: int, payload: bytes) -> bytes:
         """The payload for one reader, or for everybody ("*")."""
         ...
 
-    def open(self, letter: Letter) -> Letter:
-        """The letter with its payload; `IdentityError` if it was sealed by or for somebody else."""
+    def decrypt(self, incoming: Incoming) -> Incoming:
+        """The message with its payload; `IdentityError` if it was encrypted by or for somebody else."""
         ...
 
 
 @dataclass(frozen=True)
-class Post:
+class Outgoing:
     """A message to send: `to` is "*", a party's name or "coordinator"."""
 
     to: str
-    message: Released | Notice
-    part: int = 0  # tells apart messages of one exchange and kind
-    open: bool = False  # part of the agreement, which is signed and not sealed
+    message: Release | Notice
+    part: int = 0  # tells apart messages of one round and kind
+    unencrypted: bool = False  # part of the agreement, which is signed and not encrypted

@@ -1,16 +1,16 @@
-"""End-to-end sealing: from the agreement on, the server carries envelopes that only their readers can open.
+"""End-to-end encryption: from the agreement on, only its readers can decrypt a message.
 
     between the coordinator and a party     X25519, the party's key and the coordinator's, both signed
-    from the coordinator to all             the run's key, which each party gets in an envelope of its own
+    from the coordinator to all             the run's key, which each party gets encrypted for it alone
 
-    sealed message = mark (8 bytes) | number of the exchange (8) | envelope (28 bytes longer than its content)
+    encrypted message = mark (8 bytes) | number of the round (8) | ciphertext (28 bytes longer than its content)
     content to all = length (4 bytes) | signature and certificate of the coordinator, as JSON | the message
 
 Address and number are authenticated with the content. So the operator of the server sees sizes, times, names
 and numbers; it can neither read a message nor make one, nor let one pass for another. Every party has the run's key, so
-the envelope of a message to all proves only that somebody of the run sealed it: the signature proves that the
+the encryption of a message to all proves only that somebody of the run encrypted it: the signature proves that the
 coordinator did. It covers the proposal, address, number and content, costs the coordinator 0.1 ms and a party 0.6 ms
-per exchange (P-256, one core), and stays valid over a renewed certificate.
+per round (P-256, one core), and stays valid over a renewed certificate.
 """
 
 from __future__ import annotations
@@ -22,44 +22,44 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from colonnade.engines.post import EVERYONE, Letter
+from colonnade.engines.message import EVERYONE, Incoming
 from colonnade.errors import IdentityError, RunError
+from colonnade.identity.cipher import Cipher, KeyPair
 from colonnade.identity.credentials import Credentials
-from colonnade.identity.envelope import Envelope, KeyPair
 from colonnade.wire.messages import COORDINATOR
 
 MARK = b"COLSEAL1"  # no message begins so: safetensors would read it as a header of exabytes
-NUMBER, LENGTH = 8, 4  # bytes of the exchange's number, and of a signature's length
+NUMBER, LENGTH = 8, 4  # bytes of the round's number, and of a signature's length
 KEY_FILE = "key"
 
 
 @dataclass(frozen=True)
-class RunSeals:
-    """The envelopes of one process: by reader for what it sends, by writer for what it gets."""
+class RunEncryption:
+    """The ciphers of one process: by reader for what it sends, by writer for what it gets."""
 
     me: Credentials = field(repr=False)
     proposal: str  # its digest: what is signed for one run means nothing in another
-    envelopes: Mapping[str, Envelope] = field(repr=False)  # by name of the other side, and "*"
+    ciphers: Mapping[str, Cipher] = field(repr=False)  # by name of the other side, and "*"
 
-    def seal(self, to: str, address: str, number: int, payload: bytes) -> bytes:
+    def encrypt(self, to: str, address: str, number: int, payload: bytes) -> bytes:
         """The payload for one reader, or for everybody."""
         start = MARK + number.to_bytes(NUMBER, "big", signed=True)
         about = start + address.encode()
-        return start + self.envelopes[to].seal(self._signed(about, payload) if to == EVERYONE else payload, about)
+        return start + self.ciphers[to].encrypt(self._signed(about, payload) if to == EVERYONE else payload, about)
 
-    def open(self, letter: Letter) -> Letter:
-        """The letter with its payload; one that came open is left as it is, and says so."""
-        start, rest = letter.data[: len(MARK) + NUMBER], letter.data[len(MARK) + NUMBER :]
+    def decrypt(self, incoming: Incoming) -> Incoming:
+        """The message with its payload; one that came open is left as it is, and says so."""
+        start, rest = incoming.data[: len(MARK) + NUMBER], incoming.data[len(MARK) + NUMBER :]
         if not start.startswith(MARK):
-            return letter
-        other = EVERYONE if letter.to_all else letter.sender
-        if other not in self.envelopes:
-            raise IdentityError(f"a sealed message of {other[:64]!r}, with whom no key was agreed on")
-        about = start + letter.address.encode()
-        opened = self.envelopes[other].open(rest, about)
+            return incoming
+        other = EVERYONE if incoming.to_all else incoming.sender
+        if other not in self.ciphers:
+            raise IdentityError(f"an encrypted message of {other[:64]!r}, with whom no key was agreed on")
+        about = start + incoming.address.encode()
+        opened = self.ciphers[other].decrypt(rest, about)
         if other == EVERYONE:
             opened = self._checked(about, opened)
-        return replace(letter, data=opened, sealed=True, number=_number(start))
+        return replace(incoming, data=opened, encrypted=True, number=_number(start))
 
     def _signed(self, about: bytes, payload: bytes) -> bytes:
         signature = json.dumps(self.me.sign(self._text(about, payload))).encode()
@@ -81,11 +81,11 @@ class RunSeals:
         return b"to all\0" + self.proposal.encode() + hashlib.sha256(payload).digest() + about
 
 
-def unopened(letter: Letter) -> int | None:
-    """The number of a sealed message that this process has no key for, or None if it is open."""
-    if letter.sealed or not letter.data.startswith(MARK) or len(letter.data) < len(MARK) + NUMBER:
+def unopened(incoming: Incoming) -> int | None:
+    """The number of an encrypted message that this process has no key for, or None if it is open."""
+    if incoming.encrypted or not incoming.data.startswith(MARK) or len(incoming.data) < len(MARK) + NUMBER:
         return None
-    return _number(letter.data[: len(MARK) + NUMBER])
+    return _number(incoming.data[: len(MARK) + NUMBER])
 
 
 def _number(start: bytes) -> int:
@@ -117,23 +117,27 @@ def run_secret(keys: KeyPair, proposal: str) -> bytes:
 
 
 def secrets_for(keys: KeyPair, publics: Mapping[str, bytes], proposal: str) -> dict[str, str]:
-    """The run's key for each party, in an envelope that only this party can open; as text."""
+    """The run's key for each party, encrypted that only this party can open; as text."""
     secret = run_secret(keys, proposal)
     return {
-        party: Envelope.between(keys, public, proposal).seal(secret, b"run secret").hex()
+        party: Cipher.between(keys, public, proposal).encrypt(secret, b"run secret").hex()
         for party, public in publics.items()
     }
 
 
-def seals_of_coordinator(me: Credentials, keys: KeyPair, publics: Mapping[str, bytes], proposal: str) -> RunSeals:
-    """The coordinator's envelopes."""
-    envelopes = {party: Envelope.between(keys, public, proposal) for party, public in publics.items()}
-    envelopes[EVERYONE] = Envelope.broadcast(run_secret(keys, proposal), keys.public, proposal)
-    return RunSeals(me, proposal, envelopes)
+def encryption_of_coordinator(
+    me: Credentials, keys: KeyPair, publics: Mapping[str, bytes], proposal: str
+) -> RunEncryption:
+    """The coordinator's ciphers."""
+    ciphers = {party: Cipher.between(keys, public, proposal) for party, public in publics.items()}
+    ciphers[EVERYONE] = Cipher.broadcast(run_secret(keys, proposal), keys.public, proposal)
+    return RunEncryption(me, proposal, ciphers)
 
 
-def seals_of_party(me: Credentials, keys: KeyPair, coordinator: bytes, sealed_secret: bytes, proposal: str) -> RunSeals:
-    """A party's envelopes; `IdentityError` if the run's key was not meant for it."""
-    pair = Envelope.between(keys, coordinator, proposal)
-    secret = pair.open(sealed_secret, b"run secret")
-    return RunSeals(me, proposal, {COORDINATOR: pair, EVERYONE: Envelope.broadcast(secret, coordinator, proposal)})
+def encryption_of_party(
+    me: Credentials, keys: KeyPair, coordinator: bytes, encrypted_secret: bytes, proposal: str
+) -> RunEncryption:
+    """A party's ciphers; `IdentityError` if the run's key was not meant for it."""
+    pair = Cipher.between(keys, coordinator, proposal)
+    secret = pair.decrypt(encrypted_secret, b"run secret")
+    return RunEncryption(me, proposal, {COORDINATOR: pair, EVERYONE: Cipher.broadcast(secret, coordinator, proposal)})

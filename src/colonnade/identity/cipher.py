@@ -1,13 +1,13 @@
 """Envelopes: bytes that only one other process can read, whoever runs the server between them.
 
-X25519 agrees on a secret, HKDF makes a key of it, AES-256-GCM seals with it. The public keys must
-reach the other side signed (`Credentials.sign`): an envelope proves only that the holder of the other key
-sealed it, not who that is.
+X25519 agrees on a secret, HKDF makes a key of it, AES-256-GCM encrypts with it. The public keys must
+reach the other side signed (`Credentials.sign`): encryption proves only that the holder of the other key
+encrypted it, not who that is.
 
-    sealed = nonce (12 random bytes) | ciphertext | tag (16 bytes)
+    encrypted = nonce (12 random bytes) | ciphertext | tag (16 bytes)
 
 What a message is about (run, number, sender, kind) and its direction are authenticated along with it. So a
-sealed message does not open as an answer to something else, nor when it is sent back to whom it came from.
+message cannot be decrypted as an answer to something else, nor when it is sent back to whom it came from.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class KeyPair:
 
 
 @dataclass(frozen=True)
-class Envelope:
+class Cipher:
     """Seals and opens what travels between two key pairs; see `Envelope.between`."""
 
     mine: bytes  # public keys: they say which way a message went
@@ -58,7 +58,7 @@ class Envelope:
     _cipher: AESGCM = field(repr=False, compare=False)
 
     @classmethod
-    def between(cls, mine: KeyPair, theirs: bytes, context: str) -> Envelope:
+    def between(cls, mine: KeyPair, theirs: bytes, context: str) -> Cipher:
         """What the holder of `mine` uses towards the holder of the public key `theirs`.
 
         Args:
@@ -83,7 +83,7 @@ class Envelope:
         return cls(mine.public, theirs, AESGCM(key))
 
     @classmethod
-    def broadcast(cls, secret: bytes, speaker: bytes, context: str) -> Envelope:
+    def broadcast(cls, secret: bytes, speaker: bytes, context: str) -> Cipher:
         """What everybody who shares `secret` uses for the words of one speaker, named by its public key."""
         if len(secret) != KEY:
             raise IdentityError(f"a shared secret has {KEY} bytes, this one {len(secret)}")
@@ -91,20 +91,20 @@ class Envelope:
         key = HKDF(SHA256(), KEY, salt=None, info=_PURPOSE + about).derive(secret)
         return cls(speaker, speaker, AESGCM(key))
 
-    def seal(self, plain: bytes, about: bytes) -> bytes:
+    def encrypt(self, plain: bytes, about: bytes) -> bytes:
         """`plain` so that only the other side reads it; it must say the same `about` to open it."""
         nonce = os.urandom(NONCE)
         return nonce + self._cipher.encrypt(nonce, plain, _measured(self.mine) + about)
 
-    def open(self, sealed: bytes, about: bytes) -> bytes:
-        """What the other side sealed, or `IdentityError`; nothing of a changed message is returned."""
-        if len(sealed) < NONCE + TAG:
-            raise IdentityError(f"a sealed message has at least {NONCE + TAG} bytes; this one has {len(sealed)}")
+    def decrypt(self, encrypted: bytes, about: bytes) -> bytes:
+        """What the other side encrypted, or `IdentityError`; nothing of a changed message is returned."""
+        if len(encrypted) < NONCE + TAG:
+            raise IdentityError(f"an encrypted message has at least {NONCE + TAG} bytes; this one has {len(encrypted)}")
         try:
-            return self._cipher.decrypt(sealed[:NONCE], sealed[NONCE:], _measured(self.theirs) + about)
+            return self._cipher.decrypt(encrypted[:NONCE], encrypted[NONCE:], _measured(self.theirs) + about)
         except InvalidTag:
             raise IdentityError(
-                "a sealed message does not open: it was changed, sealed for somebody else or about something else"
+                "a message cannot be decrypted: it was changed, encrypted for somebody else or about something else"
             ) from None
 
 
