@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,12 @@ from colonnade.bench.paper_page import Shown, page, rankings
 from colonnade.bench.paper_tables import TABLES, Line, Table
 from colonnade.bench.private import PrivateCase
 from colonnade.bench.settings import Options
-from colonnade.bench.zoo import SweepSettings, swept
+from colonnade.bench.zoo import SweepSettings, run_sweep, swept
 from colonnade.config import build
 from colonnade.errors import ConfigError, MissingData
-from colonnade.job import read_job
+from colonnade.federation import Federation
+from colonnade.job import Job, read_job
+from tests.data.files import write_modelnet, write_nus_wide
 
 LABELS = {  # every table and figure of the paper with results
     "fig:vanilla_vfl", "fig:vanilla_vfl_nonlinear", "fig:histogram", "fig:tsne_more", "fig:rho", "tab:linearadmm",
@@ -167,6 +170,36 @@ def test_only_a_reversed_order_is_told() -> None:
     fewer = [shown("vimadmm", 233.0, 100.0, "mb_to_96"), shown("vafl", 4520.0, 200.0, "mb_to_96")]
     assert list(rankings(fewer)) == []  # of bytes fewer are better
     assert len(list(rankings([fewer[0], shown("vafl", 4520.0, 90.0, "mb_to_96")]))) == 1
+
+
+def test_nus_wide_is_measured_on_files_of_the_original_layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(CHECKOUT)
+    write_nus_wide(tmp_path / "nus_wide", rows=120)
+    bench = find("nus-wide-rho")
+    short = {"rounds": 2, "evaluate_every": 1, "schedule": {"batch": 64}}
+    small = replace(bench, tables={**bench.tables, "training": short})
+    found = run_sweep(small, Options(data_dir=tmp_path, seeds=1), lambda _: None)
+    assert found.results["test_accuracy.vimadmm_0.5"] is not None and len(found.curves) == 5
+
+
+def test_modelnet40_has_as_many_parties_as_views_were_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(CHECKOUT)
+    write_modelnet(tmp_path / "modelnet40", train=10, test=1)
+    bench = find("modelnet40-views")
+    small = {**bench.tables, "training": {"rounds": 1, "schedule": {"batch": 8}}, "model": {"encoder": "linear"}}
+    small["data"] = {**bench.tables["data"], "size": 8}
+    sizes: list[int] = []
+    real = Job.fit
+
+    def fit(job: Job, data: Federation, *rest: Any, **more: Any) -> Any:
+        sizes.append(len(data.names))
+        return real(job, data, *rest, **more)
+
+    monkeypatch.setattr(Job, "fit", fit)
+    found = run_sweep(replace(bench, tables=small), Options(data_dir=tmp_path, seeds=1), lambda _: None)
+    assert sizes == [4, 8, 12] and found.results["test_accuracy.vimadmm_12"] is not None
 
 
 def test_a_benchmark_without_the_table_of_its_kind_still_reads() -> None:

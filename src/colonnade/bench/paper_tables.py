@@ -289,7 +289,9 @@ TABLES: tuple[Table, ...] = (
         "label-dp", "Table 7 (tab:labeldp-utility)", "Label differential privacy",
         tuple(_private("label-dp", LABEL, CONTROLS)),
         TUNED + "That choice is not covered by epsilon, here as in the paper. Under label privacy the signal that is "
-        "removed is that of the uploads: the control learns from noisy labels alone.",
+        "removed is that of the uploads: the control learns from noisy labels alone. "
+        "FDML's parties hold noisy labels; with `bayes_after` they take ALIBI's Bayes step, which other methods "
+        "take at the label holder, at home.",
     ),
     Table(
         "tau-client-dp", "Table 8 (tab:tau_userdp)", "Local steps under client-level privacy, epsilon 1",

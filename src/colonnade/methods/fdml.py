@@ -32,6 +32,7 @@ from pydantic import Field
 from torch import Tensor
 
 from colonnade.config import Settings
+from colonnade.errors import ConfigError
 from colonnade.methods._given import (
     OPENING,
     along_gradient,
@@ -77,6 +78,12 @@ class FDML(Settings):
     )
     local_steps: int = Field(1, ge=1, description="gradient steps per round; 1: published")
     optimiser: Optimiser = Field(AdamW(lr=5e-3, weight_decay=1e-2), description="local optimiser")
+    bayes_after: int | None = Field(
+        None,
+        ge=0,
+        description="rounds after which a party weighs noisy labels with what the sum says (ALIBI's Bayes step at "
+        "home, ours); unset: never",
+    )
     smoothing: float = Field(0.0, ge=0, lt=1, description="label smoothing: weight spread evenly over all classes")
 
     @classmethod
@@ -88,6 +95,8 @@ class FDML(Settings):
 
     def open_party(self, cohort: Cohort) -> None:
         """Each party draws its own head."""
+        if self.bayes_after is not None and not cohort.schema.task.exclusive:
+            raise ConfigError("fdml.bayes_after weighs classes of which a row has one; leave it out for this task")
         cohort.own_heads()
 
     def open_coordinator(self, schema: Schema, labels: Labels) -> tuple[State, Reply | None]:
@@ -113,11 +122,10 @@ class FDML(Settings):
         """Keep the labels of round 0; afterwards (received) or (fresh)."""
         if plan.number == OPENING:
             return keep_labels(cohort, reply)
-        a, total, kept = (
-            self.share(cohort.schema),
-            reply.common["total"],
-            kept_labels(cohort, plan.rows, self.smoothing),
-        )
+        a, total, kept = self.share(cohort.schema), reply.common["total"], kept_labels(cohort, plan.rows)
+        if self.bayes_after is not None and plan.number > self.bayes_after:
+            kept["targets"] = believed(kept["targets"], a * total)
+        kept["targets"] = cohort.schema.task.smoothed(kept["targets"], self.smoothing)
         inputs = learning(cohort, plan)
         if self.gradient == "received":
             slope = weighted_slope(cohort.schema.task, a * total, kept["targets"], kept.get("weights"))
@@ -141,3 +149,9 @@ class FDML(Settings):
     def predict(self, state: State, uploads: Uploads) -> Tensor:
         """a sum_k o_k."""
         return uploads.total("o") * state["share"]
+
+
+def believed(targets: Tensor, outputs: Tensor) -> Tensor:
+    """Bayes' rule (B, K): targets under a uniform prior are the evidence, the outputs' probabilities the prior."""
+    weighed = targets * outputs.softmax(dim=1)
+    return weighed / weighed.sum(dim=1, keepdim=True).clamp(min=torch.finfo(weighed.dtype).tiny)
