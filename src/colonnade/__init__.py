@@ -8,6 +8,7 @@ from typing import Any as _Any
 
 if _TYPE_CHECKING:
     from colonnade import methods
+    from colonnade.check import check
     from colonnade.compare import compare
     from colonnade.data import sets
     from colonnade.errors import ColonnadeError
@@ -32,6 +33,7 @@ __all__ = [
     "Task",
     "Training",
     "__version__",
+    "check",
     "compare",
     "fit",
     "methods",
@@ -51,6 +53,7 @@ _HOMES = {
     "Run": "colonnade.run",
     "Task": "colonnade.federation",
     "Training": "colonnade.run",
+    "check": "colonnade.check",
     "compare": "colonnade.compare",
     "fit": "colonnade.fit",
     "methods": "colonnade.methods",
@@ -59,7 +62,7 @@ _HOMES = {
     "sets": "colonnade.data.sets",
     "tune": "colonnade.tune",
 }
-_FUNCTIONS = ("compare", "fit", "report", "tune")  # the module that a function is in has its name, too
+_FUNCTIONS = ("check", "compare", "fit", "report", "tune")  # the module that a function is in has its name, too
 
 
 class _FrontDoor(_ModuleType):

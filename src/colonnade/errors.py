@@ -38,6 +38,10 @@ class RowsLeftOut(UserWarning):
     """A warning, not an error: tables were joined, and rows whose id not every table has do not take part."""
 
 
+class DoubtfulData(UserWarning):
+    """A warning, not an error: a table can be trained from, but probably not as it was meant."""
+
+
 class UnknownTrainingRows(UserWarning):
     """A warning, not an error: a run with noise that does not know its training rows predicts raw rows."""
 

@@ -195,7 +195,7 @@ class Federation:
         tables: Mapping[str, Any],
         *,
         labels: str | Any,
-        id: str | Mapping[str, str] | None = None,
+        id: str | Sequence[str] | Mapping[str, str | Sequence[str]] | None = None,
         task: Task | str | None = None,
         split: RowSplit | None = None,
         name: str | None = None,
@@ -204,12 +204,12 @@ class Federation:
         positive: Any = None,
         weights: str | Any = None,
     ) -> Federation:
-        """From data frames joined on `id`; `labels` names a column of one table, or is a frame or array.
+        """From data frames or table files joined on `id`; `labels` names a column of one table, or is a frame or array.
 
-        `id` is a column of every table, or one name per party. Numeric columns are standardised and text columns
-        one-hot encoded with statistics of the training rows, each party on its own; how is kept in `plans`, so that
-        a run can score new tables. `keep="all"`: the rows that all tables have and that have a label.
-        `keep="partial"`: also those that only some have, or that have no label; they can only train.
+        `id` is a column of every table, a list of columns that are the id together, or one of these per party. Numeric
+        columns are standardised and text columns one-hot encoded with statistics of the training rows, each party on
+        its own; how is kept in `plans`, so that a run can score new tables. `keep="all"`: rows that all tables have and
+        that have a label. `keep="partial"`: also those that only some have, or without a label; they can only train.
         `task`, `classes` and `positive` are those of `from_arrays`; `weights` too, or a column of the table that has
         the labels, which is then no column of the model.
 
@@ -358,12 +358,10 @@ def check_labels(read: Read, split: RowSplit) -> None:
 
 def _check_differ(task: Task, taught: Tensor) -> None:
     """Refuse training rows that are all of one class: every model would learn to say it always."""
-    if not task.classes or task.several() or len(found := taught.unique()) >= 2:
+    if not task.classes or task.several() or bool((taught != taught[:1]).any()):
         return
-    raise DataError(
-        f"all training rows have the label {str(task.classes[int(found[0])])!r}, so there is nothing to learn; split "
-        "differently"
-    )
+    only = str(task.classes[int(taught.flatten()[0])])
+    raise DataError(f"all training rows have the label {only!r}, so there is nothing to learn; split differently")
 
 
 # -- reading ----------------------------------------------------------------------------------
@@ -389,6 +387,8 @@ def as_columns(name: str, values: Any, held: Tensor | None = None) -> Tensor:
     if held is not None and len(held) == len(columns):
         columns = columns.clone()
         columns[~held] = 0
+    if bool(torch.isfinite(columns.sum())):  # cheap, and enough: NaN and infinite values spread to a sum
+        return columns
     bad = ~torch.isfinite(columns.flatten(1)).all(dim=1)
     if bool(bad.any()):
         raise DataError(

@@ -12,14 +12,16 @@ tables = { bank = "bank.csv", telco = "telco.csv" }, labels = "churn", id = "cus
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from colonnade.config import build, unknown_key
-from colonnade.data.frames import Ids, id_columns, read_table
+from colonnade.data.frames import read_table
+from colonnade.data.ids import id_columns
 from colonnade.data.sets import load_set
+from colonnade.data.text_files import TextFormat
 from colonnade.engines.base import Encoders
 from colonnade.errors import ConfigError
 from colonnade.federation import Federation
@@ -35,7 +37,9 @@ from colonnade.schedule import Schedule
 from colonnade.tasks import task_about
 
 SECTIONS = ("data", "method", "model", "training", "privacy", "compare")
-TABLE_KEYS = ("tables", "labels", "id", "task", "keep", "classes", "categories", "weights")
+MEANING = ("labels", "id", "task", "keep", "classes", "weights")  # what Federation.from_tables takes
+WRITTEN = ("separator", "decimal", "encoding")  # how text files are written: for all, or by party
+TABLE_KEYS = ("tables", *MEANING, "categories", *WRITTEN)
 
 
 @dataclass(frozen=True)
@@ -133,6 +137,12 @@ def _as_before(about: About) -> dict[str, object]:
 
 
 def _load_tables(options: Section) -> Federation:
+    frames, meaning = read_table_data(options)
+    return Federation.from_tables(frames, **meaning)
+
+
+def read_table_data(options: Section) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The tables of a [data] section, and the other arguments of `Federation.from_tables`."""
     for key in options:
         if key not in TABLE_KEYS:
             raise ConfigError(unknown_key(key, list(TABLE_KEYS), "data"))
@@ -141,16 +151,36 @@ def _load_tables(options: Section) -> Federation:
         raise ConfigError("[data] tables needs party names and files, e.g. tables = { bank = 'bank.csv' }")
     if "labels" not in options:
         raise ConfigError("[data] tables also needs `labels = COLUMN`, a column of one of the tables")
-    id: Ids = options.get("id")
-    keys, categories = id_columns(id, files), _categories(options.get("categories", []))
-    frames = {p: read_table(path, id=keys.get(p), categories=categories) for p, path in files.items()}
+    meaning = {key: options[key] for key in MEANING if key in options}
+    return read_tables(options), meaning
+
+
+def read_tables(options: Section) -> dict[str, Any]:
+    """The table files of a [data] section as data frames, by party."""
+    files: Any = options["tables"]
+    keys, categories = id_columns(options.get("id"), files), _categories(options.get("categories", []))
+    written = text_formats(options, files)
+    frames = {p: read_table(path, id=keys.get(p), categories=categories, text=written[p]) for p, path in files.items()}
     for name in categories:
         if not any(name in frame.columns for frame in frames.values()):
             raise ConfigError(f"[data] categories names {name!r}, which is a column of none of the tables")
-    keep = options.get("keep", "all")
-    task, classes = options.get("task"), options.get("classes")
-    meaning = {"task": task, "classes": classes, "weights": options.get("weights")}
-    return Federation.from_tables(frames, labels=options["labels"], id=id, keep=keep, **meaning)
+    return frames
+
+
+def text_formats(options: Section, parties: Iterable[str]) -> dict[str, TextFormat]:
+    """How each party's text file is written; None where the file itself must show it."""
+    parties = list(parties)
+    said: dict[str, dict[str, str]] = {party: {} for party in parties}
+    for key in WRITTEN:
+        value = options.get(key)
+        by_party = value if isinstance(value, Mapping) else {} if value is None else dict.fromkeys(parties, value)
+        for party, one in by_party.items():
+            if party not in said:
+                raise ConfigError(f"[data] {key} names {party!r}, who has no table; parties: {', '.join(parties)}")
+            if not isinstance(one, str):
+                raise ConfigError(f"[data] {key} needs a text, or one per party; got {one!r}")
+            said[party][key] = one
+    return {party: TextFormat(**found) for party, found in said.items()}
 
 
 def _categories(names: Any) -> list[str]:

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from colonnade.data.columns import ColumnPlan
-from colonnade.data.frames import Ids
+from colonnade.data.ids import Ids
 from colonnade.design import Design
 from colonnade.engines.base import Encoders
 from colonnade.errors import ConfigError, RunError, Unwritable

@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from colonnade.data.frames import Ids, as_frame, by_party, id_columns, is_frame, text_ids
+from colonnade.data.frames import as_frame, by_party, is_frame, names_of
+from colonnade.data.ids import Ids, id_columns, text_ids
 from colonnade.data.new_rows import check_parties, read_new_rows
 from colonnade.engines.base import GroupUploads
 from colonnade.engines.coordinator import open_sum, rows_that_fit
@@ -148,10 +149,11 @@ def _column(model: Model, rows: Rows, tables: Mapping[str, Any], label: str, id:
         told = f"{len(having)} tables have" if having else "no table has"
         raise DataError(f"labels: {told} a column {label!r}; name a column of one table, or pass an array")
     frame, key = frames[having[0]], keys.get(having[0])
-    if key is None or key not in frame.columns or rows.index.name is None:
+    if key is None or not set(names_of(key)) <= set(frame.columns) or None in rows.index.names:
         return frame[label].to_numpy()
     found = frame[label].set_axis(text_ids(f"party {having[0]!r}", frame, key), axis=0)
-    return found.loc[text_ids("these rows", rows.index.to_frame(index=False, name=key), key)].to_numpy()
+    these = rows.index.to_frame(index=False, name=key if isinstance(key, str) else list(key))
+    return found.loc[text_ids("these rows", these, key)].to_numpy()
 
 
 def _in_order(rows: Rows, labels: Any) -> Any:

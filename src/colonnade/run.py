@@ -14,7 +14,7 @@ from torch import Tensor
 from colonnade.admm.stopping import Stopping
 from colonnade.config import Settings, build
 from colonnade.data.columns import ColumnPlan
-from colonnade.data.frames import Ids
+from colonnade.data.ids import Ids
 from colonnade.design import DTYPES
 from colonnade.engines.base import Encoders
 from colonnade.errors import NoSuchScore, Unwritable

@@ -18,6 +18,7 @@ EVERYTHING = {
     "align",
     "audit",
     "bench",
+    "check",
     "cli",
     "compare",
     "deploy",
@@ -76,6 +77,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | TRAINING,  # the loop uses all stations of the data flow
     "job": {"fit", "progress", "run", "data"} | TRAINING,  # a configuration file as objects
     "deploy": {"align", "identity"} | RUNNING,  # the processes of separate organisations, made of the parts above
+    "check": RUNNING,  # looks at the data of a job, before it runs
     "estimate": RUNNING,  # the bytes of a job, before it runs
     "audit": RUNNING,  # attacks runs from outside; nothing below knows that it is attacked
     "explain": RUNNING,  # asks finished runs, and trains again; nothing below knows that it is explained
@@ -89,7 +91,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "bench": EVERYTHING - {"cli"},  # measures anything, prints nothing
     "cli": EVERYTHING,  # the outermost shell
     "__main__": {"cli"},  # only a door to the command line
-    "__init__": {"compare", "report", "tune"}
+    "__init__": {"check", "compare", "report", "tune"}
     | RUNNING,  # the front door re-exports; it opens without any extra installed
 }
 

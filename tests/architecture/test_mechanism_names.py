@@ -32,7 +32,7 @@ ANOTHER_MEANING = {
     ("audit/bugs.py", "none"): "the wrapper without a planted bug",
     ("bench/audit.py", "none"): "the wrapper without a planted bug",
     ("explain/explain.py", "none"): "no Shapley values",
-    ("data/columns.py", "empty"): "what pandas calls a column without values",
+    ("data/kinds.py", "empty"): "what pandas calls a column without values",
 }
 
 

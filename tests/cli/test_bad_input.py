@@ -45,7 +45,9 @@ def write_tables(rows: int = 60) -> None:
     """A bank and a telephone company that share customers."""
     rng = np.random.default_rng(0)
     bank = [f"{k},{x:.3f},{y:.3f}" for k, (x, y) in enumerate(rng.normal(size=(rows, 2)))]
-    telco = [f"{k},{x:.3f},{int(x > 0)}" for k, x in enumerate(rng.normal(size=rows))]
+    minutes = rng.normal(size=rows)
+    score = minutes + 0.5 * rng.normal(size=rows)  # no column tells the label alone
+    telco = [f"{k},{x:.3f},{int(s > np.median(score))}" for k, (x, s) in enumerate(zip(minutes, score, strict=True))]
     Path("bank.csv").write_text("\n".join(["customer,income,balance", *bank]) + "\n")
     Path("telco.csv").write_text("\n".join(["customer,minutes,churn", *telco]) + "\n")
     Path("tables.toml").write_text(TABLES)

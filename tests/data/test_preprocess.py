@@ -54,9 +54,9 @@ def test_booleans_are_categories():
 @pytest.mark.parametrize(
     ("column", "says"),
     [
-        (["31", "44", "unknown", "52", "60"], "1 of 5 values are text among numbers \\(first: 'unknown' in row 2,"),
-        (pd.Series([1, "a", 1, "a", 2], dtype=object), "2 of 5 values are text among numbers \\(first: 'a' in row 1,"),
-        (pd.Series(["a", "b", "c", "d", 7], dtype=object), "4 of 5 values are text among numbers"),
+        (["31", "44", "unknown", "52", "60"], "1 of 5 values is not a number \\(first: 'unknown' in row 2,"),
+        (pd.Series([1, "a", 1, "a", 2], dtype=object), "2 of 5 values are not numbers \\(first: 'a' in row 1,"),
+        (pd.Series(["a", "b", "c", "d", 7], dtype=object), "4 of 5 values are not numbers"),
         (["1,5", "2,25", "3,0", "4,1", "5"], "4 of 5 values are numbers with a comma \\(first: '1,5' in row 0,"),
         (["1.234,5", "2,25", "high", "4,1", "5"], "3 of 5 values are numbers with a comma"),
         (["31", "44", "45", "52", "60"], "all values are numbers written as text \\(first: '31' in row 0,"),

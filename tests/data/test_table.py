@@ -56,7 +56,9 @@ def test_ids_written_in_two_ways_are_shown_from_both_sides():
     bank, telco = two_tables(40)
     telco["customer"] = [f"{i:02}" for i in range(40)]
     tables = {"bank": bank.iloc[:15], "telco": telco.iloc[:15]}
-    says = r"'bank': 10 of 15, party 'telco': 10 of 15\); the first of them: party 'bank' '0', party 'telco' '00'; if"
+    says = (
+        r"'bank': 10 of 15, party 'telco': 10 of 15\); the first of them: party 'bank' '0', party 'telco' '00'; 10 ids"
+    )
     with pytest.warns(RowsLeftOut, match=says):
         assert join_tables(tables, labels="y", id="customer").ids == ("10", "11", "12", "13", "14")
     labels = bank[["customer", "y"]].assign(customer=[f"0{i}" for i in range(40)])
@@ -255,8 +257,7 @@ def test_bad_tables_are_named():
             tables | {"telco": pd.DataFrame(np.zeros((20, 2)), columns=["x", "x"])}, labels="y")  # fmt: skip
     refused(DataError, "party 'telco' has no rows", tables | {"telco": telco.iloc[:0]}, labels="y")
     refused(DataError, "party 'telco': needed a data frame, got int", tables | {"telco": 3}, labels="y")
-    refused(DataError, r"party 'telco': needed a data frame, got the text 'x.csv'; .* pandas.read_csv\('x.csv'\)",
-            tables | {"telco": "x.csv"}, labels="y")  # fmt: skip
+    refused(MissingData, "table file 'x.csv' does not exist; check the path", tables | {"telco": "x.csv"}, labels="y")
     refused(RowsDisagree, "party 'bank': 20 rows, party 'telco': 19 rows, the labels: 20 rows; name the column.*id=",
             tables | {"telco": telco.iloc[1:]}, labels="y")  # fmt: skip
 
@@ -294,12 +295,8 @@ def test_parquet_is_read(tmp_path):
 
 def test_parquet_without_its_library_says_what_to_install(tmp_path, monkeypatch):
     (tmp_path / "t.parquet").write_bytes(b"PAR1")
-
-    def no_engine(path):
-        raise ImportError("no engine")
-
-    monkeypatch.setattr(pd, "read_parquet", no_engine)
-    with pytest.raises(DataError, match=r"t\.parquet' needs pyarrow; run: pip install colonnade\[tables\]"):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(DataError, match=r"t\.parquet' needs pyarrow, which is not installed; run: pip install"):
         read_table(tmp_path / "t.parquet")
 
 
@@ -309,13 +306,13 @@ def test_unreadable_table_files_are_named(tmp_path):
     with pytest.raises(DataError, match=r"t\.xlsx': the name must end in one of \.csv, .*\.parquet"):
         read_table(tmp_path / "t.xlsx")
     (tmp_path / "empty.csv").write_text("")
-    with pytest.raises(DataError, match=r"empty\.csv' cannot be read as \.csv: No columns"):
+    with pytest.raises(DataError, match=r"empty\.csv' cannot be read as \.csv: it is empty; needed a line"):
         read_table(tmp_path / "empty.csv")
     (tmp_path / "broken.csv.gz").write_bytes(b"not gzip")
     with pytest.raises(DataError, match=r"broken\.csv\.gz' cannot be read as \.csv\.gz"):
         read_table(tmp_path / "broken.csv.gz")
     (tmp_path / "ragged.csv").write_text("a,b\n1,2\n1,2,3,4\n")
-    with pytest.raises(DataError, match=r"ragged\.csv' cannot be read"):
+    with pytest.raises(DataError, match=r"cannot be read.*a row has 4 values.*2 names: '1,2,3,4'"):
         read_table(tmp_path / "ragged.csv")
 
 
@@ -353,8 +350,8 @@ def test_id_names_that_do_not_fit_the_tables():
             labels="y", id={"b": "customer"})  # fmt: skip
     refused(ConfigError, "id names a column for 'z', who has no table", tables, labels="y",
             id={"b": "customer", "t": "customer", "z": "customer"})  # fmt: skip
-    refused(ConfigError, "id: needed a column name, or one per party; got list", tables, labels="y", id=["customer"])
-    refused(ConfigError, "id of party 't': needed a column name; got 3", tables, labels="y",
+    refused(ConfigError, "id: needed a column name, a list of them, or one per party; got 3", tables, labels="y", id=3)
+    refused(ConfigError, "id of party 't': needed a column name.*got 3", tables, labels="y",
             id={"b": "customer", "t": 3})  # fmt: skip
     refused(DataError, "party 't' has no id column 'subscriber'", tables, labels="y",
             id={"b": "customer", "t": "subscriber"})  # fmt: skip
@@ -414,7 +411,7 @@ def test_semicolons_between_the_columns_are_recognised(tmp_path):
 
 
 def test_decimal_commas_are_refused_by_name(tmp_path):
-    (tmp_path / "t.csv").write_text("customer;income\n" + "".join(f"{k};{k},5\n" for k in range(20)))
+    (tmp_path / "t.csv").write_text("customer,income\n" + "".join(f'{k},"{k},5"\n' for k in range(20)))
     says = (
         r"party 't', column 'income': 20 of 20 values are numbers with a comma \(first: '0,5' in the row with id '0'\)"
     )

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from colonnade.data.frames import ids_of, read_table
+from colonnade.data.frames import read_table
+from colonnade.data.ids import ids_of
 from colonnade.errors import DataError
 
 # Line breaks and other control characters, and halves of surrogate pairs, which are no text.

@@ -16,6 +16,7 @@ from colonnade.bench.poisson import run_poisson
 from colonnade.bench.private import run_private
 from colonnade.bench.settings import Notify, Options
 from colonnade.bench.speed import run_speed
+from colonnade.bench.tables_scale import run_tables_scale
 from colonnade.bench.unmatched import run_unmatched
 from colonnade.bench.zoo import run_sweep, run_zoo
 from colonnade.errors import ConfigError
@@ -65,6 +66,7 @@ RUNNERS: dict[str, Callable[[Bench, Options, Notify], dict[str, float | None] | 
     "faults": _run_faults,
     "restart": _run_restart,
     "audit": _run_audit,
+    "tables_scale": run_tables_scale,
 }
 WITH_CASES = ("zoo", "sweep", "private")
 

@@ -20,6 +20,7 @@ import typer
 from colonnade.cli.align import align
 from colonnade.cli.audit import audit
 from colonnade.cli.certificates import certificates
+from colonnade.cli.check import check
 from colonnade.cli.compare import compare
 from colonnade.cli.coordinator import coordinator
 from colonnade.cli.demo import demo
@@ -45,7 +46,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Start with `colonnade demo`: real data, half a minute, no network.",
 )
-for command in (demo, train, compare, tune, resume, predict, report, explain, estimate, audit, doctor):
+for command in (demo, check, train, compare, tune, resume, predict, report, explain, estimate, audit, doctor):
     app.command()(command)
 for deployed in (certificates, nats_config, align, party, coordinator):
     app.command(rich_help_panel="Separate organisations")(deployed)

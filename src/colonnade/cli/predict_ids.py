@@ -88,9 +88,9 @@ def _config_of(folder: Path) -> Path:
 def read_wanted(path: Path, column: str) -> list[str]:
     """The ids in a file: the id column of a table, or the lines of a text."""
     from colonnade.align.ids import read_ids
-    from colonnade.data.frames import SEPARATORS
+    from colonnade.data.frames import ENDINGS
 
-    if path.name.lower().endswith((*SEPARATORS, ".parquet")):
+    if path.name.lower().endswith(ENDINGS):
         return list(read_ids(path, column))
     try:
         lines = path.read_text(encoding="utf-8").splitlines()

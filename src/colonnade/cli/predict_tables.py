@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from colonnade.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from colonnade.data.frames import Ids
+    from colonnade.data.ids import Ids
     from colonnade.model import Model
 
 
@@ -30,8 +30,9 @@ def read_new_tables(model: Model, tables: Sequence[str], ids: Sequence[str]) -> 
 
 def _raw(model: Model, files: Mapping[str, str], id: Ids) -> dict[str, Any]:
     """Raw tables; ids and the categories of the training stay text, whatever their values look like."""
-    from colonnade.data.columns import BOOLEAN
-    from colonnade.data.frames import id_columns, read_table
+    from colonnade.data.frames import read_table
+    from colonnade.data.ids import id_columns
+    from colonnade.data.kinds import BOOLEAN
 
     plans = model.plans
     keys, frames = id_columns(id, plans), {}
@@ -44,7 +45,8 @@ def _raw(model: Model, files: Mapping[str, str], id: Ids) -> dict[str, Any]:
 
 def _arrays(model: Model, files: Mapping[str, str], id: Ids) -> tuple[Any, Sequence[str]]:
     """Tables of a model that was trained from arrays: numbers exactly as its networks read them, in order."""
-    from colonnade.data.frames import as_frame, id_columns, read_table
+    from colonnade.data.frames import as_frame, read_table
+    from colonnade.data.ids import id_columns
     from colonnade.data.new_rows import match_rows
 
     keys = id_columns(id, files)

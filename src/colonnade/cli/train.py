@@ -25,14 +25,17 @@ def train(
 ) -> None:
     """Train one method and keep its best round. Exit status 1: the run diverged.
 
+    What `colonnade check` finds wrong about the tables stops it, what is doubtful is told.
+
     Example: colonnade train examples/digits.toml --set training.rounds=20 --out runs/first
     """
+    from colonnade.check import check_job
     from colonnade.job import read_job
 
     screen = Screen(as_json, quiet)
     job = read_job(read_config(config, overrides, data_dir, device))
     folder = free_folder(out, job.method.name)
-    federation = job.federation()
+    federation = check_job(job, rounds=False).data(f"colonnade check {config}")  # `fit` tells of the rounds
     with screen.progress() as bars, resumable(folder):
         run = job.fit(federation, folder, bars.watch(job.method.name, job.training.rounds))
     finish(screen, run, folder)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,17 +20,32 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from colonnade.data.frames import listed
+from colonnade.data.frames import Key, listed, names_of
+from colonnade.data.kinds import (
+    BOOLEAN,
+    NUMBER,
+    TEXT,
+    Levels,
+    check_empty,
+    check_finite,
+    first_text,
+    is_categorical,
+    kind_of,
+    kinds_of,
+)
 from colonnade.errors import DataError
 from colonnade.extras import need
 
 # One-hot columns beyond this are almost always an identifier or free text, and fill the memory.
 MOST_CATEGORIES = 1000
-NUMBER, TEXT, BOOLEAN = "numbers", "text", "booleans"  # what the values of a column are
 # What a column of categories may hold later, by what it held in training; a number column only ever holds numbers.
 FITTING = {NUMBER: (NUMBER, TEXT), TEXT: (TEXT,), BOOLEAN: (BOOLEAN,)}
+BLOCK = 1 << 14  # rows that become numbers at once
+FIT = 1 << 16  # rows whose statistics are taken at once
 SAME = 1e-6  # how far statistics of the same rows may be apart on two machines, in deviations
-DECIMAL_COMMA = r"\s*[+-]?\d{1,3}(?:\.?\d{3})*,\d+\s*|\s*[+-]?\d+,\d+\s*"
+
+
+Values = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -41,7 +57,7 @@ class ColumnPlan:
     categories: Mapping[str, str]  # column -> what its values are
     constant: np.ndarray[Any, Any] = field(repr=False)  # (F,) constant on the training rows: zero everywhere
     transformer: Any = field(repr=False)  # the fitted scikit-learn ColumnTransformer
-    id: str | None = None  # the id column at training, which is no column of the model
+    id: Key | None = None  # the id of the rows at training, which is no column of the model
     label: str | None = None  # the label column, if it was in this table
     weights: str | None = None  # the column of row weights, if it was in this table
 
@@ -52,7 +68,7 @@ class ColumnPlan:
         frame: Any,
         train: Tensor,
         *,
-        id: str | None = None,
+        id: Key | None = None,
         label: str | None = None,
         weights: str | None = None,
     ) -> ColumnPlan:
@@ -62,7 +78,7 @@ class ColumnPlan:
             party: whose columns, for messages.
             frame: pandas.DataFrame with text column names; one row per agreed row.
             train: the training rows, from which means, deviations and categories are taken.
-            id: the id column of the party's table, for new tables.
+            id: the id of the party's table, for new tables.
             label: the label column, if it was in the party's table, for new tables.
             weights: the column of row weights, if it was in the party's table, for new tables.
 
@@ -70,31 +86,64 @@ class ColumnPlan:
             DataError: a column has empty or infinite values, too many categories, an unusable type, or text among
                 numbers.
         """
-        from sklearn.compose import ColumnTransformer  # slow to import, and only tables need it
-        from sklearn.preprocessing import OneHotEncoder, StandardScaler
-
         frame = frame.infer_objects()  # object columns that hold only numbers are numbers
-        numbers, categories = _kinds(party, frame)
-        _check_finite(party, frame, numbers)
-        part = _typed(frame.iloc[train.numpy()], numbers, categories)
-        _check_categories(party, part, list(categories))
-        transformer = ColumnTransformer(
-            [
-                ("numbers", StandardScaler(), numbers),
-                ("categories", OneHotEncoder(handle_unknown="ignore", sparse_output=False), list(categories)),
-            ]
-        ).fit(part)
-        constant = [float(np.ptp(part[name].to_numpy())) == 0 for name in numbers]
+        numbers, categories = kinds_of(party, frame)
+        check_finite(party, frame, numbers)
+        rows = train.numpy()
+        levels = {name: Levels.of(frame[name], kind).among(rows) for name, kind in categories.items()}
+        _check_categories(party, levels, len(rows))
+        transformer = _transformer(numbers, levels)
+        constant = _fit_numbers(transformer, [_numbers(frame, name) for name in numbers], rows)
         for known in _known(transformer, categories).values():
             constant += [len(known) == 1] * len(known)
         return cls(party, tuple(numbers), categories, np.array(constant, dtype=bool), transformer, id, label, weights)
 
-    def encode(self, frame: Any) -> Tensor:
-        """(N, F) float32 of a frame that has these columns with values of these kinds."""
-        typed = _typed(frame.infer_objects(), self.numbers, self.categories)
-        values = np.asarray(self.transformer.transform(typed), dtype=np.float64)  # (N, F)
-        values[:, self.constant] = 0
-        return torch.from_numpy(values.astype(np.float32))
+    @property
+    def width(self) -> int:
+        """F, the numbers per row."""
+        return len(self.constant)
+
+    def levels(self) -> dict[str, Any]:
+        """The categories that the training rows had, by column."""
+        return _known(self.transformer, self.categories)
+
+    def encode(self, frame: Any, rows: Values | None = None) -> Tensor:
+        """(N, F) float32 of a frame that has these columns with values of these kinds.
+
+        Args:
+            frame: pandas.DataFrame.
+            rows: (N,) which of its rows, in this order, -1 for rows of zeros; None: all, in the frame's order.
+        """
+        frame = frame.infer_objects()
+        at = np.arange(len(frame)) if rows is None else rows
+        out = np.zeros((len(at), self.width), dtype=np.float32)
+        numbers = [_numbers(frame, name) for name in self.numbers]
+        known = _known(self.transformer, self.categories)
+        levels = [Levels.of(frame[name], kind).numbered(known[name]) for name, kind in self.categories.items()]
+
+        def fill(first: int) -> None:
+            self._fill(out[first : first + BLOCK], at[first : first + BLOCK], numbers, levels)
+
+        with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+            list(pool.map(fill, range(0, len(at), BLOCK)))
+        return torch.from_numpy(out)
+
+    def _fill(self, out: Values, at: Values, numbers: Sequence[Values], levels: Sequence[Values]) -> None:
+        """Write some rows (B, F): values of number columns, and places among the known levels of the others."""
+        if numbers:
+            scaler = self.transformer.named_transformers_["numbers"]
+            values = np.empty((len(at), len(numbers)))
+            for number, column in enumerate(numbers):
+                values[:, number] = column[at]
+            out[:, : len(numbers)] = (values - scaler.mean_) / scaler.scale_
+        held, start = at >= 0, len(numbers)
+        for known, codes in zip(_known(self.transformer, self.categories).values(), levels, strict=True):
+            found = codes[at]
+            seen = (held & (found >= 0)).nonzero()[0]
+            out[seen, start + found[seen]] = 1
+            start += len(known)
+        out[~held] = 0
+        out[:, self.constant] = 0
 
     def transform(self, frame: Any) -> Tensor:
         """(N, F) float32 of a new table; its columns are found by name, in any order.
@@ -108,9 +157,9 @@ class ColumnPlan:
         """
         frame = self._matched(frame).infer_objects()
         for name in frame.columns:
-            _check_empty(self.party, frame, name)
+            check_empty(self.party, frame, name)
             self._check_kind(frame, name)
-        _check_finite(self.party, frame, self.numbers)
+        check_finite(self.party, frame, self.numbers)
         self._check_strangers(frame)
         return self.encode(frame)
 
@@ -129,7 +178,8 @@ class ColumnPlan:
 
     def _matched(self, frame: Any) -> Any:
         wanted = [*self.numbers, *self.categories]
-        given = [name for name in frame.columns if name not in {self.id, self.label, self.weights} - set(wanted)]
+        beside = {*names_of(self.id), self.label, self.weights} - set(wanted)
+        given = [name for name in frame.columns if name not in beside]
         for name in wanted:
             if name not in given:
                 raise DataError(
@@ -145,7 +195,7 @@ class ColumnPlan:
         return frame[wanted]
 
     def _check_kind(self, frame: Any, name: str) -> None:
-        now, as_category = _kind(frame[name]), _is_categorical(frame[name])
+        now, as_category = kind_of(frame[name]), is_categorical(frame[name])
         if name in self.categories:
             before, fits = self.categories[name], now in FITTING[self.categories[name]]
         else:
@@ -154,48 +204,69 @@ class ColumnPlan:
             found = f"{now or frame[name].dtype}{' as categories' if as_category else ''}"
             raise DataError(
                 f"party {self.party!r}, column {name!r} had {before} in training and has {found} now"
-                f"{_first_text(frame[name]) if before == NUMBER and now != NUMBER else ''}; give it as in training"
+                f"{first_text(frame[name]) if before == NUMBER and now != NUMBER else ''}; give it as in training"
             )
 
     def _check_strangers(self, frame: Any) -> None:
         for name, known in _known(self.transformer, self.categories).items():
-            text = _texts(frame[name], self.categories[name])
-            strange = text[~text.isin(known)]
-            if len(strange) == len(text) > 1:
+            levels = Levels.of(frame[name], self.categories[name])
+            strange = levels.codes[levels.numbered(known) < 0]
+            if not len(strange):
+                continue
+            first = levels.texts[strange[0]]
+            if len(strange) == len(frame) > 1:
                 raise DataError(
-                    f"party {self.party!r}, column {name!r}: none of {len(text)} values is a category of the training "
-                    f"(first: {strange.iloc[0]!r}; training had {', '.join(repr(str(one)) for one in known[:3])}"
+                    f"party {self.party!r}, column {name!r}: none of {len(frame)} values is a category of the training "
+                    f"(first: {first!r}; training had {', '.join(repr(str(one)) for one in known[:3])}"
                     f"{', ...' if len(known) > 3 else ''}); write them as in training"
                 )
-            if len(strange):
-                warnings.warn(
-                    f"party {self.party!r}, column {name!r}: {len(strange)} of {len(text)} values are categories that "
-                    f"training did not see (first: {strange.iloc[0]!r}); they count as none of the known ones",
-                    stacklevel=2,
-                )
+            warnings.warn(
+                f"party {self.party!r}, column {name!r}: {len(strange)} of {len(frame)} values are categories that "
+                f"training did not see (first: {first!r}); they count as none of the known ones",
+                stacklevel=2,
+            )
 
 
-def _typed(frame: Any, numbers: Sequence[str], categories: Mapping[str, str]) -> Any:
-    typed = frame[[*numbers, *categories]].astype(dict.fromkeys(numbers, np.float64))
-    for name, kind in categories.items():
-        typed[name] = _texts(typed[name], kind)
-    return typed
+def _numbers(frame: Any, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """(N,) float64, without a copy where the column is that already."""
+    values: np.ndarray[Any, np.dtype[np.float64]] = frame[name].to_numpy(dtype=np.float64, na_value=np.nan)
+    return values
 
 
-def _texts(column: Any, kind: str) -> Any:
-    """Categories as text; where they were numbers in training, 7, 7.0 and '7.0' are one category."""
-    if kind != NUMBER:
-        return column.astype(str)
-    distinct = {value: _number_text(value) for value in column.unique()}
-    return column.astype(object).map(distinct).astype(str)
+def _transformer(numbers: Sequence[str], levels: Mapping[str, Sequence[str]]) -> Any:
+    """A fitted scikit-learn ColumnTransformer that knows these levels; its numbers are still to be fitted.
+
+    It is fitted on a small frame that has every level once: the rows themselves would be a matrix of Python objects.
+    """
+    from sklearn.compose import ColumnTransformer  # slow to import, and only tables need it
+    from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+    pd = need("pandas", extra="tables", purpose="a table")
+    longest = max([1, *(len(texts) for texts in levels.values())])
+    padded = {name: [*texts, *[texts[0]] * (longest - len(texts))] for name, texts in levels.items()}
+    small = pd.DataFrame({**{name: np.zeros(longest) for name in numbers}, **padded}, columns=[*numbers, *levels])
+    parts = [
+        ("numbers", StandardScaler(), list(numbers)),
+        ("categories", OneHotEncoder(handle_unknown="ignore", sparse_output=False), list(levels)),
+    ]
+    return ColumnTransformer(parts).fit(small)
 
 
-def _number_text(value: Any) -> str:
-    try:
-        number = float(value)
-    except ValueError:
-        return str(value)
-    return str(int(number)) if number.is_integer() and abs(number) < 2**53 else str(value)
+def _fit_numbers(transformer: Any, columns: Sequence[Any], rows: np.ndarray[Any, Any]) -> list[bool]:
+    """Fit means and deviations of some rows, block by block; whether each column is constant there."""
+    if not columns:
+        return []
+    pd = need("pandas", extra="tables", purpose="a table")
+    scaler = transformer.named_transformers_["numbers"]
+    names = scaler.feature_names_in_
+    least, most = np.full(len(columns), np.inf), np.full(len(columns), -np.inf)
+    for first in range(0, len(rows), FIT):
+        part = rows[first : first + FIT]
+        values = np.array([column[part] for column in columns]).T
+        learn = scaler.fit if first == 0 else scaler.partial_fit  # `fit` forgets the small frame
+        learn(pd.DataFrame(values, columns=names))
+        least, most = np.minimum(least, values.min(axis=0)), np.maximum(most, values.max(axis=0))
+    return [bool(one) for one in least == most]
 
 
 def _known(transformer: Any, categories: Mapping[str, str]) -> dict[str, Any]:
@@ -205,116 +276,10 @@ def _known(transformer: Any, categories: Mapping[str, str]) -> dict[str, Any]:
     return dict(zip(categories, transformer.named_transformers_["categories"].categories_, strict=True))
 
 
-# -- what a column is ---------------------------------------------------------------------------
-
-
-def _kinds(party: str, frame: Any) -> tuple[list[str], dict[str, str]]:
-    """Names of the numeric columns, and those to one-hot encode with what they hold; anything else is refused."""
-    numbers: list[str] = []
-    categories: dict[str, str] = {}
-    for name in frame.columns:
-        _check_empty(party, frame, name)
-        kind, as_category = _kind(frame[name]), _is_categorical(frame[name])
-        if kind is None:
+def _check_categories(party: str, levels: Mapping[str, Sequence[str]], rows: int) -> None:
+    for name, texts in levels.items():
+        if len(texts) > MOST_CATEGORIES:
             raise DataError(
-                f"party {party!r}, column {name!r} has type {frame[name].dtype}; needed numbers, text, categories or "
-                "booleans; convert it (a date, for example, to days since a fixed day) or drop it"
-            )
-        if kind == TEXT and not as_category:
-            _check_text(party, frame[name])
-        if kind == NUMBER and not as_category:
-            numbers.append(name)
-        else:
-            categories[name] = kind
-    return numbers, categories
-
-
-def _is_categorical(column: Any) -> bool:
-    types = need("pandas", extra="tables", purpose="a table").api.types
-    return isinstance(column.dtype, types.CategoricalDtype)
-
-
-def _kind(column: Any) -> str | None:
-    """What the values of a column without empty values are; None: nothing that can be encoded."""
-    types = need("pandas", extra="tables", purpose="a table").api.types
-    if _is_categorical(column):
-        column = column.cat.categories.to_series()
-    if types.is_bool_dtype(column.dtype):
-        return BOOLEAN
-    if types.is_numeric_dtype(column.dtype):
-        return None if types.is_complex_dtype(column.dtype) else NUMBER
-    if not types.is_object_dtype(column.dtype):
-        return TEXT if types.is_string_dtype(column.dtype) else None
-    found = types.infer_dtype(column)
-    if found == "decimal":  # how a file of decimals arrives
-        return NUMBER
-    return TEXT if found in ("string", "mixed", "mixed-integer", "empty") else None
-
-
-def _check_text(party: str, column: Any) -> None:
-    """Refuse text among numbers: one stray word would silently turn a number column into categories."""
-    pd = need("pandas", extra="tables", purpose="a table")
-    name, distinct = column.name, pd.Series(column.unique(), dtype=object)
-    words = distinct.map(str).str.strip()
-    distinct, words = distinct[words != ""], words[words != ""]
-    comma = words.str.fullmatch(DECIMAL_COMMA)
-    number = comma | pd.to_numeric(words, errors="coerce").notna()
-    mixed = not distinct.map(lambda value: isinstance(value, str)).all()
-    if not mixed and int(number.sum()) * 2 <= len(words):
-        return
-    stray = ~column.map(str).str.strip().isin(words[number])
-    if comma.any():
-        wrong = column.isin(distinct[comma])
-        told = f"{int(wrong.sum())} of {len(column)} values are numbers with a comma{_place(column, wrong)}"
-    elif stray.any():
-        told = f"{int(stray.sum())} of {len(column)} values are text among numbers{_place(column, stray)}"
-    else:
-        told = f"all values are numbers written as text{_place(column, ~stray)}"
-    remedy = "write them with a decimal point (pandas.read_csv: decimal=',')" if comma.any() else "correct them"
-    raise DataError(
-        f"party {party!r}, column {name!r}: {told}; {remedy}, or say that the column holds categories: "
-        f"astype('category') in Python, `categories = [{name!r}]` in a configuration file"
-    )
-
-
-def _place(column: Any, where: Any) -> str:
-    """The first of some values, with its row."""
-    at = int(where.to_numpy(dtype=bool).argmax())
-    unnamed = type(column.index).__name__ == "RangeIndex"
-    row = f"row {column.index[at]}, counted from 0" if unnamed else f"the row with id {column.index[at]!r}"
-    return f" (first: {column.iloc[at]!r} in {row})"
-
-
-def _first_text(column: Any) -> str:
-    pd = need("pandas", extra="tables", purpose="a table")
-    text = pd.to_numeric(column.astype(object).map(str), errors="coerce").isna()
-    return _place(column, text if text.any() else ~text)
-
-
-def _check_empty(party: str, frame: Any, name: str) -> None:
-    empty = int(frame[name].isna().sum())
-    if empty:
-        raise DataError(
-            f"party {party!r}, column {name!r}: {empty} of {len(frame)} values are empty (NaN); "
-            "fill them (fillna) or drop those rows first"
-        )
-
-
-def _check_finite(party: str, frame: Any, numbers: Sequence[str]) -> None:
-    for name in numbers:
-        infinite = int(np.isinf(frame[name].to_numpy(dtype=np.float64)).sum())
-        if infinite:
-            raise DataError(
-                f"party {party!r}, column {name!r}: {infinite} of {len(frame)} values are infinite; "
-                "replace them or drop those rows first"
-            )
-
-
-def _check_categories(party: str, frame: Any, categories: Sequence[str]) -> None:
-    for name in categories:
-        distinct = int(frame[name].nunique())
-        if distinct > MOST_CATEGORIES:
-            raise DataError(
-                f"party {party!r}, column {name!r} has {distinct} different values in {len(frame)} training rows; "
+                f"party {party!r}, column {name!r} has {len(texts)} different values in {rows} training rows; "
                 f"at most {MOST_CATEGORIES} are one-hot encoded: drop it, or group its values first"
             )

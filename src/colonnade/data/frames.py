@@ -1,61 +1,107 @@
-"""Tables of any kind as pandas data frames: files, frames of other libraries, and the ids of their rows."""
+"""Tables of any kind as pandas data frames: files, and frames of other libraries."""
 
 from __future__ import annotations
 
+import json
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from colonnade.errors import ConfigError, DataError, MissingData
+from colonnade.data.gathered import as_pandas, gather
+from colonnade.data.text_files import TextFormat, read_text_tables
+from colonnade.errors import DataError, MissingData
 from colonnade.extras import need
 
-Ids = str | Mapping[str, str] | None  # the id column of all tables, one name per party, or none
-
 FRAMES = ("__dataframe__", "__arrow_c_stream__")  # what data frames of any library offer
-SEPARATORS = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t"}
+ARROW = (".parquet", ".arrow", ".feather")
+ENDINGS = (".csv", ".csv.gz", ".tsv", ".tsv.gz", *ARROW)
+ROW_NUMBERS = "__index_level_"  # how pandas calls row numbers in a file
+BATCH = 1 << 16  # rows that are read at once
+
+Key = str | tuple[str, ...]  # the id column of a table, or several that are the id together
 
 
-def read_table(path: str | Path, *, id: str | None = None, categories: Sequence[str] = ()) -> Any:
-    """A table file as a pandas.DataFrame.
+def read_table(
+    path: str | Path, *, id: Key | None = None, categories: Sequence[str] = (), text: TextFormat | None = None
+) -> Any:
+    """A table file as a pandas.DataFrame; the columns of large ones are mapped from a file, not loaded.
 
     Args:
-        path: a .csv, .csv.gz, .tsv, .tsv.gz or .parquet file; a .csv file may have semicolons between its columns.
-        id: the id column, kept as text so that '007' does not become 7 in one party's file only.
+        path: a .csv, .tsv (or .gz of them), .parquet, .arrow or .feather file.
+        id: the id column, or several that are the id together, kept as text so that '007' does not become 7 in one
+            party's file only.
         categories: columns that are read as text categories even where their values look like numbers.
+        text: how a text file is written; None: as its first rows show, refused where they leave it open.
 
     Raises:
         MissingData: the file is not there.
-        DataError: the file is of another kind, cannot be read, or pandas is not installed.
+        DataError: the file is of another kind, cannot be read, or pandas or pyarrow is not installed.
     """
     path = Path(path)
-    endings = (*SEPARATORS, ".parquet")
-    ending = next((e for e in endings if path.name.lower().endswith(e)), None)
+    ending = next((e for e in ENDINGS if path.name.lower().endswith(e)), None)
     if ending is None:
-        raise DataError(f"table file {str(path)!r}: the name must end in one of {', '.join(endings)}")
+        raise DataError(f"table file {str(path)!r}: the name must end in one of {', '.join(ENDINGS)}")
     if not path.is_file():
         raise MissingData(f"table file {str(path)!r} does not exist; check the path")
-    pd = need("pandas", extra="tables", purpose="reading a table file")
+    need("pandas", extra="tables", purpose="reading a table file")
+    need("pyarrow", extra="tables", purpose=f"reading {str(path)!r}")
     try:
-        if ending == ".parquet":
-            frame = pd.read_parquet(path)
+        if ending in ARROW:
+            frame = gather(_arrow_tables(path, ending))
         else:
-            text = dict.fromkeys([*categories, *([] if id is None else [id])], str)
-            frame = pd.read_csv(path, sep=_separator(path, SEPARATORS[ending]), dtype=text)
-    except ImportError:
-        raise DataError(f"reading {str(path)!r} needs pyarrow; run: pip install colonnade[tables]") from None
-    except (ValueError, OSError, EOFError) as error:  # pandas' parser errors are ValueErrors
+            frame = gather(read_text_tables(path, text or TextFormat(), [*categories, *names_of(id)]))
+    except (ValueError, OSError, EOFError, DataError) as error:  # parser errors of pyarrow are ValueErrors
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise DataError(f"table file {str(path)!r} cannot be read as {ending}: {reason}") from None
     return _with_categories(frame, categories)
 
 
-def _separator(path: Path, usual: str) -> str:
-    """Semicolons, where the header read with commas is one column with semicolons in it."""
-    header = list(need("pandas", extra="tables", purpose="reading a table file").read_csv(path, sep=usual, nrows=0))
-    return ";" if usual == "," and len(header) == 1 and ";" in str(header[0]) else usual
+def _arrow_tables(path: Path, ending: str) -> Iterator[tuple[bool, Any]]:
+    """(whether to begin again, a pyarrow table of rows); whole numbers become float64 where some are empty."""
+    pa = need("pyarrow", extra="tables", purpose="reading a table file")
+    schema, parts = _opened(path, ending)
+    whole = {field.name for field in schema if pa.types.is_integer(field.type)}
+    holes: set[str] = set()
+    again = True
+    while again:
+        rows = 0
+        for batch in parts():
+            table = _without_row_numbers(pa.Table.from_batches([batch]), rows)
+            found = {name for name in whole - holes if name in table.column_names and table.column(name).null_count}
+            if found:
+                holes |= found
+                again = True
+                break
+            for name in holes:
+                table = table.set_column(table.column_names.index(name), name, table.column(name).cast(pa.float64()))
+            yield again, table
+            again, rows = False, rows + len(table)
+        else:
+            return
+
+
+def _without_row_numbers(table: Any, rows: int) -> Any:
+    """Some rows of a file, after `rows` others, without the row numbers of pandas; an index with a name is a column."""
+    stored = json.loads((table.schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
+    for index in stored:
+        if isinstance(index, dict) and index.get("name") is not None:  # a range, stored as its start and step
+            step = index["step"]
+            values = index["start"] + step * np.arange(rows, rows + len(table))
+            table = table.append_column(index["name"], [values])
+    unnamed = [name for name in table.column_names if name.startswith(ROW_NUMBERS)]
+    return table.drop_columns(unnamed).replace_schema_metadata(None)
+
+
+def _opened(path: Path, ending: str) -> tuple[Any, Callable[[], Iterable[Any]]]:
+    """The schema of a binary file, and what reads its batches from the beginning."""
+    if ending == ".parquet":
+        file = need("pyarrow.parquet", extra="tables", purpose="reading a Parquet file").ParquetFile(path)
+        return file.schema_arrow, lambda: file.iter_batches(BATCH)
+    whole = need("pyarrow.feather", extra="tables", purpose="reading an Arrow file").read_table(path, memory_map=True)
+    return whole.schema, lambda: whole.to_batches(BATCH)
 
 
 def _with_categories(frame: Any, categories: Sequence[str]) -> Any:
@@ -66,14 +112,14 @@ def _with_categories(frame: Any, categories: Sequence[str]) -> Any:
     return frame
 
 
-def as_frame(whose: str, table: Any, key: str | None) -> Any:
+def as_frame(whose: str, table: Any, key: Key | None) -> Any:
     """A pandas.DataFrame of our own, with text column names; an index named like the id becomes a column."""
     pd = need("pandas", extra="tables", purpose="joining tables")
     check_no_path(whose, table)
     if isinstance(table, pd.DataFrame):
         frame = table.copy(deep=False)
     elif hasattr(table, "__arrow_c_stream__"):  # polars, pyarrow, duckdb
-        frame = need("pyarrow", extra="tables", purpose=f"reading a {type(table).__name__}").table(table).to_pandas()
+        frame = as_pandas(need("pyarrow", extra="tables", purpose=f"reading a {type(table).__name__}").table(table))
     elif hasattr(table, "__dataframe__"):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # pandas 3 deprecates this protocol; older libraries have no other
@@ -83,7 +129,8 @@ def as_frame(whose: str, table: Any, key: str | None) -> Any:
             frame = pd.DataFrame(table)
         except (ValueError, TypeError) as error:
             raise DataError(f"{whose}: needed a data frame, got {type(table).__name__} ({error})") from None
-    frame = frame.reset_index(drop=not (key is not None and frame.index.name == key and key not in frame.columns))
+    levels = [name for name in frame.index.names if name in names_of(key) and name not in frame.columns]
+    frame = frame.reset_index(level=levels).reset_index(drop=True) if levels else frame.reset_index(drop=True)
     frame.columns = [str(column) for column in frame.columns]
     twice = frame.columns[frame.columns.duplicated()]
     if len(twice):
@@ -102,6 +149,11 @@ def check_no_path(whose: str, table: Any) -> None:
         )
 
 
+def names_of(key: Key | None) -> tuple[str, ...]:
+    """The columns of an id; none where there is no id."""
+    return () if key is None else (key,) if isinstance(key, str) else key
+
+
 def is_frame(table: Any) -> bool:
     """Whether a table has column names: a data frame of any library, or a dict of columns."""
     return isinstance(table, Mapping) or any(hasattr(table, name) for name in FRAMES)
@@ -114,61 +166,6 @@ def by_party(what: str, tables: Any) -> dict[str, Any]:
             f"{what} must be given by party name, e.g. {{'bank': ..., 'telco': ...}}; got {type(tables).__name__}"
         )
     return {str(party): table for party, table in tables.items()}
-
-
-def id_columns(id: Ids, parties: Iterable[str]) -> dict[str, str]:
-    """The id column of each party's table; empty where no id is named."""
-    names = list(parties)
-    if id is None:
-        return {}
-    if isinstance(id, str):
-        return dict.fromkeys(names, id)
-    if not isinstance(id, Mapping):
-        raise ConfigError(f"id: needed a column name, or one per party; got {type(id).__name__}")
-    for party in (*names, *id):
-        if party not in id:
-            raise ConfigError(f"id names no column for party {party!r}; give one for each of {', '.join(names)}")
-        if party not in names:
-            raise ConfigError(f"id names a column for {party!r}, who has no table; parties: {', '.join(names)}")
-        if not isinstance(id[party], str):
-            raise ConfigError(f"id of party {party!r}: needed a column name; got {id[party]!r}")
-    return {party: id[party] for party in names}
-
-
-def ids_of(whose: str, table: Any, id: str) -> tuple[str, ...]:
-    """The ids of a table as text, in its order; `DataError` if the column is missing or an id is empty or repeated."""
-    return tuple(text_ids(whose, as_frame(whose, table, id), id))
-
-
-def by_id(whose: str, frame: Any, key: str) -> Any:
-    """The frame indexed by its ids as text."""
-    ids = text_ids(whose, frame, key)
-    return frame.drop(columns=key).set_axis(ids, axis=0)
-
-
-def text_ids(whose: str, frame: Any, key: str) -> list[str]:
-    """Ids as text, so that 7 in one table meets '7' in another."""
-    types = need("pandas", extra="tables", purpose="joining tables").api.types
-    if key not in frame.columns:
-        raise DataError(f"{whose} has no id column {key!r}; columns: {listed(frame)}")
-    values = frame[key]
-    if types.is_float_dtype(values.dtype) and bool((values % 1 == 0).all()) and float(values.abs().max()) < 2**53:
-        values = values.astype(np.int64)  # 7.0 is how a whole number looks after a trip through a spreadsheet
-    text = values.astype(object).map(str)
-    empty = (values.isna() | (text.str.strip() == "")).to_numpy().nonzero()[0]
-    if len(empty):
-        raise DataError(
-            f"{whose}, id column {key!r}: {len(empty)} ids are empty (first at rows "
-            f"{', '.join(map(str, empty[:3]))}, counted from 0); give those rows an id or drop them"
-        )
-    twice = text[text.duplicated()].unique()
-    if len(twice):
-        raise DataError(
-            f"{whose}, id column {key!r}: {len(twice)} ids occur more than once "
-            f"(first: {', '.join(map(repr, twice[:3]))}); keep one row per id"
-        )
-    texts: list[str] = text.to_list()
-    return texts
 
 
 def listed(frame: Any) -> str:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from colonnade.data.columns import ColumnPlan
-from colonnade.data.frames import Ids, as_frame, by_party, check_no_path, id_columns, is_frame, text_ids
+from colonnade.data.frames import Key, as_frame, by_party, check_no_path, is_frame, names_of
+from colonnade.data.ids import Ids, id_columns, is_in, places, text_ids, told
 from colonnade.errors import DataError, RowsDisagree
 from colonnade.extras import need
 from colonnade.rows import Rows
@@ -50,7 +51,7 @@ def check_parties(wanted: Mapping[str, Any], given: Mapping[str, Any]) -> None:
         )
 
 
-def match_rows(frames: Mapping[str, Any], keys: Mapping[str, str]) -> tuple[dict[str, Any], Any]:
+def match_rows(frames: Mapping[str, Any], keys: Mapping[str, Key]) -> tuple[dict[str, Any], Any]:
     """The frames with equal rows in equal places, without their id columns, and a pandas.Index that names the rows."""
     pd = need("pandas", extra="tables", purpose="a table")
     first, *others = frames
@@ -62,33 +63,47 @@ def match_rows(frames: Mapping[str, Any], keys: Mapping[str, str]) -> tuple[dict
                 f"the tables have different numbers of rows ({told}); name a column to match them on with id (--id)"
             )
         return dict(frames), pd.RangeIndex(counts[first])
-    ids = {party: pd.Index(text_ids(f"party {party!r}", frame, keys[party])) for party, frame in frames.items()}
+    ids = {party: text_ids(f"party {party!r}", frame, keys[party]) for party, frame in frames.items()}
     for party in others:
-        mine, theirs = ids[first].difference(ids[party]), ids[party].difference(ids[first])
+        mine, theirs = ids[first][~is_in(ids[first], ids[party])], ids[party][~is_in(ids[party], ids[first])]
         if len(mine) or len(theirs):
             sides = ((first, mine), (party, theirs))
-            told = "; ".join(
+            only = "; ".join(
                 f"{len(odd):,} only in {whose!r}, for example {odd[0]!r}" for whose, odd in sides if len(odd)
             )
             raise RowsDisagree(
-                f"the ids of {first!r} and {party!r} differ ({told}); give both the same rows, with ids written the "
+                f"the ids of {first!r} and {party!r} differ ({only}); give both the same rows, with ids written the "
                 "same way"
             )
-    places = {party: mine.get_indexer(ids[first]) for party, mine in ids.items()}
     matched = {
-        party: frame.drop(columns=keys[party]).iloc[places[party]].set_axis(ids[first], axis=0)
+        party: frame.drop(columns=list(names_of(keys[party]))).iloc[places(ids[first], ids[party])]
         for party, frame in frames.items()
     }
-    return matched, pd.Index(frames[first][keys[first]], name=keys[first])
+    return {party: frame.set_axis(ids[first], axis=0) for party, frame in matched.items()}, _index(frames, keys)
 
 
-def _keys_of_training(frames: Mapping[str, Any], old: Mapping[str, str | None]) -> dict[str, str]:
-    """The id columns of the training, if all tables have them; none, if no table does."""
-    keys = {party: old[party] for party, frame in frames.items() if old[party] in frame.columns}
-    lacking = [party for party in frames if party not in keys]
+def _index(frames: Mapping[str, Any], keys: Mapping[str, Key]) -> Any:
+    """The ids of the first table as it has them."""
+    pd = need("pandas", extra="tables", purpose="a table")
+    first = next(iter(frames))
+    names = names_of(keys[first])
+    if len(names) > 1:
+        return pd.MultiIndex.from_frame(frames[first][list(names)])
+    return pd.Index(frames[first][names[0]], name=names[0])
+
+
+def _keys_of_training(frames: Mapping[str, Any], old: Mapping[str, Key | None]) -> dict[str, Key]:
+    """The ids of the training, if all tables have them; none, if no table does."""
+    keys = {
+        party: key
+        for party, frame in frames.items()
+        if (key := old[party]) is not None and set(names_of(key)) <= set(frame.columns)
+    }
+    lacking = [(party, key) for party in frames if party not in keys and (key := old[party]) is not None]
     if keys and lacking:
+        party, key = lacking[0]
         raise DataError(
-            f"party {lacking[0]!r} has no id column {old[lacking[0]]!r}, and party {next(iter(keys))!r} has one; give "
+            f"party {party!r} has no id column {told(key)}, and party {next(iter(keys))!r} has one; give "
             "all tables their ids, or none"
         )
-    return {party: key for party, key in keys.items() if key is not None}
+    return keys

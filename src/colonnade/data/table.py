@@ -8,21 +8,24 @@ because a wrong join trains without complaint and is found months later.
 from __future__ import annotations
 
 import difflib
+import itertools
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
 
 from colonnade.data.columns import ColumnPlan
-from colonnade.data.frames import FRAMES, Ids, as_frame, by_id, by_party, id_columns, listed
+from colonnade.data.frames import FRAMES, Key, as_frame, by_party, listed, names_of, read_table
+from colonnade.data.ids import Ids, by_id, id_columns, is_in, places, told, written_differently
 from colonnade.data.preprocess import encode_labels
 from colonnade.data.stored import check_can_store
 from colonnade.errors import ConfigError, DataError, RowsDisagree, RowsLeftOut
 from colonnade.extras import need
-from colonnade.federation import Federation, RowSplit, Task
+from colonnade.federation import Federation, RowSplit, Task, as_columns
 from colonnade.tasks import Classes, Read
 
 KEEP = ("all", "partial")  # which rows of a join, in the words of `colonnade align`
@@ -47,12 +50,12 @@ def join_tables(  # noqa: PLR0913 - those of Federation.from_tables
     no columns afterwards.
 
     Args:
-        tables: one data frame per party: pandas, or anything pandas can read.
+        tables: one per party: a data frame of pandas or any other library, or a table file (`data.frames.read_table`).
         labels: a column name found in exactly one table; or a frame with the id and one label column; or an
             array aligned by position (with `id`, only if all tables list the same ids in the same order).
             Text classes are numbered in sorted order.
-        id: the column to join on, or one name per party; without it all tables must have the same rows in the same
-            order. A frame of labels has the id column of one of the tables.
+        id: the column to join on, a list of columns that are the id together, or one of these per party; without it all
+            tables must have the same rows in the same order. A frame of labels has the id of one of the tables.
         task: what the labels are; None: guessed where they can be read in one way (`Federation.from_arrays`).
         split: rows of the joined table; a random split if None, in which partial rows train.
         name: the federation's name; None: those of its parties.
@@ -92,7 +95,7 @@ def join_tables(  # noqa: PLR0913 - those of Federation.from_tables
     else:
         rows = _common_rows(frames, target, keys) if keys else target.index
         _warn_of_left_out(_sides(frames, target), rows, "rows whose id not every table has")
-        owners, target = {party: frame.loc[rows] for party, frame in owners.items()}, target.loc[rows]
+        target = target.iloc[places(rows, target.index)]
     read = encode_labels(target, task, classes, positive)
     beside = weights if isinstance(weights, str) else None
     sources = [
@@ -101,7 +104,7 @@ def join_tables(  # noqa: PLR0913 - those of Federation.from_tables
     if heavy is not None:
         heavy = heavy.reindex(rows, fill_value=1.0).to_numpy()  # of rows without a label: not read
     joined = _encoded(sources, rows, (read, target.index), split, heavy)
-    return replace(joined, name=name or joined.name, ids=tuple(rows) if keys else ())
+    return replace(joined, name=name or joined.name, ids=tuple(rows.to_numpy(dtype=object).tolist()) if keys else ())
 
 
 @dataclass(frozen=True)
@@ -110,16 +113,18 @@ class Source:
 
     party: str
     frame: Any
-    id: str | None
+    id: Key | None
     label: str | None = None
     weights: str | None = None
 
 
-def _indexed(party: str, table: Any, key: str | None) -> Any:
+def _indexed(party: str, table: Any, key: Key | None) -> Any:
     """A party's table as a frame; with an id, indexed by it."""
+    if isinstance(table, (str, Path)):
+        table = read_table(table, id=key)
     frame = as_frame(f"party {party!r}", table, key)
-    if not set(frame.columns) - {key}:
-        raise DataError(f"party {party!r} has no columns besides the id {key!r}; leave that table out")
+    if key is not None and not set(frame.columns) - {*names_of(key)}:
+        raise DataError(f"party {party!r} has no columns besides the id {told(key)}; leave that table out")
     return frame if key is None else by_id(f"party {party!r}", frame, key)
 
 
@@ -128,40 +133,38 @@ def _encoded(
 ) -> Federation:
     """Every owner's columns as numbers; `rows` are all ids, `labels` the known ones with theirs."""
     read, known = labels
-    places = {source.party: torch.from_numpy(rows.get_indexer(source.frame.index)) for source in sources}
-    held = torch.zeros(len(rows), len(sources), dtype=torch.bool)
-    for place, at in enumerate(places.values()):
-        held[at, place] = True
-    labelled, full = rows.isin(known), torch.zeros(len(rows), *read.values.shape[1:], dtype=read.values.dtype)
-    full[torch.from_numpy(rows.get_indexer(known))] = read.values
+    at = {source.party: places(rows, source.frame.index) for source in sources}  # (N,) row of the table; -1: none
+    held = torch.from_numpy(np.stack([found >= 0 for found in at.values()], axis=1))
+    label_at = torch.from_numpy(places(rows, known))
+    labelled = label_at >= 0
+    full = torch.zeros(len(rows), *read.values.shape[1:], dtype=read.values.dtype)
+    full[labelled] = read.values[label_at[labelled]]
     read = replace(read, values=full)
     # Checks labels and split before any statistic is taken from training rows.
-    nothing = dict.fromkeys(places, torch.zeros(len(rows), 1))
+    nothing = dict.fromkeys(at, torch.zeros(len(rows), 1))
     facts = {"held": held, "labelled": labelled, "weights": weights}
     agreed = Federation.of_read(nothing, read, split=split, **facts)
     columns, plans = {}, {}
     for source in sources:
-        at = torch.full((len(rows),), -1)
-        at[places[source.party]] = torch.arange(len(source.frame))
-        train = at[agreed.split.train]
-        beside = {"id": source.id, "label": source.label, "weights": source.weights}
-        plan = ColumnPlan.fit(source.party, source.frame, train[train >= 0], **beside)
-        values = plan.encode(source.frame)
-        columns[source.party] = torch.zeros(len(rows), values.shape[1], dtype=values.dtype)
-        columns[source.party][places[source.party]] = values
+        train = torch.from_numpy(at[source.party])[agreed.split.train]
+        kept = train[train >= 0]
+        plan = ColumnPlan.fit(
+            source.party, source.frame, kept, id=source.id, label=source.label, weights=source.weights
+        )
+        columns[source.party] = plan.encode(source.frame, at[source.party])
         plans[source.party] = plan
-    made = Federation.of_read(columns, read, split=agreed.split, scaled=True, **facts)
-    return replace(made, plans=plans)
+    parties = tuple(replace(p, columns=as_columns(p.name, columns[p.name])) for p in agreed.parties)
+    return replace(agreed, parties=parties, scaled=True, plans=plans)
 
 
 def _take_labels(
-    frames: dict[str, Any], labels: Any, keys: Mapping[str, str], weights: str | None
+    frames: dict[str, Any], labels: Any, keys: Mapping[str, Key], weights: str | None
 ) -> tuple[dict[str, Any], Any]:
     """The tables without the label, and the labels, with their weights, as a frame that is indexed like the tables."""
     pd = need("pandas", extra="tables", purpose="joining tables")
     if isinstance(labels, str):
         return _take_column(frames, labels, keys, weights)
-    if isinstance(labels, pd.Series) and labels.index.name in keys.values():
+    if isinstance(labels, pd.Series) and any(labels.index.names == [*names_of(key)] for key in keys.values()):
         labels = labels.to_frame("label" if labels.name is None else labels.name)
     if isinstance(labels, pd.Series) or not any(hasattr(labels, name) for name in FRAMES):
         values = np.asarray(labels)
@@ -179,14 +182,14 @@ def _take_labels(
     return frames, target
 
 
-def _label_frame(labels: Any, keys: Mapping[str, str]) -> Any:
+def _label_frame(labels: Any, keys: Mapping[str, Key]) -> Any:
     """A frame of labels, indexed by the one id column of the tables that it has."""
     if not keys:
         return as_frame("the labels", labels, None)
     read = {name: as_frame("the labels", labels, name) for name in dict.fromkeys(keys.values())}
-    found = [name for name, frame in read.items() if name in frame.columns]
+    found = [key for key, frame in read.items() if set(names_of(key)) <= set(frame.columns)]
     if len(found) != 1:
-        names = " or ".join(map(repr, read))
+        names = " or ".join(map(told, read))
         how = "no id column" if not found else "more than one id column"
         raise DataError(
             f"the labels have {how} {names} (columns: {listed(next(iter(read.values())))}); give them one, "
@@ -195,7 +198,7 @@ def _label_frame(labels: Any, keys: Mapping[str, str]) -> Any:
     return by_id("the labels", read[found[0]], found[0])
 
 
-def _take_weights(target: Any, weights: Any, keys: Mapping[str, str]) -> tuple[Any, Any]:
+def _take_weights(target: Any, weights: Any, keys: Mapping[str, Key]) -> tuple[Any, Any]:
     """The labels alone, and their weights as a series with the same index; None: they have none."""
     if weights is None:
         return target, None
@@ -216,11 +219,11 @@ def _take_weights(target: Any, weights: Any, keys: Mapping[str, str]) -> tuple[A
 
 
 def _take_column(
-    frames: dict[str, Any], label: str, keys: Mapping[str, str], weights: str | None
+    frames: dict[str, Any], label: str, keys: Mapping[str, Key], weights: str | None
 ) -> tuple[dict[str, Any], Any]:
     owners = [party for party, frame in frames.items() if label in frame.columns]
     if not owners:
-        if label in keys.values():
+        if any(label in names_of(key) for key in keys.values()):
             raise DataError(f"the id column {label!r} cannot also be the label")
         known = sorted({column for frame in frames.values() for column in frame.columns})
         close = difflib.get_close_matches(label, known, n=1)
@@ -238,7 +241,7 @@ def _take_column(
     return {**frames, owners[0]: owner.drop(columns=taken)}, owner[taken]
 
 
-def _by_position(frames: Mapping[str, Any], target: Any, keys: Mapping[str, str]) -> Any:
+def _by_position(frames: Mapping[str, Any], target: Any, keys: Mapping[str, Key]) -> Any:
     """Labels without ids, indexed like the tables; with ids only where their order is certain."""
     if not keys:
         return target
@@ -247,21 +250,22 @@ def _by_position(frames: Mapping[str, Any], target: Any, keys: Mapping[str, str]
     if not same or len(target) != len(first):
         raise RowsDisagree(
             f"{len(target)} labels without ids cannot be matched to tables that do not all list the same "
-            f"{len(target)} ids in the same order; pass a frame with the columns {next(iter(keys.values()))!r} and the "
-            "label"
+            f"{len(target)} ids in the same order; pass a frame with the columns {told(next(iter(keys.values())))} and "
+            "the label"
         )
     return target.set_axis(first, axis=0)
 
 
-def _common_rows(frames: Mapping[str, Any], target: Any, keys: Mapping[str, str]) -> Any:
+def _common_rows(frames: Mapping[str, Any], target: Any, keys: Mapping[str, Key]) -> Any:
     """The ids that all tables and the labels have, in the order of the first table."""
     common = next(iter(frames.values())).index
     for other in (*frames.values(), target):
-        common = common[common.isin(other.index)]
+        common = common[is_in(common, other.index)]
     if not len(common):
+        sides = {whose: side.index for whose, side in _sides(frames, target).items()}
         raise RowsDisagree(
-            f"no id in column {' / '.join(map(repr, dict.fromkeys(keys.values())))} is in all tables (first ids: "
-            f"{_first_ids(_sides(frames, target))}); check that it is the same kind of id, written the same way"
+            f"no id in column {' / '.join(map(told, dict.fromkeys(keys.values())))} is in all tables (first ids: "
+            f"{_first_ids(sides)}){_spelling(sides)}; check that it is the same kind of id, written the same way"
         )
     return common
 
@@ -274,31 +278,39 @@ def _sides(frames: Mapping[str, Any], target: Any) -> dict[str, Any]:
 
 def _warn_of_left_out(tables: Mapping[str, Any], rows: Any, which: str) -> None:
     """Say how many rows of whom are not among those that stay; with few left, also what the others' ids look like."""
-    lost = {whose: frame[~frame.index.isin(rows)] for whose, frame in tables.items()}
+    lost = {whose: frame.index[~is_in(frame.index, rows)] for whose, frame in tables.items()}
     if not any(map(len, lost.values())):
         return
     told = ", ".join(f"{whose}: {len(lost[whose]):,} of {len(frame):,}" for whose, frame in tables.items())
     text = f"{which} are left out ({told})"
     if any(2 * len(lost[whose]) > len(frame) for whose, frame in tables.items()):
-        text += f"; the first of them: {_first_ids({whose: frame for whose, frame in lost.items() if len(frame)})}"
+        text += f"; the first of them: {_first_ids({whose: ids for whose, ids in lost.items() if len(ids)})}"
+    text += _spelling(lost)
     warnings.warn(f"{text}; if they should match, check how the ids are written", RowsLeftOut, stacklevel=4)
 
 
-def _first_ids(tables: Mapping[str, Any]) -> str:
-    return ", ".join(f"{whose} {frame.index[0]!r}" for whose, frame in tables.items())
+def _spelling(lost: Mapping[str, Any]) -> str:
+    """Whether ids that were left out of two tables would meet if both were written alike."""
+    pairs = itertools.combinations(lost.items(), 2)
+    found = (written_differently(one, other).format(a, b) for (a, one), (b, other) in pairs)
+    return next((f"; {text}" for text in found if text), "")
+
+
+def _first_ids(ids: Mapping[str, Any]) -> str:
+    return ", ".join(f"{whose} {some[0]!r}" for whose, some in ids.items())
 
 
 def _all_rows(frames: Mapping[str, Any]) -> Any:
     """The ids that any table with columns has, in the order of the first table, then of the second, and so on."""
     first, *others = (frame.index for frame in frames.values() if len(frame.columns))
     for index in others:
-        first = first.append(index[~index.isin(first)])
+        first = first.append(index[~is_in(index, first)])
     return first
 
 
 def _known(target: Any, rows: Any) -> Any:
     """The labels that are not empty, of these rows."""
-    known = target[target.index.isin(rows) & target.notna().all(axis=1)]
+    known = target[is_in(target.index, rows) & target.notna().all(axis=1).to_numpy()]
     if not len(known):
         raise RowsDisagree(
             f"no row of the tables has a label (first ids: the tables {rows[0]!r}, the labels {target.index[0]!r}); "
@@ -307,7 +319,7 @@ def _known(target: Any, rows: Any) -> Any:
     return known
 
 
-def _check_keep(keep: str, keys: Mapping[str, str]) -> None:
+def _check_keep(keep: str, keys: Mapping[str, Key]) -> None:
     if keep not in KEEP:
         raise ConfigError(f"keep = {keep!r}: needed {' or '.join(map(repr, KEEP))}")
     if keep == "partial" and not keys:

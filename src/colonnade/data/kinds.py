@@ -1,0 +1,180 @@
+"""What the columns of a data frame hold: numbers, text, booleans; what could be meant in two ways is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from colonnade.errors import DataError
+from colonnade.extras import need
+
+NUMBER, TEXT, BOOLEAN = "numbers", "text", "booleans"  # what the values of a column are
+DECIMAL_COMMA = r"\s*[+-]?\d{1,3}(?:\.?\d{3})*,\d+\s*|\s*[+-]?\d+,\d+\s*"
+
+
+def kinds_of(party: str, frame: Any) -> tuple[list[str], dict[str, str]]:
+    """Names of the numeric columns, and those to one-hot encode with what they hold; anything else is refused."""
+    numbers: list[str] = []
+    categories: dict[str, str] = {}
+    for name in frame.columns:
+        check_empty(party, frame, name)
+        kind, as_category = kind_of(frame[name]), is_categorical(frame[name])
+        if kind is None:
+            raise DataError(
+                f"party {party!r}, column {name!r} has type {frame[name].dtype}; needed numbers, text, categories or "
+                "booleans; convert it (a date, for example, to days since a fixed day) or drop it"
+            )
+        if kind == TEXT and not as_category:
+            _check_text(party, frame[name])
+        if kind == NUMBER and not as_category:
+            numbers.append(name)
+        else:
+            categories[name] = kind
+    return numbers, categories
+
+
+def is_categorical(column: Any) -> bool:
+    """Whether somebody said that it holds categories."""
+    types = need("pandas", extra="tables", purpose="a table").api.types
+    return isinstance(column.dtype, types.CategoricalDtype)
+
+
+def kind_of(column: Any) -> str | None:
+    """What the values of a column without empty values are; None: nothing that can be encoded."""
+    types = need("pandas", extra="tables", purpose="a table").api.types
+    if is_categorical(column):
+        column = column.cat.categories.to_series()
+    if types.is_bool_dtype(column.dtype):
+        return BOOLEAN
+    if types.is_numeric_dtype(column.dtype):
+        return None if types.is_complex_dtype(column.dtype) else NUMBER
+    if not types.is_object_dtype(column.dtype):
+        return TEXT if types.is_string_dtype(column.dtype) else None
+    found = types.infer_dtype(column)
+    if found == "decimal":  # how a file of decimals arrives
+        return NUMBER
+    return TEXT if found in ("string", "mixed", "mixed-integer", "empty") else None
+
+
+def _check_text(party: str, column: Any) -> None:
+    """Refuse text among numbers: one stray word would silently turn a number column into categories."""
+    pd = need("pandas", extra="tables", purpose="a table")
+    name, distinct = column.name, pd.Series(column.unique(), dtype=object)
+    words = distinct.map(str).str.strip()
+    distinct, words = distinct[words != ""], words[words != ""]
+    comma = words.str.fullmatch(DECIMAL_COMMA)
+    number = comma | pd.to_numeric(words, errors="coerce").notna()
+    mixed = not distinct.map(lambda value: isinstance(value, str)).all()
+    if not mixed and int(number.sum()) * 2 <= len(words):
+        return
+    stray = ~column.map(str).str.strip().isin(words[number])
+    if comma.any():
+        wrong = column.isin(distinct[comma])
+        told = f"{int(wrong.sum())} of {len(column)} values are numbers with a comma{_place(column, wrong)}"
+    elif stray.any():
+        wrong = int(stray.sum())
+        verb = "is not a number" if wrong == 1 else "are not numbers"
+        told = f"{wrong} of {len(column)} values {verb}{_place(column, stray)}"
+    else:
+        told = f"all values are numbers written as text{_place(column, ~stray)}"
+    remedy = "write them with a decimal point (pandas.read_csv: decimal=',')" if comma.any() else "correct them"
+    raise DataError(
+        f"party {party!r}, column {name!r}: {told}; {remedy}, or say that the column holds categories: "
+        f"astype('category') in Python, `categories = [{name!r}]` in a configuration file"
+    )
+
+
+def _place(column: Any, where: Any) -> str:
+    """The first of some values, with its row."""
+    at = int(where.to_numpy(dtype=bool).argmax())
+    unnamed = type(column.index).__name__ == "RangeIndex"
+    row = f"row {column.index[at]}, counted from 0" if unnamed else f"the row with id {column.index[at]!r}"
+    return f" (first: {column.iloc[at]!r} in {row})"
+
+
+def first_text(column: Any) -> str:
+    """The first value of a column that is no number, with its row."""
+    pd = need("pandas", extra="tables", purpose="a table")
+    text = pd.to_numeric(column.astype(object).map(str), errors="coerce").isna()
+    return _place(column, text if text.any() else ~text)
+
+
+def check_empty(party: str, frame: Any, name: str) -> None:
+    """Refuse empty values."""
+    empty = int(frame[name].isna().sum())
+    if empty:
+        raise DataError(
+            f"party {party!r}, column {name!r}: {empty} of {len(frame)} values are empty (NaN); "
+            "fill them (fillna) or drop those rows first"
+        )
+
+
+def check_finite(party: str, frame: Any, numbers: Sequence[str]) -> None:
+    """Refuse infinite numbers."""
+    for name in numbers:
+        infinite = int(np.isinf(frame[name].to_numpy(dtype=np.float64)).sum())
+        if infinite:
+            raise DataError(
+                f"party {party!r}, column {name!r}: {infinite} of {len(frame)} values are infinite; "
+                "replace them or drop those rows first"
+            )
+
+
+# -- categories ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Levels:
+    """A column of categories: the texts that occur in it, and for each row which of them it has."""
+
+    texts: tuple[str, ...]
+    codes: np.ndarray[Any, Any] = field(repr=False)  # (N,) places in `texts`; -1: empty
+
+    @classmethod
+    def of(cls, column: Any, kind: str) -> Levels:
+        """Categories as text; where they were numbers in training, 7, 7.0 and '7.0' are one category."""
+        codes, distinct = _factorised(column)
+        write = _number_text if kind == NUMBER else str
+        texts = [write(value) for value in distinct]
+        place = {text: at for at, text in enumerate(dict.fromkeys(texts))}
+        if len(place) < len(texts):
+            codes = np.append([place[text] for text in texts], -1)[codes]
+        return cls(tuple(place), codes)
+
+    def among(self, rows: np.ndarray[Any, Any]) -> tuple[str, ...]:
+        """The texts that occur in some of the rows."""
+        found = np.unique(self.codes[rows])
+        return tuple(self.texts[code] for code in found if code >= 0)
+
+    def numbered(self, known: Any) -> np.ndarray[Any, np.dtype[np.int16]]:
+        """(N,) the place of each row's text among known ones; -1: it is none of them, or empty."""
+        place = {text: at for at, text in enumerate(known)}
+        numbers = np.array([*(place.get(text, -1) for text in self.texts), -1], dtype=np.int16)
+        return np.take(numbers, self.codes)
+
+
+def _factorised(column: Any) -> tuple[np.ndarray[Any, Any], Any]:
+    """Which of the distinct values each row has, -1 for empty ones, and the distinct values."""
+    pd = need("pandas", extra="tables", purpose="a table")
+    if is_categorical(column):
+        return column.cat.codes.to_numpy(), column.cat.categories
+    if isinstance(column.dtype, pd.StringDtype):
+        pa = need("pyarrow", extra="tables", purpose="a table")
+        array = pa.array(column)
+        found = (pa.chunked_array([array]) if isinstance(array, pa.Array) else array).dictionary_encode()
+        found = found.unify_dictionaries().combine_chunks()
+        found = found.chunk(0) if isinstance(found, pa.ChunkedArray) else found
+        return np.asarray(found.indices.fill_null(-1)), found.dictionary.to_pylist()
+    codes, distinct = pd.factorize(column)
+    return codes, distinct
+
+
+def _number_text(value: Any) -> str:
+    try:
+        number = float(value)
+    except ValueError:
+        return str(value)
+    return str(int(number)) if number.is_integer() and abs(number) < 2**53 else str(value)

@@ -1,0 +1,44 @@
+"""The reading benchmark on small tables: what it measures, and that it reads what it made up."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+
+from colonnade.bench.catalogue import read_bench
+from colonnade.bench.settings import Options
+from colonnade.bench.tables_scale import Memory, TablesScaleSettings, anonymous_bytes, make_files, run_tables_scale
+from colonnade.federation import Federation
+
+SIZES = {"rows": 300, "numbers": 6, "texts": 4, "levels": 3}
+
+
+def test_it_measures_both_kinds_of_files() -> None:
+    bench = read_bench("tables-scale", {"title": "t", "kind": "tables_scale", "tables_scale": SIZES})
+    told: list[str] = []
+    results = run_tables_scale(bench, Options(), told.append)
+    assert results["read_seconds"] == max(results["read_seconds.csv"], results["read_seconds.parquet"]) > 0
+    assert results["memory_ratio"] is not None and results["arrow_gb"] > 0
+    assert "reading 300 rows from csv" in told
+
+
+def test_both_kinds_of_files_hold_the_same_tables(tmp_path: Path) -> None:
+    make_files(tmp_path, TablesScaleSettings(**SIZES), lambda line: None)
+    made = [
+        Federation.from_tables({p: tmp_path / f"{p}.{e}" for p in ("bank", "telco")}, labels="churn", id="customer")
+        for e in ("csv", "parquet")
+    ]
+    assert [tuple(party.columns.shape) for party in made[0].parties] == [(300, 3 + 2 * 3)] * 2
+    for one, other in zip(made[0].parties, made[1].parties, strict=True):
+        assert one.columns.equal(other.columns)
+
+
+def test_memory_is_that_of_the_process_at_its_highest() -> None:
+    assert anonymous_bytes() is not None
+    with Memory() as memory:
+        block = np.ones(5_000_000)  # 40 MB
+        time.sleep(0.1)
+        del block
+    assert memory.growth is not None and memory.growth > 35e6

@@ -1,0 +1,119 @@
+"""Ids of one or several columns, and what is said where they are written in two ways."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import colonnade as cn
+from colonnade.data.columns import ColumnPlan
+from colonnade.data.ids import id_columns, text_ids
+from colonnade.data.new_rows import read_new_rows
+from colonnade.data.stored import from_bytes, to_bytes
+from colonnade.data.table import join_tables
+from colonnade.errors import ConfigError, DataError, RowsDisagree, RowsLeftOut
+
+BOTH = {"bank": ["branch", "account"], "telco": ["shop", "line"]}
+
+
+def branches(rows: int = 24) -> dict[str, pd.DataFrame]:
+    """Accounts 0..5 of each of several branches: no column alone is an id."""
+    branch, account = np.arange(rows) // 6, np.arange(rows) % 6
+    value = np.arange(rows) * 1.0
+    bank = pd.DataFrame({"branch": branch, "account": account, "x": value, "y": np.arange(rows) % 2})
+    return {"bank": bank, "telco": pd.DataFrame({"shop": branch, "line": account, "z": value}).iloc[::-1]}
+
+
+def test_rows_meet_by_several_columns_that_each_table_calls_as_it_likes():
+    joined = join_tables(branches(), labels="y", id=BOTH)
+    assert joined.ids[:7] == ("0|0", "0|1", "0|2", "0|3", "0|4", "0|5", "1|0")
+    assert [tuple(party.columns.shape) for party in joined.parties] == [(24, 1), (24, 1)]
+    torch.testing.assert_close(joined.parties[0].columns, joined.parties[1].columns)
+
+
+def test_new_rows_meet_by_several_columns_too():
+    tables = branches()
+    plans = join_tables(tables, labels="y", id=BOTH).plans
+    plans = from_bytes(to_bytes(plans))
+    assert plans["telco"].id == ("shop", "line")
+    rows = read_new_rows(plans, {"bank": tables["bank"].drop(columns="y"), "telco": tables["telco"].iloc[::-1]})
+    torch.testing.assert_close(rows.columns["bank"], rows.columns["telco"])
+    assert rows.index.names == ["branch", "account"] and rows.index[7] == (1, 1)
+
+
+def test_a_model_answers_by_several_columns(tmp_path):
+    tables = branches()
+    federation = cn.Federation.from_tables(tables, labels="y", id=BOTH)
+    run = cn.fit(federation, cn.methods.VIMADMM(local_steps=1), rounds=1, out=tmp_path / "run")
+    model = cn.Model.load(tmp_path / "run")
+    answer = model.predict(tables)
+    assert answer.index.names == ["branch", "account"] and len(answer) == 24
+    assert model.score(tables, "y", ["accuracy"]) == run.model.score(
+        tables, tables["bank"]["y"].to_numpy(), ["accuracy"]
+    )
+
+
+def test_different_ids_of_several_columns_stay_different():
+    frame = pd.DataFrame({"a": ["x|", "x", "x\\", "x"], "b": ["y", "|y", "y", "\\y"]})
+    assert len(set(text_ids("t", frame, ("a", "b")))) == 4
+
+
+def test_repeated_ids_of_several_columns_are_named():
+    tables = branches()
+    tables["telco"] = pd.concat([tables["telco"], tables["telco"].iloc[:1]])
+    with pytest.raises(
+        DataError, match=r"'telco', id column 'shop' \+ 'line': 1 ids occur more than once \(first: '3\|5'"
+    ):
+        join_tables(tables, labels="y", id=BOTH)
+
+
+@pytest.mark.parametrize(
+    ("id", "says"),
+    [
+        ([], r"id: needed a column name, a list of them, or one per party; got \[\]"),
+        (["a", "a"], r"id: \['a', 'a'\] names a column twice"),
+        ({"bank": ["a", "b"], "telco": "a"}, "all tables need ids of equally many columns; got bank: 2, telco: 1"),
+        ({"bank": "a", "telco": ["a", 3]}, "id of party 'telco': needed a column name"),
+    ],
+)
+def test_ids_that_cannot_be_are_refused(id, says):
+    with pytest.raises(ConfigError, match=says):
+        id_columns(id, ["bank", "telco"])
+
+
+@pytest.mark.parametrize(
+    ("theirs", "how"),
+    [
+        (lambda n: f"{n:03}", "leading zeros"),
+        (lambda n: f" {n}", "spaces around them"),
+        (lambda n: f"{n}.0", "'.0' at the end"),
+    ],
+)
+def test_ids_that_are_written_differently_are_recognised(theirs, how):
+    ids = np.arange(100, 140)
+    bank = pd.DataFrame({"c": [str(n) for n in ids], "x": ids * 1.0, "y": ids % 2})
+    telco = pd.DataFrame(
+        {"c": [str(n) for n in ids[:30]] + [theirs(n) if n > 999 else theirs(n - 100) for n in ids[30:]]}
+    )
+    telco = telco.assign(z=ids * 1.0)
+    bank.loc[30:, "c"] = [str(n - 100) for n in ids[30:]]
+    with pytest.warns(RowsLeftOut, match=rf"10 ids of party 'bank' and party 'telco' differ only in {how}"):
+        join_tables({"bank": bank, "telco": telco}, labels="y", id="c")
+    telco["c"] = [theirs(int(n)) for n in bank["c"]]
+    if how != "leading zeros":
+        with pytest.raises(RowsDisagree, match=rf"40 ids of party 'bank' and party 'telco' differ only in {how}"):
+            join_tables({"bank": bank, "telco": telco}, labels="y", id="c")
+
+
+def test_capitals_are_recognised():
+    bank = pd.DataFrame({"c": ["Aa", "Bb", "Cc", "Dd"], "x": [1.0, 2, 3, 4], "y": [0, 1, 0, 1]})
+    telco = pd.DataFrame({"c": ["AA", "BB", "CC", "DD"], "z": [1.0, 2, 3, 4]})
+    with pytest.raises(RowsDisagree, match="4 ids of party 'bank' and party 'telco' differ only in capitals"):
+        join_tables({"bank": bank, "telco": telco}, labels="y", id="c")
+
+
+def test_a_plan_of_one_column_keeps_its_id_as_it_was():
+    plan = ColumnPlan.fit("p", pd.DataFrame({"x": [1.0, 2.0]}), torch.arange(2), id="c")
+    assert from_bytes(to_bytes({"p": plan}))["p"].id == "c"
