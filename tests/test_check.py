@@ -145,14 +145,14 @@ def test_errors_of_ids_and_labels_come_beside_those_of_columns():
         found.data()
 
 
-def test_a_party_looks_at_its_own_table_alone():
+def test_a_party_checks_its_own_table_alone():
     found = inspect_party("telco", with_column("telco", "same", 7)["telco"], "customer")
     assert len(found.warnings) == 1 and found.tables[0].rows == ROWS and found.federation is None
     with pytest.raises(DataError, match="party 'telco' has no id column 'client'"):
         inspect_party("telco", tables()["telco"], "client")
 
 
-def test_the_label_holder_looks_at_its_own_table_alone():
+def test_the_label_holder_checks_its_own_table_alone():
     labels = tables()["bank"].assign(status=lambda frame: frame["churn"])
     labels.loc[:2, "churn"] = None
     found = inspect_label_table(labels, "customer", "churn", None)

@@ -69,7 +69,7 @@ PROTECTED = {
 
 
 @pytest.mark.parametrize("privacy", PROTECTED)
-def test_protected_uploads_have_other_sizes_and_no_looks(privacy: str) -> None:
+def test_protected_uploads_have_other_sizes_and_no_evaluations(privacy: str) -> None:
     federation, wanted = digits(), job({"name": "vimadmm_j"}, privacy=PROTECTED[privacy])
     found, sent = estimate(wanted, federation).traffic, wanted.fit(federation).traffic
     assert found.up == sent.up and found.evaluation == sent.evaluation

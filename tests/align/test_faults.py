@@ -163,7 +163,7 @@ def test_a_folder_that_cannot_be_written_is_found_before_any_work(meeting: NewMe
     assert here.hub.sent == []
 
 
-def test_a_process_that_speaks_under_another_name_is_refused(meeting: NewMeeting) -> None:
+def test_a_process_that_sends_under_another_name_is_refused(meeting: NewMeeting) -> None:
     here = meeting()
     here.credentials = {**here.credentials, "telco": here.credentials["shop"]}
     assert isinstance(here.party("telco", IDS).wait().error, IdentityError)

@@ -147,7 +147,7 @@ class TestReconstruction:
         assert decode_columns(truth @ mixing + 3, truth, known, others) > 0.99
         assert abs(decode_columns(noise, truth, known, others)) < 0.05
 
-    def test_nobody_spoke(self) -> None:
+    def test_nobody_uploaded(self) -> None:
         assert reconstruct(plain("local_only"), "party_2") is None
 
 

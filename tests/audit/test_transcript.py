@@ -22,7 +22,7 @@ def test_a_listener_changes_no_bit_of_the_run(name: str) -> None:
     assert open_training(digits(), METHODS[name]).train().fingerprint() == plain(name).run.fingerprint()
 
 
-def test_engines_are_heard_alike() -> None:
+def test_engines_are_recorded_alike() -> None:
     small: dict[str, Any] = {"rounds": 2, "schedule": {"batch": 64, "participation": 0.7}, "dtype": "float64"}
     loop, stacked = (
         record(open_training(digits(), METHODS["vimadmm"], engine=engine, **small)) for engine in ("loop", "stacked")
@@ -37,7 +37,7 @@ def test_engines_are_heard_alike() -> None:
                 torch.testing.assert_close(arrays["h"], again.uploaded[party]["h"])
 
 
-def test_without_protection_the_clean_upload_is_what_was_heard() -> None:
+def test_without_protection_the_clean_upload_is_what_was_received() -> None:
     transcript = plain("vimadmm")
     heard = [h for e in transcript.recorded_rounds for h in e.uploads if h.purpose is Purpose.TRAIN]
     assert set(transcript.clean) == set(digits().names)

@@ -211,11 +211,11 @@ class TestSpace:
 class TestPrivacy:
     noise: ClassVar = {"mechanism": "gaussian", "clip": 0.1, "sigma": 1.0}
 
-    def test_without_a_look_at_the_validation_rows_it_is_refused(self, tmp_path: Path) -> None:
+    def test_without_evaluation_on_validation_rows_it_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="is a release that is not made"):
             searched(tmp_path, job=job(privacy=self.noise))
 
-    def test_a_simulated_look_is_said_to_be_a_release(self) -> None:
+    def test_a_simulated_evaluation_is_said_to_be_a_release(self) -> None:
         told = price(PrivacySettings(**self.noise, evaluation="simulated"))
         assert told is not None
         assert "does not cover this search" in told

@@ -34,7 +34,7 @@ def test_the_trivial_federation_is_solved_in_turns(name: str, order: str) -> Non
 
 
 @pytest.mark.parametrize(("name", "order"), covering(ORDERS))
-def test_one_speaks_and_learns_and_the_engines_agree(name: str, order: str) -> None:
+def test_one_uploads_and_learns_and_the_engines_agree(name: str, order: str) -> None:
     method = make(name, local_steps=2, optimiser=AdamW(lr=0.01))
     seen = {engine: played(name, method, engine, order) for engine in ENGINES}
     for one, other in zip(*seen.values(), strict=True):

@@ -172,7 +172,7 @@ def test_a_party_refuses_and_stays_as_it_was(lie: str, misled: tuple[dict[str, R
     assert not reaction.changed
 
 
-def test_an_order_that_was_carried_out_changes_nothing(misled: tuple[dict[str, Reaction], Run, Stage]) -> None:
+def test_a_request_that_was_carried_out_changes_nothing(misled: tuple[dict[str, Reaction], Run, Stage]) -> None:
     assert misled[0][REPEATED] == Reaction("repeating", "", False)
 
 

@@ -45,7 +45,7 @@ def test_every_party_reads_what_the_coordinator_says_to_all(encryption: dict[str
         assert (incoming.data, incoming.number, incoming.encrypted) == (b"a request", 7, True)
 
 
-def test_a_party_cannot_speak_for_the_coordinator(encryption: dict[str, RunEncryption]) -> None:
+def test_a_party_cannot_send_for_the_coordinator(encryption: dict[str, RunEncryption]) -> None:
     """It has the run's key, and with the server's operator it could publish on the subject of all."""
     forged = encryption["telco"].encrypt(EVERYONE, SUBJECT, 7, b"an order that telco made up")
     with pytest.raises(IdentityError, match="belongs to 'telco'; only 'coordinator' may sign this"):

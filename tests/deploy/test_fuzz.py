@@ -254,7 +254,7 @@ def test_a_party_survives_any_bytes(scene: Scene, data: bytes, encrypted: bool) 
 
 @QUICK
 @given(damages=DAMAGES, encrypted=st.booleans())
-def test_a_party_survives_damaged_orders(scene: Scene, damages: list[Damage], encrypted: bool) -> None:
+def test_a_party_survives_damaged_requests(scene: Scene, damages: list[Damage], encrypted: bool) -> None:
     tell(scene, incoming(damaged(scene.down, damages), encrypted))
 
 
@@ -263,7 +263,7 @@ def test_a_party_survives_damaged_orders(scene: Scene, damages: list[Damage], en
 @example(changes={"number": 2**40}, arrays={}, encrypted=True)
 @example(changes={"number": -(10**9)}, arrays={}, encrypted=True)
 @example(changes={"steps": [[PARTY, 10**12]], "learners": "*"}, arrays={}, encrypted=True)
-def test_a_party_survives_orders_with_anything_in_them(
+def test_a_party_survives_requests_with_anything_in_them(
     scene: Scene, changes: dict[str, Any], arrays: dict[str, Any], encrypted: bool
 ) -> None:
     truth = Truth.of(scene.down)
@@ -428,7 +428,7 @@ def test_the_coordinator_survives_consents_with_anything_in_them(
 @QUICK
 @given(data=st.binary(max_size=200), number=st.integers(-(2**63), 2**63 - 1), where=st.floats(0, 1, exclude_max=True))
 @example(data=MARK, number=0, where=0.0)
-def test_an_envelope_opens_whole_or_not_at_all(scene: Scene, data: bytes, number: int, where: float) -> None:
+def test_a_message_is_decrypted_whole_or_not_at_all(scene: Scene, data: bytes, number: int, where: float) -> None:
     keys, mine = scene.coordinator.keys, scene.party.member.keys
     encryption = encryption_of_coordinator(
         scene.coordinator.credentials, keys, {PARTY: mine.public}, scene.proposal.digest

@@ -340,7 +340,7 @@ def test_a_party_listens_only_to_its_own_inbox(pattern: str, queue: str, server:
         (f"$JS.API.CONSUMER.MSG.NEXT.{STREAM}.first_all", b"{ damaged"),  # it complains there
     ],
 )
-def test_a_reply_address_does_not_make_the_server_speak_for_another(
+def test_a_reply_address_does_not_make_the_server_send_for_another(
     ask: str, body: bytes, target: str, server: NatsServer
 ) -> None:
     async def go() -> None:
@@ -362,7 +362,7 @@ def test_a_reply_address_does_not_make_the_server_speak_for_another(
     asyncio.run(asyncio.wait_for(go(), LONG))
 
 
-def test_the_coordinator_cannot_speak_as_a_party(server: NatsServer) -> None:
+def test_the_coordinator_cannot_send_as_a_party(server: NatsServer) -> None:
     async def go() -> None:
         async with caller(server, "coordinator") as us:
             await lay(us.js)

@@ -23,13 +23,13 @@ def seen(rounds: int = 5, every: int = 2, **options: object) -> list[TrainedRoun
     return list(rounds_of(open_trainer(small(), VIMADMM(local_steps=1), rounds=rounds, **options)))  # type: ignore[arg-type]
 
 
-class TestOrders:
+class TestRequests:
     def test_one_round_trip_per_round_and_two_to_end(self) -> None:
         orders = [e.request for e in seen(rounds=5)]
         assert [o.number for o in orders] == [1, 2, 3, 4, 5, 6, 7]
         assert [o.stop for o in orders] == [None] * 6 + ["all rounds done"]
 
-    def test_the_reply_rides_with_the_next_order(self) -> None:
+    def test_the_reply_rides_with_the_next_request(self) -> None:
         replies = [set(e.down.common) for e in seen(rounds=3)]
         assert replies == [set(), {"v"}, {"v"}, {"v"}, set()]
         learners = [len(e.request.learners) for e in seen(rounds=3)]

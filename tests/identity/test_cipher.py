@@ -15,14 +15,14 @@ THERE = Cipher.between(THEIRS, OURS.public, "run r")
 
 
 @given(plain=st.binary(max_size=300), about=st.binary(max_size=60))
-def test_the_other_side_reads_what_was_sealed(plain: bytes, about: bytes) -> None:
+def test_the_other_side_reads_what_was_encrypted(plain: bytes, about: bytes) -> None:
     encrypted = HERE.encrypt(plain, about)
     assert len(encrypted) == len(plain) + NONCE + TAG
     assert THERE.decrypt(encrypted, about) == plain
     assert HERE.decrypt(THERE.encrypt(plain, about), about) == plain
 
 
-def test_the_same_text_is_never_sealed_twice_the_same() -> None:
+def test_the_same_text_is_never_encrypted_twice_the_same() -> None:
     encrypted = {HERE.encrypt(b"yes", b"") for _ in range(200)}
     assert len({text[:NONCE] for text in encrypted}) == 200
 

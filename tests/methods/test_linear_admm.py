@@ -125,7 +125,7 @@ def test_undamped_alike_parties_swing_for_ever_unless_rho_is_large() -> None:
     assert gap(rho=0.5) < 0.01
 
 
-def test_a_turn_may_leave_a_party_out() -> None:
+def test_a_round_may_leave_a_party_out() -> None:
     """No step for a party: its weights stay; any number above 0 is one exact solve."""
     trainer = open_trainer(FEDERATION, LinearADMM(), model=RAW, engine="stacked", rounds=1, evaluate_every=0)
     trainer.coordinator.schedule = slowed(trainer.coordinator.schedule)  # party_1: one step, party_2: none

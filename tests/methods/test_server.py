@@ -63,7 +63,7 @@ def test_gradients_are_those_of_finite_differences(layers: int) -> None:
         assert float(ends[0] - ends[1]) / 2e-6 == pytest.approx(float(found.view(-1)[-1]), abs=1e-8)
 
 
-def test_dropout_depends_on_the_turn_and_is_off_without_hidden_layers() -> None:
+def test_dropout_depends_on_the_round_and_is_off_without_hidden_layers() -> None:
     x, y = drawn(6, 8), torch.eye(4).double()[[0, 1, 2, 3, 0, 1]]
     for layers, differs in ((1, False), (2, True)):
         state = opened(layers)

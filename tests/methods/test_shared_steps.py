@@ -28,7 +28,7 @@ def test_other_tasks_are_not_smoothed() -> None:
 
 
 @pytest.mark.parametrize("optimiser", [SGD(halve_every=10), AdamW(halve_every=10)])
-def test_the_step_size_halves_with_the_turn_number(optimiser: SGD | AdamW) -> None:
+def test_the_step_size_halves_with_the_round_number(optimiser: SGD | AdamW) -> None:
     assert [rate_of(optimiser, plan) for plan in (0, 10, 20)] == [1.0, 0.5, 0.25]
     assert rate_of(SGD(), 1000) == 1.0
 

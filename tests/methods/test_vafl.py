@@ -37,13 +37,13 @@ def test_synchronous_it_is_joint_training_of_one_network(
 
 
 @pytest.mark.parametrize("share", [0.25, 0.5])
-def test_when_some_speak_only_they_learn_with_the_others_last_words(share: float) -> None:
+def test_when_some_upload_only_they_learn_with_the_others_last_uploads(share: float) -> None:
     """One of four parties per turn is the published asynchronous way."""
     schedule = {"participation": share, "silent_learn": False}
     assert_same_training(VAFL(**SGDS, weight_lr=0.2), LINEAR, schedule, weight_lr=0.2)
 
 
-def test_parties_that_spoke_are_weighted_anew_and_those_never_heard_are_not() -> None:
+def test_parties_that_uploaded_are_weighted_anew_and_others_are_not() -> None:
     schedule = {"batch": 54, "participation": 0.25, "silent_learn": False}  # one batch: all rows are heard at once
     trainer = open_trainer(small(), VAFL(), rounds=1, evaluate_every=0, schedule=schedule)
     speaker = trainer.coordinator.schedule.plan(1).senders[0]

@@ -62,7 +62,7 @@ class TestRelease:
         g.release(Upload({"h": good()}), PARTIES, 1, Purpose.TRAIN, 2)
         assert {r.mechanism for r in g.ledger} == {Unchanged().event.name} == {"none"}
 
-    def test_what_is_spoken_is_what_a_reader_decodes(self) -> None:
+    def test_what_passed_is_what_a_reader_decodes(self) -> None:
         passed = gate(mechanism=Noise()).release(Upload({"h": good()}), PARTIES, 1, Purpose.TRAIN, 2)
         decoded = torch.stack([decode(r.payload)[1]["h"] for r in passed.releases])
         assert torch.equal(passed.values["h"], decoded)

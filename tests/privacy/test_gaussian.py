@@ -168,7 +168,7 @@ def test_calibrated_noise_spends_the_budget_and_no_more() -> None:
     assert exact_epsilon(mean_shift(spent), 1e-5) == pytest.approx(3.0, abs=1e-6)
 
 
-def test_who_speaks_less_often_spends_less() -> None:
+def test_who_uploads_less_often_spends_less() -> None:
     run = train("vimadmm_j", {**DP, "neighbours": "replaced"}, rounds=12, schedule={"participation": 0.5})
     counts = {p: sum(r.owner == p for r in run.ledger) for p in small().names}
     assert min(counts.values()) < 12
@@ -177,7 +177,7 @@ def test_who_speaks_less_often_spends_less() -> None:
         assert mean_shift(mine, "replaced") == pytest.approx(2 * n**0.5 / 2.0)
 
 
-def test_the_last_affordable_turn_is_the_one_before_somebody_is_out_of_money() -> None:
+def test_the_last_affordable_round_is_the_one_before_a_budget_is_spent() -> None:
     turns = [(1, ("a", "b")), (2, ("a",)), (3, ("b",)), (4, ("a", "b"))]
     assert [last_affordable(turns, n) for n in (0, 1, 2, 3)] == [0, 1, 3, 4]
 

@@ -116,7 +116,7 @@ def test_noise_that_hides_nothing_is_not_called_no_noise() -> None:
     assert "no epsilon: far too little noise" in text(statement(tiny))
 
 
-def test_who_never_spoke_and_who_spoke_elsewhere_are_told_apart() -> None:
+def test_who_never_uploaded_and_who_uploaded_elsewhere_are_told_apart() -> None:
     """The coordinator of separate organisations does not hold the parties' ledgers: that is no epsilon of 0."""
     silent = statement(settings=PLAIN, about=Circumstances(LabelExposure.FULL))
     assert silent.epsilon == 0 and "no party sent anything in training" in text(silent)

@@ -32,7 +32,7 @@ def test_an_epoch_visits_every_training_row_once(rows: int, batch: int, epoch: i
     assert sorted(seen.tolist()) == (torch.arange(rows) * 3).tolist()
 
 
-def test_a_turn_does_not_depend_on_the_turns_before() -> None:
+def test_a_plan_does_not_depend_on_the_plans_before() -> None:
     forward, one = schedule(), schedule()
     turns = [forward.plan(n) for n in range(1, 20)]
     for n in (19, 4, 11, 1):
@@ -49,7 +49,7 @@ def test_epochs_are_shuffled_anew_or_once() -> None:
 
 
 @given(share=st.floats(0.01, 1.0), number=st.integers(1, 500))
-def test_the_right_number_of_parties_speaks(share: float, number: int) -> None:
+def test_the_right_number_of_parties_uploads(share: float, number: int) -> None:
     plan = schedule(participation=share).plan(number)
     assert len(plan.senders) == max(1, round(share * len(PARTIES)))
     assert list(plan.senders) == sorted(set(plan.senders), key=PARTIES.index)
@@ -97,7 +97,7 @@ def wakes(s: Schedule, turns: int) -> list[str]:
 
 class TestOneAtATime:
     @pytest.mark.parametrize("order", ORDERS)
-    def test_the_one_that_speaks_is_the_one_that_learns(self, order: str) -> None:
+    def test_the_one_that_uploads_is_the_one_that_learns(self, order: str) -> None:
         s = schedule(order=order, steps={"party_2": 7})
         for n in range(1, 30):
             plan = s.plan(n)
@@ -105,7 +105,7 @@ class TestOneAtATime:
             assert plan.steps == ((("party_2", 7),) if plan.senders == ("party_2",) else ())
         assert s.someone_may_be_silent
 
-    def test_in_sequence_everybody_speaks_about_the_same_rows_before_anybody_about_the_next(self) -> None:
+    def test_in_sequence_everybody_uploads_about_the_same_rows_before_anybody_about_the_next(self) -> None:
         s, together = schedule(order="sequential"), schedule()
         for cycle in range(12):
             turns = [s.plan(cycle * len(PARTIES) + k + 1) for k in range(len(PARTIES))]
@@ -167,7 +167,7 @@ class TestOneAtATime:
         assert count["party_3"] > 200
 
     @pytest.mark.parametrize("order", ORDERS)
-    def test_a_turn_does_not_depend_on_what_was_asked_before(self, order: str) -> None:
+    def test_a_plan_does_not_depend_on_what_was_asked_before(self, order: str) -> None:
         kind = {"order": order, "speeds": {"party_1": 2.5}, "staleness": 3}
         forward, one = schedule(**kind), schedule(**kind)
         turns = [forward.plan(n) for n in range(1, 90)]
@@ -176,7 +176,7 @@ class TestOneAtATime:
             assert one.plan(n).senders == turns[n - 1].senders
 
     @pytest.mark.parametrize("order", ORDERS)
-    def test_the_most_releases_are_those_of_the_party_that_speaks_most(self, order: str) -> None:
+    def test_the_most_releases_are_those_of_the_party_that_uploads_most(self, order: str) -> None:
         s = schedule(order=order, speeds={"party_1": 4.0})
         assert s.most_releases(60) == max(Counter(wakes(s, 60)).values())
 
@@ -191,7 +191,7 @@ def test_together_some_may_take_other_steps() -> None:
 
 
 @pytest.mark.parametrize("order", ["together", *ORDERS])
-def test_a_turn_knows_the_speeds_of_its_learners(order: str) -> None:
+def test_a_plan_knows_the_speeds_of_its_learners(order: str) -> None:
     speeds = {"party_4": 0.5, "party_1": 2.0, "party_2": 1.0}
     for n in range(1, 20):
         plan = schedule(order=order, speeds=speeds).plan(n)

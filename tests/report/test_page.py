@@ -206,7 +206,7 @@ def test_a_record_of_the_first_version_is_reported_as_it_was_judged() -> None:
     assert "AUC" not in text and "guessing" not in text
 
 
-def test_a_run_that_never_looked_has_no_score_curves() -> None:
+def test_a_run_without_evaluations_has_no_score_curves() -> None:
     run = fit(small(), make_method("local_only"), rounds=2, evaluate_every=0)
     reader = Reader(render([run.record()]))
     assert not reader.all("figure")

@@ -63,7 +63,7 @@ def test_the_figures_are_those_of_the_ledger(promised: dict[str, Any]) -> None:
     assert not page.unprotected
 
 
-def test_parties_that_spoke_less_spent_less(promised: dict[str, Any]) -> None:
+def test_parties_that_uploaded_less_spent_less(promised: dict[str, Any]) -> None:
     page = privacy_page(promised["columns"])
     assert page.table is not None
     by_releases = sorted((int(row[1]), float(row[2])) for row in page.table.rows)
@@ -160,7 +160,7 @@ def test_other_promises_are_not_other_seeds(promised: dict[str, Any]) -> None:
     assert any("exact accountant" in text for text in told.values())
 
 
-def test_the_weakest_seed_speaks_for_all(promised: dict[str, Any]) -> None:
+def test_the_weakest_seed_counts_for_all(promised: dict[str, Any]) -> None:
     strong = promised["both"]
     weak = json.loads(json.dumps(strong))
     weak["training"]["seed"] = 1

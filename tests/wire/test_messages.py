@@ -48,7 +48,7 @@ orders = st.builds(
 
 
 @given(orders)
-def test_an_order_survives_the_wire(request: Request) -> None:
+def test_a_request_survives_the_wire(request: Request) -> None:
     header, arrays = decode(encode(request_header(request, EVERYONE), request_arrays(request)))
     read = read_request(header, arrays, EVERYONE)
     assert (read.number, read.learners, read.steps, read.keep, read.stop) == (
@@ -77,13 +77,13 @@ def test_everyone_is_one_character_however_many_they_are() -> None:
         {"learners": None},
     ],
 )
-def test_a_malformed_order_is_refused(change: dict[str, Any]) -> None:
+def test_a_malformed_request_is_refused(change: dict[str, Any]) -> None:
     header = {**request_header(Request(1), EVERYONE), **change}
     with pytest.raises(WireError, match="malformed"):
         read_request(header, {"rows.0": torch.arange(2)}, EVERYONE)
 
 
-def test_an_order_without_its_rows_is_refused() -> None:
+def test_a_request_without_its_rows_is_refused() -> None:
     request = Request(1, (Query(Purpose.TRAIN, EVERYONE, torch.arange(2)),))
     with pytest.raises(WireError, match="malformed"):
         read_request(request_header(request, EVERYONE), {}, EVERYONE)
