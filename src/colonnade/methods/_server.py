@@ -65,7 +65,12 @@ def apply_server(model: Head, x: Tensor) -> Tensor:
 
 
 def server_gradients(
-    state: Mapping[str, Tensor], x: Tensor, targets: Tensor, task: Task, plan: int, weights: Tensor | None = None
+    state: Mapping[str, Tensor],
+    x: Tensor,
+    targets: Tensor,
+    task: Task,
+    round_number: int,
+    weights: Tensor | None = None,
 ) -> tuple[dict[str, Tensor], Tensor]:
     """Gradients of the mean loss over the rows: one per parameter, and (B, width) with respect to the input x.
 
@@ -76,16 +81,18 @@ def server_gradients(
     with torch.enable_grad():  # coordinate() runs without
         model = {k: v.detach().requires_grad_() for k, v in get_server(state).items()}
         at = x.detach().requires_grad_()
-        logits = apply_heads(model, at.unsqueeze(0), drop, state.get("drop.key"), plan)
+        logits = apply_heads(model, at.unsqueeze(0), drop, state.get("drop.key"), round_number)
         *slopes, slope = torch.autograd.grad(task_loss(task, logits, targets, weights), [*model.values(), at])
     return dict(zip(model, slopes, strict=True)), slope
 
 
-def step_server(state: dict[str, Tensor], slopes: Mapping[str, Tensor], optimiser: Optimiser, plan: int) -> None:
+def step_server(
+    state: dict[str, Tensor], slopes: Mapping[str, Tensor], optimiser: Optimiser, round_number: int
+) -> None:
     """One step of the server model. Tensors are replaced, not written into: who was sent the old ones keeps them."""
     model = {k: v.clone() for k, v in get_server(state).items()}
     memory = {k.removeprefix("step."): v.clone() for k, v in state.items() if k.startswith("step.")}
-    optimiser.step(list(model.values()), [slopes[k] for k in model], memory, None, rate_of(optimiser, plan))
+    optimiser.step(list(model.values()), [slopes[k] for k in model], memory, None, rate_of(optimiser, round_number))
     state |= {f"server.{k}": v for k, v in model.items()}
     state |= {f"step.{k}": v for k, v in memory.items()}
 

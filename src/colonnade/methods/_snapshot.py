@@ -74,7 +74,7 @@ def paced(
     steps: Sequence[int],
     optimiser: Optimiser,
     reference: int,
-    plan: int,
+    round_number: int,
 ) -> None:
     """Q_k steps of size eta_k, with eta_k Q_k the same for all: eta is for `reference` steps.
 
@@ -83,7 +83,7 @@ def paced(
     for pace in sorted(set(steps) - {0}):
         own = optimiser.model_copy(update={"lr": optimiser.lr * reference / pace})
         counts = [pace if count == pace else 0 for count in steps]
-        descend(cohort, objective, inputs, steps=counts, optimiser=own, round_number=plan)
+        descend(cohort, objective, inputs, steps=counts, optimiser=own, round_number=round_number)
 
 
 def paces(plan: RoundPlan, steps: int) -> dict[str, int]:

@@ -178,15 +178,15 @@ def trusted(fresh: Tensor, cached: Tensor, angle: float) -> Tensor:
     return torch.where(cosine >= math.cos(math.radians(angle)), cosine, 0.0)
 
 
-def remember(home: dict[str, Tensor], plan: int, slots: int, kept: Mapping[str, Tensor], used: Sequence[int]) -> None:
+def remember(home: dict[str, Tensor], number: int, slots: int, kept: Mapping[str, Tensor], used: Sequence[int]) -> None:
     """Put an exchange, (P, B, ...) each, into its slot; entries are "cache.SLOT.ROWS", since a batch may be short."""
-    slot, rows = plan % slots, next(iter(kept.values())).shape[1]
+    slot, rows = number % slots, next(iter(kept.values())).shape[1]
     for name, value in home.items():
         if name.startswith(f"cache.{slot}.") and name.endswith(".number"):
             value.zero_()  # what stood there was an exchange of another size: number 0 is an empty entry
     entry, last = f"cache.{slot}.{rows}", home["last"]
     home |= {f"{entry}.{name}": value.clone() for name, value in kept.items()}
-    home[f"{entry}.number"] = torch.full_like(last, plan)
+    home[f"{entry}.number"] = torch.full_like(last, number)
     home[f"{entry}.used"] = torch.tensor(list(used), device=last.device)
     home["last"] = torch.full_like(last, slot)
 
