@@ -40,8 +40,9 @@ from colonnade.extras import need
 MOST_CATEGORIES = 1000
 # What a column of categories may hold later, by what it held in training; a number column only ever holds numbers.
 FITTING = {NUMBER: (NUMBER, TEXT), TEXT: (TEXT,), BOOLEAN: (BOOLEAN,)}
-BLOCK = 1 << 14  # rows that become numbers at once
-FIT = 1 << 16  # rows whose statistics are taken at once
+BLOCK = 1 << 14  # rows that are written at once
+AT_ONCE = 1 << 22  # numbers that a thread gathers at once
+FIT = 1 << 14  # rows whose statistics are taken at once
 SAME = 1e-6  # how far statistics of the same rows may be apart on two machines, in deviations
 
 
@@ -117,33 +118,39 @@ class ColumnPlan:
         frame = frame.infer_objects()
         at = np.arange(len(frame)) if rows is None else rows
         out = np.zeros((len(at), self.width), dtype=np.float32)
-        numbers = [_numbers(frame, name) for name in self.numbers]
-        known = _known(self.transformer, self.categories)
-        levels = [Levels.of(frame[name], kind).numbered(known[name]) for name, kind in self.categories.items()]
-
-        def fill(first: int) -> None:
-            self._fill(out[first : first + BLOCK], at[first : first + BLOCK], numbers, levels)
-
+        size = max(1, AT_ONCE // max(1, len(at)))
+        groups = [range(first, min(first + size, len(self.numbers))) for first in range(0, len(self.numbers), size)]
+        starts = dict(zip(self.categories, self._starts(), strict=True))
         with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-            list(pool.map(fill, range(0, len(at), BLOCK)))
+            list(pool.map(lambda group: self._write_numbers(out, at, frame, group), groups))
+            list(pool.map(lambda name: self._write_levels(out, at, frame[name], starts[name]), self.categories))
         return torch.from_numpy(out)
 
-    def _fill(self, out: Values, at: Values, numbers: Sequence[Values], levels: Sequence[Values]) -> None:
-        """Write some rows (B, F): values of number columns, and places among the known levels of the others."""
-        if numbers:
-            scaler = self.transformer.named_transformers_["numbers"]
-            values = np.empty((len(at), len(numbers)))
-            for number, column in enumerate(numbers):
-                values[:, number] = column[at]
-            out[:, : len(numbers)] = (values - scaler.mean_) / scaler.scale_
-        held, start = at >= 0, len(numbers)
-        for known, codes in zip(_known(self.transformer, self.categories).values(), levels, strict=True):
+    def _starts(self) -> list[int]:
+        """The first column of each column of categories among the encoded ones."""
+        widths = [len(known) for known in self.levels().values()]
+        return [len(self.numbers) + sum(widths[:place]) for place in range(len(widths))]
+
+    def _write_numbers(self, out: Values, at: Values, frame: Any, group: range) -> None:
+        """Neighbouring number columns; each is gathered while it is in the processor's cache."""
+        scaler = self.transformer.named_transformers_["numbers"]
+        part, away = np.zeros((len(group), len(at)), dtype=np.float32), at < 0
+        for place, number in enumerate(group):
+            if not self.constant[number]:
+                values = _numbers(frame, self.numbers[number])
+                scaled = ((values - scaler.mean_[number]) / scaler.scale_[number]).astype(np.float32)
+                np.take(scaled, at, out=part[place], mode="wrap")  # -1 is the last row, and away
+                part[place, away] = 0
+        for first in range(0, len(at), BLOCK):
+            out[first : first + BLOCK, group.start : group.stop] = part[:, first : first + BLOCK].T
+
+    def _write_levels(self, out: Values, at: Values, column: Any, start: int) -> None:
+        """A column of categories: one in the place of its level, if training had it."""
+        if not self.constant[start]:
+            codes = Levels.of(column, self.categories[column.name]).numbered(self.levels()[column.name])
             found = codes[at]
-            seen = (held & (found >= 0)).nonzero()[0]
-            out[seen, start + found[seen]] = 1
-            start += len(known)
-        out[~held] = 0
-        out[:, self.constant] = 0
+            rows = ((at >= 0) & (found >= 0)).nonzero()[0]
+            out[rows, start + found[rows].astype(np.int64)] = 1
 
     def transform(self, frame: Any) -> Tensor:
         """(N, F) float32 of a new table; its columns are found by name, in any order.

@@ -30,7 +30,7 @@ EMPTY = (
     "NULL", "NaN", "None", "n/a", "nan", "null",
 )  # fmt: skip
 SAMPLE = 1 << 18  # bytes that say what a file is like
-CHUNK = 1 << 25  # bytes that are read at once
+CHUNK = 1 << 23  # bytes that are read at once; larger ones cost the system new pages each time
 BLOCK = 1 << 20  # bytes that one thread takes
 COMMA_NUMBER = re.compile(r"[+-]?\d+,\d+")
 POINT_NUMBER = re.compile(r"[+-]?\d+\.\d+([eE][+-]?\d+)?")
