@@ -7,13 +7,21 @@ import os
 import resource
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
 LONG = 300.0  # seconds until a wait for an event gives up; on a busy machine a process needs minutes to start
+HEAVY = ("torch", "pandas", "sklearn", "scipy", "matplotlib", "jinja2", "optuna")  # take from 0.2 to 2 s to load
 _STARTED: list[subprocess.Popen[Any]] = []
+_TELLING = f"""import atexit, sys
+from colonnade.__main__ import main
+loaded = lambda: [name for name in {HEAVY!r} if name in sys.modules]
+atexit.register(lambda: print("loaded:", *loaded(), file=sys.stderr))
+main()"""
+TELLING = (sys.executable, "-c", _TELLING)  # `colonnade`, whose last line on stderr says what it loaded of `HEAVY`
 
 
 def as_in_a_terminal() -> None:

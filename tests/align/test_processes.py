@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from colonnade.bench import align as bench_align
 from colonnade.bench.catalogue import CHECKOUT, find, read_bench
 from colonnade.bench.settings import Options
 from tests.nats_server import NatsServer, needs_nats
-from tests.processes import LONG, start
+from tests.processes import LONG, TELLING, start
 
 ROWS = 3000
 CONNECTION = """
@@ -46,7 +45,7 @@ def write_side(folder: Path, server: NatsServer, name: str, ids: range) -> Path:
 
 
 def started(config: Path, *options: str) -> subprocess.Popen[str]:
-    words = [sys.executable, "-m", "colonnade", "align", str(config), "--patience", "120", *options]
+    words = [*TELLING, "align", str(config), "--patience", "120", *options]
     log = config.with_suffix(".log").open("a")
     with log:
         return start(words, stdout=subprocess.PIPE, stderr=log)
@@ -83,6 +82,7 @@ def test_align_at_three_organisations_one_of_them_killed_and_started_again(tmp_p
     assert "telco" in told["coordinator"] and "83.3 %" in told["coordinator"]
     assert json.loads(told["shop"])["report"]["matches"][0]["matched"] == ROWS // 2
     assert "started over" in logs["coordinator"]
+    assert {log.splitlines()[-1] for log in logs.values()} == {"loaded:"}, "an alignment needs no training code"
     assert not any("00500" in text for text in (*logs.values(), *told.values())), "an id in a log"
 
 

@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 
 from colonnade.data.sets import SETS
 from colonnade.deploy.policy import Policy
-from colonnade.deploy.settings import CoordinatorSection, PartySection
+from colonnade.deploy.sections import CoordinatorSection, PartySection
 from colonnade.engines.remote import Absence
 from colonnade.identity.credentials import Connection
 from colonnade.methods import METHODS

@@ -18,6 +18,7 @@ from colonnade.run import read_record
 from tests.architecture.source import ROOT
 from tests.cli.conftest import Call
 from tests.cli.test_bad_input import write_tables
+from tests.processes import HEAVY, TELLING
 
 COMMANDS = (
     "demo", "train", "compare", "resume", "predict", "report", "estimate", "audit", "doctor",
@@ -38,7 +39,7 @@ def test_the_version(cli: Call) -> None:
     assert (done.code, done.out) == (0, f"colonnade {colonnade.__version__}\n")
 
 
-HEAVY = ("torch", "pandas", "sklearn", "scipy", "numpy", "matplotlib", "jinja2", "optuna", "nats")
+HEAVIER = (*HEAVY, "numpy", "nats")
 EVERY_HELP = f"""
 import sys
 from typer.main import get_command
@@ -55,7 +56,7 @@ def every(command, *words):
     for name, part in getattr(command, "commands", {{}}).items():
         every(part, *words, name)
 every(get_command(app))
-print([name for name in {HEAVY!r} if name in sys.modules])
+print([name for name in {HEAVIER!r} if name in sys.modules])
 """
 
 
@@ -71,6 +72,27 @@ def test_no_help_loads_what_it_does_not_show() -> None:
     *pages, loaded = done.stdout.splitlines()
     assert loaded == "[]"
     assert sum("Usage: " in line for line in pages) > 20, "not every command was asked"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["certificates", "--party", "bank_a", "--folder", "made"],
+        ["nats-config", "--party", "bank_a", "--certificates", "certs"],
+        ["align", "coordinator.toml"],  # here as far as its configuration; tests/align has it to the end
+        ["party", "no.toml"],
+        ["coordinator", "no.toml"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_what_does_not_train_loads_no_training_code(words: list[str], tmp_path: Path) -> None:
+    (tmp_path / "certs").mkdir()
+    for name in ("ca.crt", "server.crt", "server.key"):
+        (tmp_path / "certs" / name).touch()
+    (tmp_path / "coordinator.toml").write_text("[coordinator]\nlabels = 1\n")
+    done = subprocess.run([*TELLING, *words], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == (0 if words[0] in ("certificates", "nats-config") else 2), done.stderr
+    assert done.stderr.splitlines()[-1] == "loaded:"
 
 
 def test_the_report_goes_where_it_is_told(cli: Call, finished: Path) -> None:

@@ -19,7 +19,8 @@ from colonnade.deploy.agreement import canonical
 from colonnade.engines.message import address
 from colonnade.engines.nats import NatsLink
 from colonnade.identity.credentials import Credentials
-from colonnade.wire.codec import LIMIT, decode
+from colonnade.wire.codec import decode
+from colonnade.wire.container import LIMIT
 from colonnade.wire.messages import COORDINATOR
 from tests.deploy.trials import Doer
 

@@ -25,7 +25,7 @@ from colonnade.identity.certificates import make_trial
 from colonnade.identity.cipher import KeyPair
 from colonnade.identity.credentials import Connection, Credentials
 from colonnade.run import Run
-from colonnade.wire.codec import LIMIT
+from colonnade.wire.container import LIMIT
 from colonnade.wire.messages import COORDINATOR
 from tests.deploy.lies import LEFT_OUT, Truth, as_message, publish
 from tests.deploy.trials import DATA, RUN, Stage

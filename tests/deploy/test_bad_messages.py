@@ -15,7 +15,7 @@ from colonnade.engines.message import Outgoing
 from colonnade.engines.nats import NatsLink
 from colonnade.models.encoders import ModelSettings
 from colonnade.run import Run
-from colonnade.wire.codec import LIMIT
+from colonnade.wire.container import LIMIT
 from colonnade.wire.messages import COORDINATOR
 from colonnade.wire.notice import Notice
 from tests.contracts.registry import make

@@ -33,7 +33,7 @@ from colonnade.row_split import RowSplit
 from colonnade.run import Run
 from colonnade.saved import TRAINED, fingerprint
 from colonnade.store import Store
-from colonnade.wire.codec import LIMIT
+from colonnade.wire.container import LIMIT
 from colonnade.wire.messages import COORDINATOR
 from tests.contracts.registry import NAMES, make
 from tests.contracts.test_models import put_together

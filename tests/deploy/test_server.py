@@ -21,7 +21,7 @@ from colonnade.deploy import server as module
 from colonnade.deploy.server import MAX_PAYLOAD, find_server, server_config
 from colonnade.errors import ConfigError, LinkError
 from colonnade.identity.certificates import make_trial
-from colonnade.wire.codec import LIMIT
+from colonnade.wire.container import LIMIT
 from tests.architecture.source import ROOT
 from tests.cli.conftest import Call, cli
 from tests.identity.issuing import issue, loaded

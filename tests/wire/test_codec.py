@@ -15,7 +15,8 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from safetensors.torch import save
 
 from colonnade.errors import WireError
-from colonnade.wire.codec import ALLOWED, VERSION, decode, encode
+from colonnade.wire.codec import ALLOWED, decode, encode
+from colonnade.wire.container import VERSION
 
 names = st.text(min_size=1, max_size=10).filter(lambda n: n != "__metadata__")
 kinds = st.sampled_from([np.float16, np.float32, np.float64, np.int8, np.uint8, np.int32, np.int64])

@@ -12,7 +12,7 @@ from colonnade.align.ids import check_ids
 from colonnade.align.match import Agreed, MatchReport, PartyMatch, number_rows, report_of
 from colonnade.align.settings import AlignSettings
 from colonnade.errors import ConfigError
-from colonnade.wire.messages import COORDINATOR
+from colonnade.identity.names import COORDINATOR
 
 
 def align_exactly(

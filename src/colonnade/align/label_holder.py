@@ -28,7 +28,7 @@ from colonnade.align.workers import Workers
 from colonnade.errors import ColonnadeError, LinkError, Refused, RowsDisagree, WireError
 from colonnade.identity.cipher import Cipher, KeyPair
 from colonnade.identity.credentials import Credentials
-from colonnade.wire.messages import COORDINATOR
+from colonnade.identity.names import COORDINATOR
 from colonnade.wire.notice import Notice
 
 MOST_EARLY = 256  # messages of a party that are kept until it has joined

@@ -32,7 +32,7 @@ from colonnade.align.settings import MOST_IDS, Keep, Name, PartyName
 from colonnade.errors import IdentityError, WireError
 from colonnade.identity.cipher import Cipher
 from colonnade.identity.credentials import Credentials
-from colonnade.wire.messages import COORDINATOR
+from colonnade.identity.names import COORDINATOR
 from colonnade.wire.notice import Notice
 
 Nonce = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]

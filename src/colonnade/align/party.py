@@ -26,7 +26,7 @@ from colonnade.align.workers import Workers
 from colonnade.errors import ColonnadeError, LinkError, Refused, RowsDisagree, WireError
 from colonnade.identity.cipher import Cipher, KeyPair
 from colonnade.identity.credentials import Credentials
-from colonnade.wire.messages import COORDINATOR
+from colonnade.identity.names import COORDINATOR
 from colonnade.wire.notice import Notice
 
 Agree = Callable[[m.Proposal], None]  # raises `Refused` with the reason

@@ -38,7 +38,7 @@ def align(  # one parameter per option of the command line
 
     Example: colonnade align party.toml
     """
-    from colonnade.deploy.settings import role_of
+    from colonnade.deploy.sections import role_of
 
     screen = Screen(as_json, quiet)
     perform = _label_holder if role_of(config) == "coordinator" else _party
@@ -55,10 +55,10 @@ def _label_holder(
     from colonnade.align.settings import AlignSettings
     from colonnade.config import build
     from colonnade.deploy.line import open_line
-    from colonnade.deploy.settings import read_coordinator
+    from colonnade.deploy.sections import read_coordinator_file
     from colonnade.folder import claimed
 
-    read = read_coordinator(config, overrides)
+    read = read_coordinator_file(config, overrides)
     c, credentials = read.coordinator, read.credentials()
     asked = tuple(name for name in c.parties if name not in c.own)
     if not asked:
@@ -78,10 +78,10 @@ def _party(
     from colonnade.align.party import align_as_party
     from colonnade.align.settings import JoinSettings
     from colonnade.deploy.line import open_line
-    from colonnade.deploy.settings import read_party
+    from colonnade.deploy.sections import read_party_file
     from colonnade.folder import claimed
 
-    read = read_party(config, overrides)
+    read = read_party_file(config, overrides)
     p, credentials = read.party, read.credentials()
     settings = JoinSettings(name=p.run, patience=patience, most_ids=p.most_ids)
     ids = read_ids(p.table, p.id)

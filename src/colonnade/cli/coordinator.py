@@ -30,8 +30,6 @@ def coordinator(
 
     Example: colonnade coordinator coordinator.toml
     """
-    from colonnade.deploy.start import run_coordinator
-
     screen, journal = Screen(as_json, quiet), Journal(log, quiet)
 
     last = 0
@@ -46,5 +44,10 @@ def coordinator(
         journal("round", number=now.round, rounds=now.rounds, validation=score, best=best, bytes=now.bytes)
 
     with operated(journal) as notify:
+        from colonnade.deploy.sections import read_coordinator_file
+
+        read_coordinator_file(config, overrides).credentials()  # what is wrong is said at once, before torch is loaded
+        from colonnade.deploy.start import run_coordinator
+
         run, folder = run_coordinator(config, overrides, notify, watch)
     finish(screen, run, folder)

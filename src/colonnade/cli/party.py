@@ -27,8 +27,11 @@ def party(
 
     Example: colonnade party party.toml --log json
     """
-    from colonnade.deploy.start import run_party
-
     with operated(Journal(log, quiet)) as notify:
+        from colonnade.deploy.sections import read_party_file
+
+        read_party_file(config, overrides).credentials()  # what is wrong is said at once, before torch is loaded
+        from colonnade.deploy.start import run_party
+
         done = run_party(config, overrides, once, notify)
     Screen(as_json, quiet).emit(done)  # only with --once does it come to this

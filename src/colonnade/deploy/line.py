@@ -13,7 +13,7 @@ from colonnade.engines.message import Notify, Outgoing
 from colonnade.engines.nats import NatsLink
 from colonnade.errors import WireError
 from colonnade.identity.credentials import Credentials
-from colonnade.wire.messages import COORDINATOR
+from colonnade.identity.names import COORDINATOR
 from colonnade.wire.notice import Notice, read_notice
 
 

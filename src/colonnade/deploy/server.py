@@ -31,7 +31,7 @@ from pathlib import Path
 
 from colonnade.errors import ConfigError
 from colonnade.identity.names import COORDINATOR, check_parties
-from colonnade.wire.codec import LIMIT
+from colonnade.wire.container import LIMIT
 
 MAX_PAYLOAD = LIMIT + 2**20  # a full message, its headers and what encryption adds
 MAX_PENDING = 8 * MAX_PAYLOAD  # bytes that may wait for one client before the server gives it up as too slow

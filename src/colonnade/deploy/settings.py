@@ -1,194 +1,60 @@
-"""The two configuration files of a deployment: party.toml at every party, coordinator.toml at the label holder.
-
-    party.toml                               coordinator.toml
-    [party]                                  [coordinator]
-    name = "telco"                           run = "churn"
-    run = "churn"                            parties = ["bank_a", "bank_b", "telco"]
-    table = "telco.csv"                      own = ["bank_a"]
-    id = "customer"                          table = "labels.csv"
-    policy = "policy.toml"                   id = "customer"
-                                             label = "churned"
-    [connection] [model]                     [connection] [method] [model] [training] [privacy] [absence]
-
-Paths in a file are relative to the file, so that a service may be started from anywhere.
-"""
+"""The two configuration files of a deployment (`sections.py`), with what they say about training."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
 
-from pydantic import Field, model_validator
-
-from colonnade.align.settings import MOST_IDS, Keep, Name, PartyName
-from colonnade.config import Settings, build, read_toml, unknown_key, with_overrides
+from colonnade.config import build
+from colonnade.deploy.sections import CoordinatorFile, PartyFile, read_coordinator_file, read_party_file
 from colonnade.engines.remote import Absence
-from colonnade.errors import ConfigError
-from colonnade.identity.credentials import Connection, Credentials
 from colonnade.methods import make_method
 from colonnade.methods.base import Method
 from colonnade.models.encoders import ModelSettings, PartySettings
 from colonnade.privacy.settings import PrivacySettings
-from colonnade.record import Section, Sections
 from colonnade.run import Training
-from colonnade.wire.messages import COORDINATOR
-
-
-class PartySection(Settings):
-    """[party]: who this is, which run, and where its columns are."""
-
-    name: PartyName = Field(description="this party's name; also the common name of its certificate")
-    run: Name = Field(description="the run's name, as the label holder calls it: small messages, digits and -")
-    table: Path = Field(description="the party's columns: .csv, .tsv (.gz) or .parquet")
-    id: str = Field(min_length=1, description="the id column of the table")
-    categories: tuple[str, ...] = Field((), description="columns that hold categories although they look like numbers")
-    alignment: Path = Field(Path("alignment"), description="folder of the aligned rows, made by `colonnade align`")
-    folder: Path = Field(Path("party"), description="where the party keeps its model, its ledger and what it sent")
-    policy: Path | None = Field(None, description="what the operator allows; without it the built-in limits hold")
-    device: str = Field("cpu", description="cpu, cuda or cuda:N")
-    most_ids: int = Field(
-        5_000_000, ge=1, le=MOST_IDS, description="alignment: ids the label holder may bring; each one is a question"
-    )
-
-
-class CoordinatorSection(Settings):
-    """[coordinator]: the run, its parties, and where the labels are."""
-
-    run: Name = Field(description="the run's name: small messages, digits and -")
-    parties: tuple[PartyName, ...] = Field(min_length=1, description="all parties, in the order of the federation")
-    own: tuple[PartyName, ...] = Field((), description="parties of this organisation: they hold all ids of the table")
-    table: Path = Field(description="the labels: .csv, .tsv (.gz) or .parquet; a row without a label is only predicted")
-    id: str = Field(min_length=1, description="the id column of the table")
-    label: str = Field(min_length=1, description="the label column of the table")
-    task: Literal["multiclass", "binary", "multilabel", "regression", "count"] | None = Field(
-        None, description="what the labels are; guessed where that is clear"
-    )
-    classes: tuple[str, ...] | None = Field(
-        None,
-        min_length=2,
-        description="which classes there are, in their order (no, yes); those that occur if left out",
-    )
-    weights: str | None = Field(None, description="column of the table: how much each row counts; all alike if unset")
-    alignment: Path = Field(Path("alignment"), description="folder of the aligned rows, made by `colonnade align`")
-    keep: Keep = Field("all", description="alignment: rows that all parties hold, or also those only some hold")
-    folder: Path = Field(Path("run"), description="where the run is kept")
-    predictions: bool = Field(True, description="propose that the parties also answer predictions later")
-    validation: float = Field(0.1, ge=0, lt=1, description="share of the labelled rows that choose the best round")
-    test: float = Field(0.15, ge=0, lt=1, description="share of the labelled rows that are evaluated once, at the end")
-    most_ids: int = Field(5_000_000, ge=1, le=MOST_IDS, description="alignment: ids a party may bring")
-
-    @model_validator(mode="after")
-    def _own_are_parties(self) -> CoordinatorSection:
-        strange = next((name for name in self.own if name not in self.parties), None)
-        if strange is not None:
-            raise ValueError(f"own names {strange!r}, who is not among parties")
-        if len(set(self.parties)) < len(self.parties):
-            raise ValueError("parties names somebody twice")
-        return self
 
 
 @dataclass(frozen=True)
-class PartyConfig:
+class PartyConfig(PartyFile):
     """party.toml as objects."""
 
-    party: PartySection
-    connection: Connection
     model: PartySettings | None = None  # where its local model differs from the proposal's
-
-    def credentials(self) -> Credentials:
-        """The party's identity; its certificate must carry its name."""
-        return _credentials(self.connection, self.party.name)
 
 
 @dataclass(frozen=True)
-class CoordinatorConfig:
+class CoordinatorConfig(CoordinatorFile):
     """coordinator.toml as objects."""
 
-    coordinator: CoordinatorSection
-    connection: Connection
     method: Method
     model: ModelSettings
     training: Training
     absence: Absence
     privacy: PrivacySettings
-    tables: Sections = field(repr=False)  # as read, for the record
-
-    def credentials(self) -> Credentials:
-        """The coordinator's identity."""
-        return _credentials(self.connection, COORDINATOR)
-
-
-def role_of(path: Path) -> Literal["party", "coordinator"]:
-    """Whose configuration this is."""
-    tables = read_toml(path)
-    for role in ("party", "coordinator"):
-        if role in tables:
-            return "party" if role == "party" else "coordinator"
-    raise ConfigError(f"{path} has neither a [party] nor a [coordinator] section; it is not a deployment's file")
 
 
 def read_party(path: Path, overrides: list[str] | None = None) -> PartyConfig:
     """Read and check party.toml."""
-    tables = _tables(path, overrides, ("party", "connection", "model"))
-    party = build(PartySection, tables.get("party", {}), "party")
-    model = build(PartySettings, tables["model"], "model") if "model" in tables else None
-    return PartyConfig(_placed(party, path), _connection(tables, path), model)
+    read = read_party_file(path, overrides)
+    model = build(PartySettings, read.tables["model"], "model") if "model" in read.tables else None
+    return PartyConfig(read.party, read.connection, read.tables, model)
 
 
 def read_coordinator(path: Path, overrides: list[str] | None = None) -> CoordinatorConfig:
     """Read and check coordinator.toml."""
-    sections = ("coordinator", "connection", "method", "model", "training", "privacy", "absence")
-    tables = _tables(path, overrides, sections)
-    section = build(CoordinatorSection, tables.get("coordinator", {}), "coordinator")
+    read = read_coordinator_file(path, overrides)
+    tables = read.tables
     spec = dict(tables.get("method", {}))
     name, preset = spec.pop("name", "vimadmm"), spec.pop("preset", None)
     model = build(ModelSettings, tables.get("model", {}), "model")
-    model.check_parties(section.parties)
+    model.check_parties(read.coordinator.parties)
     return CoordinatorConfig(
-        coordinator=_placed(section, path),
-        connection=_connection(tables, path),
+        coordinator=read.coordinator,
+        connection=read.connection,
+        tables=tables,
         method=make_method(name, spec, preset),
         model=model,
         training=build(Training, tables.get("training", {}), "training"),
         absence=build(Absence, tables.get("absence", {}), "absence"),
         privacy=build(PrivacySettings, tables.get("privacy", {}), "privacy"),
-        tables=tables,
     )
-
-
-def _tables(path: Path, overrides: list[str] | None, sections: tuple[str, ...]) -> dict[str, Section]:
-    tables = with_overrides(read_toml(path), overrides or [])
-    for section, body in tables.items():
-        if section not in sections:
-            raise ConfigError(unknown_key(section, list(sections), path.name))
-        if not isinstance(body, Mapping):
-            raise ConfigError(f"{section!r} must be a section, e.g. [{section}]; got {body!r}")
-    if sections[0] not in tables:
-        raise ConfigError(f"{path} has no [{sections[0]}] section; docs/deployment.md shows one")
-    return tables
-
-
-def _connection(tables: Mapping[str, Any], path: Path) -> Connection:
-    return _placed(build(Connection, tables.get("connection", {}), "connection"), path)
-
-
-S = TypeVar("S", bound=Settings)
-
-
-def _placed(settings: S, path: Path) -> S:
-    """Paths of a section, relative to the file they stand in."""
-    here = path.resolve().parent
-    found = {name: here / value for name, value in settings if isinstance(value, Path)}
-    return settings.model_copy(update=found)
-
-
-def _credentials(connection: Connection, name: str) -> Credentials:
-    credentials = Credentials.load(connection)
-    if credentials.name != name:
-        raise ConfigError(
-            f"the certificate {connection.certificate.name} is {credentials.name!r}'s; this process is {name!r}: "
-            "give it its own certificate"
-        )
-    return credentials

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from colonnade.wire.codec import LIMIT
+from colonnade.wire.container import LIMIT
 
 PULL_EXPIRES = 20.0  # seconds that one request for messages stays with the server,
 HEART_BEAT = 1.0  # and seconds between its signs of life meanwhile

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from colonnade.privacy.sealed import Release
-from colonnade.wire.messages import COORDINATOR
+from colonnade.identity.names import COORDINATOR
 from colonnade.wire.notice import Notice
+
+if TYPE_CHECKING:
+    from colonnade.privacy.sealed import Release  # not loaded here: an alignment sends notices only, without torch
 
 EVERYONE = "*"
 

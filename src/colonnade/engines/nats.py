@@ -39,8 +39,8 @@ from colonnade.engines.link import enclosed
 from colonnade.engines.message import Encryption, Incoming, Notify, Outgoing
 from colonnade.errors import IdentityError, LinkError
 from colonnade.identity.credentials import Credentials, why_shut_out
-from colonnade.wire.codec import LIMIT
-from colonnade.wire.messages import COORDINATOR
+from colonnade.identity.names import COORDINATOR
+from colonnade.wire.container import LIMIT
 
 T = TypeVar("T")
 ACK_WAIT = 3.0  # seconds after which an unacknowledged message is delivered again

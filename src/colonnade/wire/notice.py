@@ -11,10 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
 from colonnade.errors import WireError
-from colonnade.wire.codec import decode, encode
+from colonnade.wire.container import pack_blobs, unpack_blobs
 
 
 @dataclass(frozen=True)
@@ -32,14 +30,12 @@ class Notice:
     def payload(self) -> bytes:
         """The message as bytes."""
         header = {"run": self.run, "number": self.number, "kind": self.kind, "sender": self.sender}
-        arrays = {name: torch.frombuffer(bytearray(blob), dtype=torch.uint8) for name, blob in self.blobs.items()}
-        return encode({**header, "facts": dict(self.facts)}, arrays)
+        return pack_blobs({**header, "facts": dict(self.facts)}, self.blobs)
 
 
 def read_notice(payload: bytes) -> Notice:
     """The notice inside a message, or `WireError` with the reason."""
-    header, arrays = decode(payload)
-    return notice_of(header, {name: array.numpy().tobytes() for name, array in arrays.items()})
+    return notice_of(*unpack_blobs(payload))
 
 
 def notice_of(header: Mapping[str, Any], blobs: Mapping[str, bytes]) -> Notice:
