@@ -8,7 +8,7 @@ BASE = {
     "errors", "randomness", "config", "extras", "federation", "folder", "layout", "plugins", "record", "row_split",
     "rows", "tasks",
 }  # fmt: skip
-DOMAIN = {"admm", "board", "models", "privacy", "schedule", "wire"} | BASE
+DOMAIN = {"admm", "upload_cache", "models", "privacy", "schedule", "wire"} | BASE
 TRAINING = {"engines", "evaluate", "methods"} | DOMAIN
 MODEL = {"design", "model", "part", "predict", "saved"}
 LOOP = {"callbacks", "checkpoint", "fit", "job", "keywords", "opening", "outward", "progress", "run", "store"}
@@ -51,9 +51,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "privacy": {"wire", "identity"} | BASE,  # the gate seals what may travel: it knows messages; masks need keys
     "models": BASE,  # networks know nothing of who trains them
     "admm": {"models"} | BASE,  # the mathematics knows heads, but no party, no wire and no method
-    "board": {"models", "privacy"} | BASE,  # remembers what was heard, in the shapes that were agreed on
+    "upload_cache": {"models", "privacy"} | BASE,  # remembers what was heard, in the shapes that were agreed on
     "schedule": BASE,  # turns are a function of seed and number only
-    "methods": {"admm", "models", "privacy", "schedule", "board"} | BASE,  # equations; no transport, engine or data set
+    "methods": {"admm", "models", "privacy", "schedule", "upload_cache"}
+    | BASE,  # equations; no transport, engine or data set
     "evaluate": {"admm"} | BASE,  # metrics see outputs and labels, never a method
     "engines": {"methods", "evaluate", "identity"} | DOMAIN,  # decide only where the methods run
     "identity": BASE,  # certificates, signatures and envelopes know nothing of what they protect
