@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 from contextlib import suppress
@@ -19,7 +17,7 @@ import numpy as np
 
 from colonnade.align.files import Alignment, write_alignment
 from colonnade.align.match import Agreed, MatchReport, PartyMatch
-from tests.processes import LONG, end, start
+from tests.processes import LONG, Forked, end
 
 ROWS, SHARED = 60, 48  # customers of the bank; those of them that the telco has too
 PARTIES = ("bank", "telco")
@@ -117,21 +115,16 @@ class Process:
     def __init__(self, folder: Path, *arguments: str) -> None:
         self.arguments, self.out, self.lines = arguments, "", list[str]()
         self._news = threading.Condition()
-        self._process = start(
-            [sys.executable, "-m", "colonnade", *arguments], cwd=folder, env={**os.environ, "OMP_NUM_THREADS": "1"},
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
+        self._process = Forked(folder, arguments)
         self._readers = [threading.Thread(target=read, daemon=True) for read in (self._read_out, self._read_lines)]
         for reader in self._readers:
             reader.start()
 
     def _read_out(self) -> None:
-        assert self._process.stdout is not None
         with suppress(ValueError), self._process.stdout as out:  # ValueError: closed at the end of the test
             self.out = out.read()
 
     def _read_lines(self) -> None:
-        assert self._process.stderr is not None
         with suppress(ValueError), self._process.stderr as err:
             for line in err:
                 with self._news:
