@@ -64,11 +64,11 @@ def test_align_at_three_organisations_one_of_them_killed_and_started_again(tmp_p
     with NatsServer(tmp_path / "nats", tuple(parties)) as server:
         sides = {"coordinator": range(ROWS), **parties}
         files = {name: write_side(tmp_path, server, name, ids) for name, ids in sides.items()}
-        running = {name: started(file, *(["--json"] if name == "shop" else [])) for name, file in files.items()}
+        running = {name: started(files[name]) for name in ("coordinator", "telco")}
         wait_for_line(tmp_path / "coordinator.log", "joined: party telco")
         running["telco"].send_signal(signal.SIGKILL)
         running["telco"].communicate()
-        running["telco"] = started(files["telco"])
+        running |= {"telco": started(files["telco"]), "shop": started(files["shop"], "--json")}
         told = {name: process.communicate(timeout=LONG)[0] for name, process in running.items()}
         logs = {name: (tmp_path / f"{name}.log").read_text() for name in running}
         assert {process.returncode for process in running.values()} == {0}, logs
