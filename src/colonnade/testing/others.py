@@ -77,6 +77,16 @@ class TaskContract:
         for metric in metrics_of(task):
             assert isinstance(metric(task, outputs, federation.labels), float)
 
+    def test_its_metrics_prefer_a_model_that_knows_the_labels(self) -> None:
+        """To a constant guess; the outputs are those of its own z-step, drawn to 0 a little. NaN is no answer."""
+        task, _, targets = self.drawn()
+        truth = self.federation().labels
+        known = task.prox(torch.zeros_like(targets), torch.zeros_like(targets), targets, 0.1)
+        guess = task.constant(task.shares(truth)).double().expand(targets.shape)
+        for metric in metrics_of(task):
+            gain = metric.sign() * (metric(task, known, truth) - metric(task, guess, truth))
+            assert not gain <= 0, f"{metric.name} says that a constant guess is as good"
+
     def test_it_trains_and_predicts(self) -> None:
         """With a method that needs its z-step."""
         federation = self.federation()
