@@ -78,14 +78,16 @@ class TestAWholePackage:
         self, site: Path, tmp_path: Path
     ) -> None:
         (tmp_path / "job.toml").write_text(CONFIG, encoding="utf-8")
-        done = python(site, "-m", "colonnade", "train", "job.toml", "--out", "run", "--json", cwd=tmp_path)
+        commands = (
+            "from colonnade.cli.main import app;"
+            "app(['train', 'job.toml', '--out', 'run', '--json'], standalone_mode=False);"
+            "app(['compare', 'job.toml', '--methods', 'shared_slope,local_only', '--json'], standalone_mode=False)"
+        )
+        done = python(site, "-c", commands, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
-        told = json.loads(done.stdout)
+        told, compared = map(json.loads, done.stdout.splitlines())
         assert (told["method"], told["score"]) == ("shared_slope", "error rate")
-        methods = "shared_slope,local_only"
-        done = python(site, "-m", "colonnade", "compare", "job.toml", "--methods", methods, "--json", cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-        assert [one["method"] for one in json.loads(done.stdout)["summary"]] == ["shared_slope", "local_only"]
+        assert [one["method"] for one in compared["summary"]] == ["shared_slope", "local_only"]
         load = "import colonnade as cn; run = cn.Run.load('run'); print(run.method.name, run.fingerprint())"
         use = (
             f"{load}; from colonnade.testing import small;"
@@ -130,7 +132,7 @@ class TestTables:
         [
             ("methods", "odd", "no_such_module:Odd", r"cannot be loaded \(ModuleNotFoundError: No module named"),
             ("methods", "odd", "colonnade.errors:DataError", "needs to be a class of settings"),
-            ("methods", "odd", "colonnade.run:Training", "lacks name, hears, exposes"),
+            ("methods", "odd", "colonnade.run:Training", "lacks name, needs_uploads, exposes"),
             ("methods", "odd", "colonnade.methods:VIMADMM", "calls itself 'vimadmm'; the name of its entry point"),
             ("tasks", "odd", "colonnade.run:Training", "needs to be a subclass of colonnade.tasks.Task"),
             ("tasks", "odd", "colonnade.tasks:Task", "lacks by_kind, constant"),
