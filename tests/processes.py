@@ -77,6 +77,11 @@ class Forked:
     def send_signal(self, number: int) -> None:
         os.kill(self.pid, number)
 
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """Wait until it ends; what it said, which must be little."""
+        self.wait(timeout)
+        return self.stdout.read(), self.stderr.read()
+
 
 def _perform(folder: Path, arguments: Sequence[str], out: Connection, err: Connection) -> None:
     os.setsid()

@@ -6,8 +6,6 @@ import json
 import os
 import signal
 import sqlite3
-import subprocess
-import sys
 import time
 from contextlib import closing
 from pathlib import Path
@@ -22,7 +20,7 @@ from colonnade.run import Run, read_record
 from colonnade.store import Store
 from tests.cli.conftest import Call
 from tests.federations import small
-from tests.processes import LONG, start
+from tests.processes import LONG, Forked
 
 FILES = {"run.json", "model.safetensors", "ledger.jsonl", "run.db"}
 
@@ -134,18 +132,17 @@ def test_a_run_from_python_is_resumed_in_python(cli: Call) -> None:
     ids=["Ctrl-C", "SIGTERM"],
 )
 def test_a_real_signal_from_outside(config: Path, tmp_path: Path, number: int, status: int, told: str) -> None:
-    command = [sys.executable, "-m", "colonnade", "train", str(config), "--set", "training.rounds=100000"]
-    process = start([*command, "--out", "here"], cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+    process = Forked(tmp_path, ["train", str(config), "--set", "training.rounds=100000", "--out", "here"])
     wait_until_training(process, tmp_path / "here")
     process.send_signal(number)
     out, err = process.communicate(timeout=LONG)
-    assert process.returncode == status, err
+    assert process.poll() == status, err
     assert out == ""
     assert err.splitlines()[-1] == f"{told}; continue with: colonnade resume here"
     assert "Traceback" not in err
 
 
-def wait_until_training(process: subprocess.Popen[str], folder: Path) -> None:
+def wait_until_training(process: Forked, folder: Path) -> None:
     """Come back when the first rounds are in the store."""
     deadline = time.monotonic() + LONG
     while not committed(folder / "run.db"):
