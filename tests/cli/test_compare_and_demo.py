@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import multiprocessing
 import shutil
 import warnings
 from pathlib import Path
@@ -137,6 +138,8 @@ def test_runs_in_several_processes_are_the_same_runs(cli: Call, config: Path, mo
 
 def test_a_process_that_fails_says_why(cli: Call, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("colonnade.many._free_memory", lambda: 1e12)
+    warm = multiprocessing.get_context("forkserver")  # the test above starts them as users do, which takes seconds
+    monkeypatch.setattr("colonnade.many.multiprocessing.get_context", lambda kind: warm)
     monkeypatch.setattr("colonnade.cli.compare.check", lambda job, federation: None)  # else it is refused before
     bad = ["--set", "compare.vimadmm_j.damping=0.1"]
     done = cli("compare", config, "--methods", "vimadmm_j,vimadmm", "--out", "here", "--jobs", "2", *bad)
