@@ -395,4 +395,4 @@ def test_both_links_have_the_face_of_a_link() -> None:
 
 
 def test_our_largest_message_fits_a_record_of_the_server() -> None:
-    assert LIMIT + nats.ENVELOPE < nats.RECORD
+    assert LIMIT + nats.OVERHEAD < nats.RECORD

@@ -496,4 +496,4 @@ def two_versions(messages: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any
 
 def orders(seen: Sequence[Mapping[str, Any]]) -> list[int]:
     """The rounds that events speak of."""
-    return [int(entry["run_round"]) for entry in seen]
+    return [int(entry["round"]) for entry in seen]
