@@ -73,7 +73,7 @@ def scramble(patch: pytest.MonkeyPatch, kind: type[Any]) -> None:
             state.update(all_odd(state))
 
     patch.setattr(kind, "coordinate", odd_coordinate)
-    patch.setattr(kind, "speak", odd_upload)
+    patch.setattr(kind, "upload", odd_upload)
     patch.setattr(kind, "learn", odd_learn)
 
 

@@ -365,7 +365,7 @@ ORDERS: dict[str, tuple[Request, str]] = {
         lambda p, t: p.encrypt(t.payload, to=LISTENER),  # published to all
         "a message cannot be decrypted",
     ),
-    "an old protocol version": (_but(version=0), "speaks protocol version 0; this is version 1"),
+    "an old protocol version": (_but(version=0), "has protocol version 0; this is version 1"),
     "an order of another run": (_but(run="other"), "this party listens to the coordinator of 'test'"),
     "a request in a party's name": (_but(sender="party_0"), "this party listens to the coordinator of 'test'"),
     "a request for another party": (_but(to="party_0"), "a message for 'party_0'"),
@@ -377,7 +377,7 @@ ORDERS: dict[str, tuple[Request, str]] = {
         _but(number=NUMBER + 2, learners=[]),
         "has carried out round 2 and is asked for 5: its store is an old copy; put the newest one back",
     ),
-    "a request without asks": (_but(queries=LEFT_OUT), "the coordinator's message is malformed: KeyError('asks')"),
+    "a request without queries": (_but(asks=LEFT_OUT), "the coordinator's message is malformed: KeyError('asks')"),
     "an unknown purpose": (_ask("GOSSIP", ROWS), "the coordinator's message is malformed: ValueError("),
     "rows that are missing": (_ask("TRAIN", None), "the coordinator's message is malformed: KeyError('rows.0')"),
     "a row too far": (_ask("TRAIN", ROWS + 1000), "request 3 asks about row 1003; there are 90"),

@@ -60,7 +60,7 @@ def goes_on(folder: Path, *deeds: Deed, **changes: Any) -> Stage:
 
 
 def test_a_run_goes_on_and_takes_a_party_back(tmp_path: Path) -> None:
-    with goes_on(tmp_path, Deed(COORDINATOR, "before an order is sent", HELD_AT, "wait"), training=LONGER) as stage:
+    with goes_on(tmp_path, Deed(COORDINATOR, "before a request is sent", HELD_AT, "wait"), training=LONGER) as stage:
         stage.organisations.start()
         absent = stage.wait_for(COORDINATOR, "absent")
         assert (absent["parties"], absent["round"]) == ([VICTIM], AWAY_FROM)

@@ -50,7 +50,8 @@ def frames(rows: int = 60) -> tuple[pd.DataFrame, pd.DataFrame]:
     rng = np.random.default_rng(0)
     score = rng.normal(size=rows)
     customer = np.arange(rows)
-    bank = pd.DataFrame({"customer": customer, "income": score + 5, "left": np.where(score > 0, "yes", "no")})
+    income = score + 5 + rng.normal(scale=0.6, size=rows)  # alone it does not tell who left
+    bank = pd.DataFrame({"customer": customer, "income": income, "left": np.where(score > 0, "yes", "no")})
     telco = pd.DataFrame({"customer": customer, "calls": 3 * score - 7, "plan": np.where(score > 0.5, "big", "small")})
     return bank.iloc[:42], telco.iloc[18:]
 

@@ -251,7 +251,7 @@ def listen(monkeypatch: pytest.MonkeyPatch, method: Any) -> list[Tensor]:
         heard.extend(value.clone() for value in unwrap(upload).values())
         return upload
 
-    monkeypatch.setattr(type(method), "speak", loud)
+    monkeypatch.setattr(type(method), "upload", loud)
     return heard
 
 

@@ -1,4 +1,4 @@
-"""No way out of an Upload, no way to forge a Released, and nobody but the gate touches the seal."""
+"""No way out of an Upload, no way to forge a Release, and nobody but the gate touches the seal."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class TestReleased:
 
     def test_what_is_shown_are_no_values(self) -> None:
         message = released()
-        assert repr(message) == f"Released(bank, TRAIN, 1, {len(message.payload)} bytes)"
+        assert repr(message) == f"Release(bank, TRAIN, 1, {len(message.payload)} bytes)"
 
 
 SEAL = {"seal", "unwrap", "_SEAL"}
@@ -132,14 +132,14 @@ def breaches(source: Source) -> list[str]:
         text = getattr(node, "attr", None) or (node.value if isinstance(node, ast.Constant) else None)
         if isinstance(text, str) and "_Upload__" in text:
             found.append(source.at(node.lineno, "reaches into an Upload"))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Released":
-            found.append(source.at(node.lineno, "makes a Released"))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Release":
+            found.append(source.at(node.lineno, "makes a Release"))
     return found
 
 
 # Notices travel without passing the gate, and `repeat` seals stored bytes: who may make them is part of the promise.
 MAKERS = {"colonnade.wire.notice.Notice": ("align/", "deploy/"), "colonnade.privacy.gate.repeat": ("deploy/party.py",)}
-KNOWERS = ("wire/notice.py", "privacy/gate.py", "engines/post.py", "engines/nats.py")  # where they are defined, or sent
+KNOWERS = ("wire/notice.py", "privacy/gate.py", "engines/message.py", "engines/nats.py")  # where they are defined, or sent
 
 
 def makers(source: Source) -> list[str]:
@@ -171,7 +171,7 @@ def test_the_gate_does() -> None:
     "text",
     [
         "from colonnade.privacy.sealed import unwrap",
-        "from colonnade.privacy.sealed import Released, seal as s",
+        "from colonnade.privacy.sealed import Release, seal as s",
         "from ..privacy.sealed import _SEAL",
         "from colonnade.privacy import sealed\nsealed.unwrap(u)",
         "import colonnade.privacy.sealed as s",
@@ -179,7 +179,7 @@ def test_the_gate_does() -> None:
         "def f():\n    from colonnade.privacy.sealed import seal",
         "u._Upload__values",
         "getattr(u, '_Upload__values')",
-        "Released(x, 'bank', 'TRAIN', 1, b'')",
+        "Release(x, 'bank', 'TRAIN', 1, b'')",
     ],
 )
 def test_a_breach_is_seen(text: str) -> None:
@@ -187,4 +187,4 @@ def test_a_breach_is_seen(text: str) -> None:
 
 
 def test_types_may_be_named() -> None:
-    assert breaches(Source("engines/loop.py", "from colonnade.privacy.sealed import Released, Upload")) == []
+    assert breaches(Source("engines/loop.py", "from colonnade.privacy.sealed import Release, Upload")) == []

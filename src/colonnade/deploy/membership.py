@@ -343,5 +343,5 @@ def in_short(proposal: Proposal) -> Mapping[str, Any]:
     """What an operator needs to see of a proposal."""
     body = proposal.body
     keys = ("rows", "parties", "label_exposure", "purposes", "mechanism")
-    facts = {"method": body["method"]["name"], "rounds": body["training"]["rounds"], **{k: body.get(k) for k in keys}}
+    facts = {"method": body["method"]["name"], "rounds": proposal.training().rounds, **{k: body.get(k) for k in keys}}
     return {**facts, "privacy": proposal.privacy().in_words()}

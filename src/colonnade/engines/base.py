@@ -41,7 +41,7 @@ class GroupUploads:
 
 
 class Message(Protocol):
-    """A message as it travelled: a `Released` of this process, or one that arrived from another."""
+    """A message as it travelled: a `Release` of this process, or one that arrived from another."""
 
     @property
     def sender(self) -> str:

@@ -51,7 +51,7 @@ class KeyPair:
 
 @dataclass(frozen=True)
 class Cipher:
-    """Seals and opens what travels between two key pairs; see `Envelope.between`."""
+    """Encrypts and decrypts what travels between two key pairs; see `Cipher.between`."""
 
     mine: bytes  # public keys: they say which way a message went
     theirs: bytes

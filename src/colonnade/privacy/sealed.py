@@ -1,7 +1,7 @@
-"""The types of the gate: `Array` says what was agreed on, `Upload` cannot leave, `Released` can.
+"""The types of the gate: `Array` says what was agreed on, `Upload` cannot leave, `Release` can.
 
 An `Upload` is what a party computed and may not leave as it is. It has no bytes, no array
-protocol, no iteration, and its repr shows shapes, never values. A `Released` is bytes
+protocol, no iteration, and its repr shows shapes, never values. A `Release` is bytes
 whose event is in the ledger; only `privacy/gate.py` may call `seal` and `unwrap` (an
 architecture test reads the source for that), so nothing travels around the gate.
 """
@@ -71,7 +71,7 @@ class Release:
 
     def __init__(self, seal: object, sender: str, kind: str, number: int, payload: bytes) -> None:
         if seal is not _SEAL:
-            raise GateError("only the gate makes a Released")
+            raise GateError("only the gate makes a Release")
         digest = hashlib.sha256(payload).hexdigest()
         for name, value in (("sender", sender), ("kind", kind), ("number", number)):
             object.__setattr__(self, name, value)
@@ -79,16 +79,16 @@ class Release:
         object.__setattr__(self, "digest", digest)
 
     def __init_subclass__(cls) -> NoReturn:
-        raise GateError("Released is final")
+        raise GateError("Release is final")
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise GateError("a Released is frozen")
+        raise GateError("a Release is frozen")
 
     def __delattr__(self, name: str) -> NoReturn:
-        raise GateError("a Released is frozen")
+        raise GateError("a Release is frozen")
 
     def __repr__(self) -> str:
-        return f"Released({self.sender}, {self.kind}, {self.number}, {len(self.payload)} bytes)"
+        return f"Release({self.sender}, {self.kind}, {self.number}, {len(self.payload)} bytes)"
 
 
 def unwrap(upload: Upload) -> dict[str, Tensor]:
@@ -98,5 +98,5 @@ def unwrap(upload: Upload) -> dict[str, Tensor]:
 
 
 def seal(sender: str, kind: str, number: int, payload: bytes) -> Release:
-    """Make a Released. For the gate only."""
+    """Make a Release. For the gate only."""
     return Release(_SEAL, sender, kind, number, payload)

@@ -322,6 +322,8 @@ def _others(info: FieldInfo, value: Any) -> list[Any]:
         return [not value]
     if isinstance(value, int):
         return [value + 1, max(1, value // 2)]  # a cache of 5 cannot be full after three rounds
+    if int in get_args(info.annotation):
+        return [1]  # unset by default
     if isinstance(value, float) or float in get_args(info.annotation):
         return [value * 0.75 if value else 0.6]
     if isinstance(value, BaseModel):
