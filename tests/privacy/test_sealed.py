@@ -139,7 +139,12 @@ def breaches(source: Source) -> list[str]:
 
 # Notices travel without passing the gate, and `repeat` seals stored bytes: who may make them is part of the promise.
 MAKERS = {"colonnade.wire.notice.Notice": ("align/", "deploy/"), "colonnade.privacy.gate.repeat": ("deploy/party.py",)}
-KNOWERS = ("wire/notice.py", "privacy/gate.py", "engines/message.py", "engines/nats.py")  # where they are defined, or sent
+KNOWERS = (
+    "wire/notice.py",
+    "privacy/gate.py",
+    "engines/message.py",
+    "engines/nats.py",
+)  # where they are defined, or sent
 
 
 def makers(source: Source) -> list[str]:

@@ -54,6 +54,7 @@ from colonnade.testing.trainings import (
 Options = dict[str, Any]
 SAVED: Options = {"rounds": 7, "evaluate_every": 2, "model": TINY, "checkpoint_every": 3}
 AGREE_ROUNDS = 5  # 54 training rows in batches of 20: the second epoch is two rounds old
+NOISY_LABELS = {"labels": {"mechanism": "alibi", "epsilon": 2.0}}  # some settings mean something only to them
 
 
 class Tried:
@@ -139,7 +140,7 @@ class SettingsContract(Tried):
         assert set(self.method.model_fields) <= read
 
     def test_every_one_changes_the_training(self) -> None:
-        """Perhaps only beside other choices: a step size of the heads means nothing to a joint solve."""
+        """Perhaps only beside other choices (a step of the heads means nothing to a joint solve), or noisy labels."""
         fields, usual = self.method.model_fields, self.make()
         choices = {f: [usual, *self.changed(f)] for f in fields if _is_choice(fields[f], getattr(usual, f))}
         bases = [
@@ -152,7 +153,7 @@ class SettingsContract(Tried):
                 trained(place) != self.weights(base.model_copy(update={field: getattr(variant, field)}))
                 for place, base in enumerate(bases)
                 for variant in self.changed(field)
-            )
+            ) or any(self.weights(usual, NOISY_LABELS) != self.weights(v, NOISY_LABELS) for v in self.changed(field))
             assert matters, f"{self.name}.{field} changes nothing"
 
     def changed(self, field: str) -> list[Any]:
@@ -162,9 +163,9 @@ class SettingsContract(Tried):
         assert others, f"the contract does not know how to change {self.name}.{field}; override `changed`"
         return [self.method(**{**self.settings, field: other}) for other in others]
 
-    def weights(self, method: Any) -> str:
+    def weights(self, method: Any, privacy: Mapping[str, Any] | None = None) -> str:
         """What a few short rounds made of the networks."""
-        trainer = open_trainer(small(widths=(3, 3)), method, rounds=self.rounds, evaluate_every=0)
+        trainer = open_trainer(small(widths=(3, 3)), method, rounds=self.rounds, evaluate_every=0, privacy=privacy)
         return trainer.train().fingerprint()
 
 
