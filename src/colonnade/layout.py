@@ -9,8 +9,9 @@ read (`canonical`), and in debug mode checked where they are used (`check`).
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -22,8 +23,20 @@ DEBUG = os.environ.get("COLONNADE_DEBUG", "") not in ("", "0")
 
 
 def is_canonical(value: Tensor) -> bool:
-    """Whether a tensor is row-major and begins at an aligned address."""
-    return value.is_contiguous() and value.data_ptr() % ALIGNMENT == 0
+    """Whether a tensor is row-major and begins at an aligned address.
+
+    Of a dimension of size 1 torch calls any stride contiguous. A product reads it all the same: a column whose strides
+    are those of a row is multiplied by another routine, with other last bits.
+    """
+    if not value.is_contiguous() or value.data_ptr() % ALIGNMENT:
+        return False
+    return 1 not in value.shape or value.stride() == row_major(value.shape)
+
+
+def row_major(shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides that a tensor of this shape is made with."""
+    sizes = [max(1, size) for size in shape]
+    return tuple(math.prod(sizes[place + 1 :]) for place in range(len(sizes)))
 
 
 def canonical(value: Tensor) -> Tensor:
