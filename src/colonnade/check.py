@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from colonnade.data.beside import Beside
 from colonnade.data.frames import Key, as_frame, by_party, names_of, read_table
 from colonnade.data.ids import Ids, id_columns, is_in, places, text_ids
 from colonnade.data.inspect import Finding, TableFacts, inspect_table, some_rows
@@ -26,6 +27,7 @@ from colonnade.errors import DataError, DoubtfulData
 from colonnade.extras import need
 from colonnade.federation import Federation
 from colonnade.job import Job, read_table_data
+from colonnade.row_split import RowSplit, SplitSettings, as_settings
 from colonnade.schedule import Schedule
 
 MOST = 10  # warnings that a training shows
@@ -93,7 +95,9 @@ def check(tables: Mapping[str, Any], *, labels: Any, id: Ids = None, **meaning: 
         )
         for party, t in given.items()
     }
-    beside = {labels if isinstance(labels, str) else None, meaning.get("weights")}
+    split = meaning.get("split")
+    aside = Beside(meaning.get("weights"), SplitSettings() if isinstance(split, RowSplit) else as_settings(split))
+    beside = {labels if isinstance(labels, str) else None, *aside.taken}
     columns = {party: _columns(party, frame, keys.get(party), beside) for party, frame in frames.items()}
     facts = tuple(inspect_table(party, columns[party]) for party in frames if len(columns[party].columns))
     found = [one for table in facts for one in table.findings]
@@ -121,7 +125,7 @@ def _columns(party: str, frame: Any, key: Key | None, beside: set[Any]) -> Any:
 def check_job(job: Job, *, rounds: bool = True) -> Check:
     """Look at the data of a configuration; with `rounds` also at how often its rounds visit them."""
     if "tables" in job.data:
-        frames, options = read_table_data(job.data)
+        frames, options = read_table_data(job.labelled_data)
         found = check(frames, **options)
     else:
         found = Check((), (), job.federation())

@@ -40,6 +40,8 @@ def describe(trainer: Trainer) -> Described:
         about["partial"] = _partial(f)
     if f.weights is not None:
         about["row_weights"] = True
+    if s.stratified:
+        about["stratified"] = True
     return {
         "id": trainer.id,
         "method": {"name": method.name, "settings": method.model_dump()},

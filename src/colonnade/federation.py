@@ -11,7 +11,7 @@ its columns, an unknown label is zero too, and `held` and `labelled` say that ne
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from colonnade.errors import ConfigError, DataError, RowsDisagree
-from colonnade.row_split import RowSplit, check_split, random_split
-from colonnade.rows import Rows, row_numbers
+from colonnade.row_split import RowSplit, SplitSettings, check_split, random_split
+from colonnade.rows import Grouping, Rows, as_columns, row_numbers
 from colonnade.tasks import Classes, Read, Task, read_labels
 from colonnade.tasks.reading import as_array
 from colonnade.tasks.weights import row_weights
@@ -59,6 +59,7 @@ class Federation:
     labelled: Tensor | None = field(default=None, repr=False)  # (N,) whose label is known; None: of all rows
     plans: Mapping[str, ColumnPlan] = field(default_factory=dict, repr=False)  # how tables became columns, by owner
     weights: Tensor | None = field(default=None, repr=False)  # (N,) how much each row counts; None: all alike
+    by: Grouping | None = field(default=None, repr=False)  # groups that the test rows are also measured by
 
     @property
     def outputs(self) -> int:
@@ -156,7 +157,7 @@ class Federation:
         columns: Mapping[str, Any],
         read: Read,
         *,
-        split: RowSplit | None = None,
+        split: RowSplit | Callable[[Tensor], RowSplit] | None = None,
         name: str | None = None,
         whole: Tensor | None = None,
         ids: Sequence[str] = (),
@@ -165,7 +166,7 @@ class Federation:
         labelled: Any = None,
         weights: Any = None,
     ) -> Federation:
-        """As `from_arrays`, with labels that were read already."""
+        """As `from_arrays`, with labels that were read already; `split` may be made of which rows are complete."""
         y, given = read.values, _mask("labelled", labelled, len(read.values))
         mask = _mask("held", held, len(y), len(columns))
         whose = [None] * len(columns) if mask is None else [_unless_all(one) for one in mask.T]
@@ -183,7 +184,8 @@ class Federation:
         name = named_after([party.name for party in parties]) if name is None else name
         heavy = None if weights is None else row_weights(weights, len(y), given)
         made = cls(parties, y, read.task, everything, name, whole, tuple(ids), scaled, _unless_all(given))
-        made = replace(made, split=split if split is not None else random_split(made.complete), weights=heavy)
+        chosen = split if isinstance(split, RowSplit) else (split or random_split)(made.complete)
+        made = replace(made, split=chosen, weights=heavy)
         check_split(made.split, len(y))
         _check_partial(made)
         _check_taught(made)
@@ -197,12 +199,13 @@ class Federation:
         labels: str | Any,
         id: str | Sequence[str] | Mapping[str, str | Sequence[str]] | None = None,
         task: Task | str | None = None,
-        split: RowSplit | None = None,
+        split: RowSplit | SplitSettings | Mapping[str, Any] | None = None,
         name: str | None = None,
         keep: Literal["all", "partial"] = "all",
         classes: Classes = None,
         positive: Any = None,
         weights: str | Any = None,
+        by: str | None = None,
     ) -> Federation:
         """From data frames or table files joined on `id`; `labels` names a column of one table, or is a frame or array.
 
@@ -211,7 +214,10 @@ class Federation:
         its own; how is kept in `plans`, so that a run can score new tables. `keep="all"`: rows that all tables have and
         that have a label. `keep="partial"`: also those that only some have, or without a label; they can only train.
         `task`, `classes` and `positive` are those of `from_arrays`; `weights` too, or a column of the table that has
-        the labels, which is then no column of the model.
+        the labels, which is then no column of the model. `split` says how rows are split, e.g.
+        `{"test": 0.25, "groups": "household"}` (`SplitSettings`; its columns are then no columns of the model); without
+        it, at random, classes in the same proportion in each part. `by` names a column beside the labels: test rows are
+        also measured by its groups.
 
         >>> import pandas as pd
         >>> ids = [f"c{number}" for number in range(40)]
@@ -223,8 +229,9 @@ class Federation:
         """
         from colonnade.data.table import join_tables  # pandas is optional: imported only here
 
-        meaning = {"task": task, "classes": classes, "positive": positive}
-        return join_tables(tables, labels=labels, id=id, split=split, name=name, keep=keep, weights=weights, **meaning)
+        meaning: dict[str, Any] = {"task": task, "classes": classes, "positive": positive}
+        beside: dict[str, Any] = {"split": split, "weights": weights, "by": by}
+        return join_tables(tables, labels=labels, id=id, name=name, keep=keep, **beside, **meaning)
 
     def pooled(self) -> Federation:
         """All columns in one place: what the `centralized` reference trains on."""
@@ -288,11 +295,12 @@ class Federation:
             self,
             parties=tuple(Party(p.name, p.columns[rows], _unless_all(p.held, rows)) for p in self.parties),
             labels=self.labels[rows],
-            split=RowSplit(train, validation, test),
+            split=replace(self.split, train=train, validation=validation, test=test),
             whole=None if self.whole is None else self.whole[rows],
             ids=tuple(self.ids[i] for i in rows.tolist()) if self.ids else (),
             labelled=_unless_all(self.labelled, rows),
             weights=None if self.weights is None else self.weights[rows],
+            by=None if self.by is None else self.by.take(rows),
         )
 
 
@@ -362,37 +370,3 @@ def _check_differ(task: Task, taught: Tensor) -> None:
         return
     only = str(task.classes[int(taught.flatten()[0])])
     raise DataError(f"all training rows have the label {only!r}, so there is nothing to learn; split differently")
-
-
-# -- reading ----------------------------------------------------------------------------------
-
-
-def as_columns(name: str, values: Any, held: Tensor | None = None) -> Tensor:
-    """A party's values (N, ...), floating point or int64; NaN, infinite and missing values are refused by its name."""
-    try:
-        columns = values if isinstance(values, Tensor) else torch.from_numpy(np.ascontiguousarray(values))
-    except (TypeError, ValueError):
-        raise DataError(
-            f"party {name!r}: needed an array of numbers, got {type(values).__name__} with other values; "
-            "encode text first, or use Federation.from_tables"
-        ) from None
-    if columns.dim() == 1:
-        columns = columns.unsqueeze(1)
-    if columns.dtype == torch.bool:
-        columns = columns.to(torch.float32)
-    elif not columns.is_floating_point():
-        columns = columns.to(torch.int64)  # tokens for an embedding, or numbers: their reader decides
-    if columns.numel() == 0:
-        raise DataError(f"party {name!r} has no values (shape {tuple(columns.shape)})")
-    if held is not None and len(held) == len(columns):
-        columns = columns.clone()
-        columns[~held] = 0
-    if bool(torch.isfinite(columns.sum())):  # cheap, and enough: NaN and infinite values spread to a sum
-        return columns
-    bad = ~torch.isfinite(columns.flatten(1)).all(dim=1)
-    if bool(bad.any()):
-        raise DataError(
-            f"party {name!r} has NaN or infinite values in {int(bad.sum())} of {len(columns)} rows "
-            f"(first: row {int(bad.nonzero()[0])}); fill or drop them before training"
-        )
-    return columns

@@ -37,7 +37,7 @@ from colonnade.schedule import Schedule
 from colonnade.tasks import task_about
 
 SECTIONS = ("data", "method", "model", "training", "privacy", "compare")
-MEANING = ("labels", "id", "task", "keep", "classes", "weights")  # what Federation.from_tables takes
+MEANING = ("labels", "id", "task", "keep", "classes", "weights", "split", "by")  # what Federation.from_tables takes
 WRITTEN = ("separator", "decimal", "encoding")  # how text files are written: for all, or by party
 TABLE_KEYS = ("tables", *MEANING, "categories", *WRITTEN)
 
@@ -56,9 +56,16 @@ class Job:
 
     def federation(self) -> Federation:
         """Load the data; settings of parties that it does not have are refused."""
-        federation = load_data(self.data)
+        federation = load_data(self.labelled_data)
         self.model.check_parties(federation.names)
         return federation
+
+    @property
+    def labelled_data(self) -> Section:
+        """The data section; where labels are protected, its split does not count them unless it says so."""
+        if "tables" not in self.data or not self.privacy.labels.protects:
+            return self.data
+        return _unstratified(self.data)
 
     def shortfall(self, federation: Federation) -> str:
         """A sentence about rounds that do not visit every training row once; nothing where they do."""
@@ -124,16 +131,23 @@ def load_data(data: Mapping[str, Any], about: About | None = None) -> Federation
     """
     options = dict(data)
     if "tables" in options:
-        return _load_tables({**_as_before(about), **options} if about is not None else options)
+        return _load_tables(_as_before(about, options) if about is not None else options)
     name = options.pop("set", None)
     if name is None:
         raise ConfigError("[data] needs `set = NAME` (digits, mnist, ...) or `tables = { party = FILE, ... }`")
     return load_set(name, **options)
 
 
-def _as_before(about: About) -> dict[str, object]:
+def _as_before(about: About, options: Section) -> Section:
     numbered = task_about(about).exclusive and not about.get("class_names")
-    return {"task": about["task"], **({"classes": about["outputs"]} if numbered else {})}
+    meaning = {"task": about["task"], **({"classes": about["outputs"]} if numbered else {})}
+    return {**meaning, **(options if about.get("stratified") else _unstratified(options))}
+
+
+def _unstratified(options: Section) -> Section:
+    """Options whose split does not count labels, unless they say that it does."""
+    split = options.get("split", {})
+    return {**options, "split": {"stratify": False, **split}} if isinstance(split, Mapping) else options
 
 
 def _load_tables(options: Section) -> Federation:

@@ -12,7 +12,7 @@ from colonnade.methods.base import Method, check_numbers
 from colonnade.models.schema import Schema
 from colonnade.privacy.gate import CoordinatorGate
 from colonnade.privacy.labels.known import KnownLabels
-from colonnade.privacy.labels.settings import check_counted, open_labels
+from colonnade.privacy.labels.settings import check_counted, check_split_alone, open_labels
 from colonnade.privacy.labels.weighted import weigh
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.mechanism import Budget
@@ -52,6 +52,7 @@ def open_coordinator(
     known = federation.labelled
     train = split.train if known is None else split.train[known[split.train]]
     check_counted(federation.task.positive, privacy.labels)
+    check_split_alone(split.stratified, privacy.labels)
     choose_metric(federation.task, training.metric)  # refuses one that the task does not have
     labels = open_labels(truth, federation.task, train, privacy.labels, noise, split.validation)
     labels = weigh(labels, federation.weights, training.class_weights, truth, train, privacy.labels)

@@ -27,12 +27,12 @@ from colonnade.engines.base import CohortBuilder, Encoders, Local, open_module
 from colonnade.engines.coordinator import rows_that_fit
 from colonnade.engines.stacked import Stacked
 from colonnade.errors import ConfigError, DataError, RunError, Unwritable
-from colonnade.federation import Party, as_columns
+from colonnade.federation import Party
 from colonnade.models.stack import Way
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.mechanism import Protection
 from colonnade.privacy.training_rows import TrainingRows, check_new, note
-from colonnade.rows import Rows
+from colonnade.rows import Rows, as_columns
 from colonnade.saved import (
     append_ledger,
     fingerprint,

@@ -19,13 +19,12 @@ from colonnade.data.new_rows import check_parties, read_new_rows
 from colonnade.engines.base import GroupUploads
 from colonnade.engines.coordinator import open_sum, rows_that_fit
 from colonnade.errors import ConfigError, DataError, RowsDisagree, RunError
-from colonnade.federation import as_columns
 from colonnade.methods.base import Uploads, outputs
 from colonnade.models.schema import Schema
 from colonnade.part import open_parts, uploads
 from colonnade.privacy.mechanism import Mechanism, Opener, Protection
 from colonnade.privacy.training_rows import check_new, noised
-from colonnade.rows import Rows
+from colonnade.rows import Rows, as_columns
 from colonnade.tasks import read_again
 from colonnade.tasks.reading import as_array
 from colonnade.wire.messages import Purpose, Query, Request

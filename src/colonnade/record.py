@@ -84,6 +84,7 @@ class About(TaskAbout):
     rows: RowCounts
     partial: NotRequired[Partial]
     row_weights: NotRequired[bool]
+    stratified: NotRequired[bool]  # classes were counted to split the rows
     data: NotRequired[str]
     engine: str
     ways: Sequence[str]

@@ -1,4 +1,4 @@
-"""Rows to predict, as the parties' networks read them."""
+"""Rows as the parties' networks read them, without labels; and groups of rows."""
 
 from __future__ import annotations
 
@@ -36,6 +36,19 @@ class Rows:
         return Rows({"everyone": together}, self.index, self.plans, self.training)
 
 
+@dataclass(frozen=True)
+class Grouping:
+    """A column that rows are also measured by: the groups' names, and each row's place among them."""
+
+    column: str
+    names: tuple[str, ...]
+    codes: Tensor = field(repr=False)  # (N,) int64; -1: no value
+
+    def take(self, rows: Tensor) -> Grouping:
+        """Of some rows."""
+        return Grouping(self.column, self.names, self.codes[rows.cpu()])
+
+
 def row_numbers(given: Any, rows: int, once: bool = False) -> Tensor:
     """Row numbers, or booleans (N,), as row numbers that exist; `once`: none of them twice."""
     index = given if isinstance(given, Tensor) else torch.as_tensor(np.asarray(given))
@@ -55,3 +68,37 @@ def row_numbers(given: Any, rows: int, once: bool = False) -> Tensor:
     if once and len(values) < len(index):
         raise DataError(f"rows: row {int(values[counts > 1][0])} is named more than once; name each row once")
     return index.long()
+
+
+# -- reading ----------------------------------------------------------------------------------
+
+
+def as_columns(name: str, values: Any, held: Tensor | None = None) -> Tensor:
+    """A party's values (N, ...), floating point or int64; NaN, infinite and missing values are refused by its name."""
+    try:
+        columns = values if isinstance(values, Tensor) else torch.from_numpy(np.ascontiguousarray(values))
+    except (TypeError, ValueError):
+        raise DataError(
+            f"party {name!r}: needed an array of numbers, got {type(values).__name__} with other values; "
+            "encode text first, or use Federation.from_tables"
+        ) from None
+    if columns.dim() == 1:
+        columns = columns.unsqueeze(1)
+    if columns.dtype == torch.bool:
+        columns = columns.to(torch.float32)
+    elif not columns.is_floating_point():
+        columns = columns.to(torch.int64)  # tokens for an embedding, or numbers: their reader decides
+    if columns.numel() == 0:
+        raise DataError(f"party {name!r} has no values (shape {tuple(columns.shape)})")
+    if held is not None and len(held) == len(columns):
+        columns = columns.clone()
+        columns[~held] = 0
+    if bool(torch.isfinite(columns.sum())):  # cheap, and enough: NaN and infinite values spread to a sum
+        return columns
+    bad = ~torch.isfinite(columns.flatten(1)).all(dim=1)
+    if bool(bad.any()):
+        raise DataError(
+            f"party {name!r} has NaN or infinite values in {int(bad.sum())} of {len(columns)} rows "
+            f"(first: row {int(bad.nonzero()[0])}); fill or drop them before training"
+        )
+    return columns

@@ -44,7 +44,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "rows": {"errors"},  # rows to predict: columns by party, and nothing of who trained what
     "plugins": {"errors"},  # tables that other packages add to; they know nothing of what is in them
     "tasks": {"errors", "plugins", "record"},  # what labels mean, before there are rows and parties
-    "row_split": {"errors", "randomness"},  # numbers of rows, and nothing of what is in them
+    "row_split": {"config", "errors", "randomness"},  # numbers of rows, and what the label holder says of them
     "federation": {"errors", "config", "row_split", "rows", "tasks"},  # parties, labels, rows: what all else takes
     "data": BASE,  # loaders and splits make Federations and know no training
     "wire": BASE,  # messages and codec know nothing of what they carry

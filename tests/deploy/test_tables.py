@@ -11,8 +11,11 @@ import torch
 
 from colonnade.align.files import Alignment
 from colonnade.align.match import Agreed, MatchReport, PartyMatch
+from colonnade.data.beside import Beside
 from colonnade.data.stored import from_bytes
 from colonnade.deploy.export import export
+from colonnade.deploy.sections import CoordinatorSection
+from colonnade.deploy.settings import split_of
 from colonnade.deploy.tables import LabelTable, PartyTable
 from colonnade.design import Design
 from colonnade.errors import DataError
@@ -20,6 +23,7 @@ from colonnade.methods import VIMADMM
 from colonnade.models.encoders import ModelSettings
 from colonnade.part import Part
 from colonnade.privacy.ledger import Ledger
+from colonnade.row_split import SplitSettings
 from colonnade.tasks.binary import Binary
 
 ROWS = 30
@@ -59,10 +63,17 @@ def test_numbers_are_categories_where_the_party_says_so(tmp_path: Path) -> None:
         party_table(tmp_path, telco(), ("brunch",)).columns(torch.arange(20), ROWS)
 
 
-def label_table(folder: Path, frame: pd.DataFrame, weights: str | None) -> LabelTable:
+def label_table(
+    folder: Path,
+    frame: pd.DataFrame,
+    weights: str | None = None,
+    split: SplitSettings | None = None,
+    by: str | None = None,
+) -> LabelTable:
     frame.to_csv(folder / "labels.csv", index=False)
     alignment = party_table(folder, telco()).alignment
-    return LabelTable.read(folder / "labels.csv", "customer", "churned", "binary", alignment, (0.2, 0.2), None, weights)
+    beside = Beside(weights, split or SplitSettings(validation=0.2, test=0.2), by)
+    return LabelTable.read(folder / "labels.csv", "customer", "churned", "binary", alignment, beside)
 
 
 def test_the_label_holder_may_weigh_rows_by_a_column(tmp_path: Path) -> None:
@@ -79,3 +90,33 @@ def test_the_label_holder_may_weigh_rows_by_a_column(tmp_path: Path) -> None:
     frame.loc[7, "months"] = -2.0
     with pytest.raises(DataError, match="row 7 has -2"):
         label_table(tmp_path, frame, "months")
+
+
+def test_the_label_holder_splits_by_columns_of_its_own_table(tmp_path: Path) -> None:
+    frame = telco()[["customer"]].assign(
+        churned=[0.0, 1.0, None] * (ROWS // 3), household=np.arange(ROWS) // 5, month=np.arange(ROWS)[::-1] // 3
+    )
+    by_time = label_table(tmp_path, frame, split=SplitSettings(time="month", test=0.2, validation=0.2), by="household")
+    month = torch.from_numpy(frame["month"].to_numpy().copy())
+    parts = [month[rows] for rows in (by_time.split.train, by_time.split.validation, by_time.split.test)]
+    assert parts[0].max() < parts[1].min() and parts[1].max() < parts[2].min()
+    known = frame["churned"].notna().to_numpy()
+    assert sorted(torch.cat([by_time.split.train, by_time.split.validation, by_time.split.test]).tolist()) == (
+        known.nonzero()[0].tolist()
+    )
+    assert by_time.by is not None
+    assert by_time.by.codes[known.nonzero()[0]].tolist() == frame["household"][known].tolist()
+    whole = label_table(tmp_path, frame, split=SplitSettings(groups="household", test=0.2, validation=0.2))
+    places = [
+        set(frame["household"][rows.numpy()]) for rows in (whole.split.train, whole.split.validation, whole.split.test)
+    ]
+    assert not places[0] & places[1] and not places[0] & places[2] and not places[1] & places[2]
+    with pytest.raises(DataError, match="has no groups column 'flat'"):
+        label_table(tmp_path, frame, split=SplitSettings(groups="flat"))
+
+
+def test_protected_labels_are_not_counted_to_split_the_rows() -> None:
+    section = {"run": "small", "parties": ["telco"], "table": "x.csv", "id": "c", "label": "y"}
+    assert split_of(CoordinatorSection(**section), protected=False).stratify is None
+    assert split_of(CoordinatorSection(**section), protected=True).stratify is False
+    assert split_of(CoordinatorSection(**section, stratify=True), protected=True).stratify is True  # refused when opened

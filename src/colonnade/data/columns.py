@@ -60,7 +60,7 @@ class ColumnPlan:
     transformer: Any = field(repr=False)  # the fitted scikit-learn ColumnTransformer
     id: Key | None = None  # the id of the rows at training, which is no column of the model
     label: str | None = None  # the label column, if it was in this table
-    weights: str | None = None  # the column of row weights, if it was in this table
+    aside: tuple[str, ...] = ()  # columns of weights, times and groups to split by, if they were in this table
 
     @classmethod
     def fit(
@@ -71,7 +71,7 @@ class ColumnPlan:
         *,
         id: Key | None = None,
         label: str | None = None,
-        weights: str | None = None,
+        aside: tuple[str, ...] = (),
     ) -> ColumnPlan:
         """Decide how to encode a party's columns.
 
@@ -81,7 +81,7 @@ class ColumnPlan:
             train: the training rows, from which means, deviations and categories are taken.
             id: the id of the party's table, for new tables.
             label: the label column, if it was in the party's table, for new tables.
-            weights: the column of row weights, if it was in the party's table, for new tables.
+            aside: other columns of the party's table that are no columns of the model, for new tables.
 
         Raises:
             DataError: a column has empty or infinite values, too many categories, an unusable type, or text among
@@ -97,7 +97,7 @@ class ColumnPlan:
         constant = _fit_numbers(transformer, [_numbers(frame, name) for name in numbers], rows)
         for known in _known(transformer, categories).values():
             constant += [len(known) == 1] * len(known)
-        return cls(party, tuple(numbers), categories, np.array(constant, dtype=bool), transformer, id, label, weights)
+        return cls(party, tuple(numbers), categories, np.array(constant, dtype=bool), transformer, id, label, aside)
 
     @property
     def width(self) -> int:
@@ -155,8 +155,8 @@ class ColumnPlan:
     def transform(self, frame: Any) -> Tensor:
         """(N, F) float32 of a new table; its columns are found by name, in any order.
 
-        The columns of ids, labels and weights of the training may be there and are not read. Categories that training
-        did not see are all zero, with a warning that names them.
+        The columns of ids, labels, weights, times and groups of the training may be there and are not read. Categories
+        that training did not see are all zero, with a warning that names them.
 
         Raises:
             DataError: a column is missing, unknown, of another type than in training, has empty or infinite values,
@@ -185,7 +185,7 @@ class ColumnPlan:
 
     def _matched(self, frame: Any) -> Any:
         wanted = [*self.numbers, *self.categories]
-        beside = {*names_of(self.id), self.label, self.weights} - set(wanted)
+        beside = {*names_of(self.id), self.label, *self.aside} - set(wanted)
         given = [name for name in frame.columns if name not in beside]
         for name in wanted:
             if name not in given:

@@ -17,7 +17,7 @@ from colonnade.data.columns import ColumnPlan
 from colonnade.errors import DataError
 from colonnade.extras import need
 
-FIELDS = ("numbers", "categories", "constant", "transformer", "id", "label", "weights")
+FIELDS = ("numbers", "categories", "constant", "transformer", "id", "label", "aside")
 SCHEMA = "schema.json"  # where a skops file says what it holds
 
 # (module, class, how skops builds it): what a fitted plan is made of, and nothing else.
@@ -68,8 +68,9 @@ def from_bytes(content: bytes) -> dict[str, ColumnPlan]:
 
 
 def _plan(party: str, *, numbers: Any, categories: Any, constant: Any, transformer: Any, **rest: Any) -> ColumnPlan:
-    beside = (rest["id"], rest["label"], rest.get("weights"))  # earlier versions had no weights
-    return ColumnPlan(party, tuple(numbers), dict(categories), constant, transformer, *beside)
+    weights = rest.get("weights")  # earlier versions kept only that, or nothing
+    aside = tuple(rest.get("aside", () if weights is None else (weights,)))
+    return ColumnPlan(party, tuple(numbers), dict(categories), constant, transformer, rest["id"], rest["label"], aside)
 
 
 def _types(node: Any) -> Iterator[tuple[Any, Any, Any]]:

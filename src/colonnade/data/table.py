@@ -18,6 +18,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from colonnade.data.beside import Beside
 from colonnade.data.columns import ColumnPlan
 from colonnade.data.frames import FRAMES, Key, as_frame, by_party, listed, names_of, read_table
 from colonnade.data.ids import Ids, by_id, id_columns, is_in, places, told, written_differently
@@ -25,7 +26,9 @@ from colonnade.data.preprocess import encode_labels
 from colonnade.data.stored import check_can_store
 from colonnade.errors import ConfigError, DataError, RowsDisagree, RowsLeftOut
 from colonnade.extras import need
-from colonnade.federation import Federation, RowSplit, Task, as_columns
+from colonnade.federation import Federation, RowSplit, Task
+from colonnade.row_split import SplitSettings, as_settings
+from colonnade.rows import as_columns
 from colonnade.tasks import Classes, Read
 
 KEEP = ("all", "partial")  # which rows of a join, in the words of `colonnade align`
@@ -37,12 +40,13 @@ def join_tables(  # noqa: PLR0913 - those of Federation.from_tables
     labels: Any,
     id: Ids = None,
     task: Task | str | None = None,
-    split: RowSplit | None = None,
+    split: RowSplit | SplitSettings | Mapping[str, Any] | None = None,
     name: str | None = None,
     keep: Literal["all", "partial"] = "all",
     classes: Classes = None,
     positive: Any = None,
     weights: Any = None,
+    by: str | None = None,
 ) -> Federation:
     """Join the parties' tables and encode each party's columns on its own.
 
@@ -57,7 +61,8 @@ def join_tables(  # noqa: PLR0913 - those of Federation.from_tables
         id: the column to join on, a list of columns that are the id together, or one of these per party; without it all
             tables must have the same rows in the same order. A frame of labels has the id of one of the tables.
         task: what the labels are; None: guessed where they can be read in one way (`Federation.from_arrays`).
-        split: rows of the joined table; a random split if None, in which partial rows train.
+        split: rows of the joined table, or how to split them; None: at random, in the same proportion of each class,
+            where rows have one. Partial rows train.
         name: the federation's name; None: those of its parties.
         keep: "all": ids that not every table and the labels have are left out with a warning that counts them, and an
             empty label is refused.
@@ -66,6 +71,7 @@ def join_tables(  # noqa: PLR0913 - those of Federation.from_tables
         classes: which classes there are, in their order (no, yes), or how many; None: those that occur.
         positive: of two classes the one that counts as yes; None: yes, true or 1, else the rarer one.
         weights: a column beside the labels, or one positive number per label in their order; None: all rows alike.
+        by: a column beside the labels by whose groups the test rows are also measured; it stays a column of the model.
 
     Raises:
         ConfigError: `keep` is something else, or "partial" without `id`.
@@ -80,8 +86,9 @@ def join_tables(  # noqa: PLR0913 - those of Federation.from_tables
     frames = {party: _indexed(party, table, keys.get(party)) for party, table in given.items()}
     _check_keep(keep, keys)
     holder = next((p for p, frame in frames.items() if isinstance(labels, str) and labels in frame.columns), None)
-    frames, target = _take_labels(frames, labels, keys, weights if isinstance(weights, str) else None)
-    target, heavy = _take_weights(target, weights, keys)
+    aside = Beside(weights, SplitSettings() if isinstance(split, RowSplit) else as_settings(split), by)
+    frames, target = _take_labels(frames, labels, keys, aside)
+    target, facts = aside.split_off(target, keys)
     if not keys:
         _check_lengths({**_named(frames), "the labels": target})
     owners = {party: frame for party, frame in frames.items() if len(frame.columns)}
@@ -97,25 +104,30 @@ def join_tables(  # noqa: PLR0913 - those of Federation.from_tables
         _warn_of_left_out(_sides(frames, target), rows, "rows whose id not every table has")
         target = target.iloc[places(rows, target.index)]
     read = encode_labels(target, task, classes, positive)
-    beside = weights if isinstance(weights, str) else None
     sources = [
-        Source(p, frame, keys.get(p), *((str(labels), beside) if p == holder else ())) for p, frame in owners.items()
+        Source(p, frame, keys.get(p), *((str(labels), tuple(aside.taken)) if p == holder else ()))
+        for p, frame in owners.items()
     ]
-    if heavy is not None:
-        heavy = heavy.reindex(rows, fill_value=1.0).to_numpy()  # of rows without a label: not read
-    joined = _encoded(sources, rows, (read, target.index), split, heavy)
-    return replace(joined, name=name or joined.name, ids=tuple(rows.to_numpy(dtype=object).tolist()) if keys else ())
+    facts = facts.iloc[places(rows, facts.index)] if keep == "all" else facts.reindex(rows)
+    given = split if isinstance(split, RowSplit) else None
+    joined = _encoded(sources, rows, (read, target.index), given, (aside, facts))
+    return replace(
+        joined,
+        name=name or joined.name,
+        ids=tuple(rows.to_numpy(dtype=object).tolist()) if keys else (),
+        by=aside.grouping(facts),
+    )
 
 
 @dataclass(frozen=True)
 class Source:
-    """A party's columns by row, and what else its table had: the id, and the label and its weight if it holds them."""
+    """A party's columns by row, and what else its table had: the id, and if it holds them the label and its like."""
 
     party: str
     frame: Any
     id: Key | None
     label: str | None = None
-    weights: str | None = None
+    aside: tuple[str, ...] = ()
 
 
 def _indexed(party: str, table: Any, key: Key | None) -> Any:
@@ -129,9 +141,10 @@ def _indexed(party: str, table: Any, key: Key | None) -> Any:
 
 
 def _encoded(
-    sources: Sequence[Source], rows: Any, labels: tuple[Read, Any], split: RowSplit | None, weights: Any
+    sources: Sequence[Source], rows: Any, labels: tuple[Read, Any], split: RowSplit | None, beside: tuple[Beside, Any]
 ) -> Federation:
     """Every owner's columns as numbers; `rows` are all ids, `labels` the known ones with theirs."""
+    aside, told = beside
     read, known = labels
     at = {source.party: places(rows, source.frame.index) for source in sources}  # (N,) row of the table; -1: none
     held = torch.from_numpy(np.stack([found >= 0 for found in at.values()], axis=1))
@@ -142,15 +155,14 @@ def _encoded(
     read = replace(read, values=full)
     # Checks labels and split before any statistic is taken from training rows.
     nothing = dict.fromkeys(at, torch.zeros(len(rows), 1))
-    facts = {"held": held, "labelled": labelled, "weights": weights}
-    agreed = Federation.of_read(nothing, read, split=split, **facts)
+    heavy = told["weights"].to_numpy() if "weights" in told.columns else None  # of unlabelled rows: not read
+    choose = split or aside.splitter(told, read)
+    agreed = Federation.of_read(nothing, read, split=choose, held=held, labelled=labelled, weights=heavy)
     columns, plans = {}, {}
     for source in sources:
         train = torch.from_numpy(at[source.party])[agreed.split.train]
         kept = train[train >= 0]
-        plan = ColumnPlan.fit(
-            source.party, source.frame, kept, id=source.id, label=source.label, weights=source.weights
-        )
+        plan = ColumnPlan.fit(source.party, source.frame, kept, id=source.id, label=source.label, aside=source.aside)
         columns[source.party] = plan.encode(source.frame, at[source.party])
         plans[source.party] = plan
     parties = tuple(replace(p, columns=as_columns(p.name, columns[p.name])) for p in agreed.parties)
@@ -158,12 +170,12 @@ def _encoded(
 
 
 def _take_labels(
-    frames: dict[str, Any], labels: Any, keys: Mapping[str, Key], weights: str | None
+    frames: dict[str, Any], labels: Any, keys: Mapping[str, Key], aside: Beside
 ) -> tuple[dict[str, Any], Any]:
-    """The tables without the label, and the labels, with their weights, as a frame that is indexed like the tables."""
+    """The tables without the label, and the labels, with what is beside them, as a frame indexed like the tables."""
     pd = need("pandas", extra="tables", purpose="joining tables")
     if isinstance(labels, str):
-        return _take_column(frames, labels, keys, weights)
+        return _take_column(frames, labels, keys, aside)
     if isinstance(labels, pd.Series) and any(labels.index.names == [*names_of(key)] for key in keys.values()):
         labels = labels.to_frame("label" if labels.name is None else labels.name)
     if isinstance(labels, pd.Series) or not any(hasattr(labels, name) for name in FRAMES):
@@ -198,28 +210,8 @@ def _label_frame(labels: Any, keys: Mapping[str, Key]) -> Any:
     return by_id("the labels", read[found[0]], found[0])
 
 
-def _take_weights(target: Any, weights: Any, keys: Mapping[str, Key]) -> tuple[Any, Any]:
-    """The labels alone, and their weights as a series with the same index; None: they have none."""
-    if weights is None:
-        return target, None
-    pd = need("pandas", extra="tables", purpose="joining tables")
-    if not isinstance(weights, str):
-        if isinstance(weights, pd.DataFrame) or getattr(getattr(weights, "index", None), "name", None) in keys.values():
-            raise DataError("weights with ids of their own: put them beside the labels as a column, and name it")
-        values = np.asarray(weights)
-        if values.shape != (len(target),):
-            raise DataError(f"weights: needed one number for each of the {len(target)} labels; got {values.shape}")
-        return target, pd.Series(values, index=target.index)
-    if weights not in target.columns or len(target.columns) == 1:
-        raise DataError(
-            f"weights = {weights!r}: needed a column of the table that has the labels, beside them; it has "
-            f"{', '.join(map(str, target.columns))}"
-        )
-    return target.drop(columns=weights), target[weights]
-
-
 def _take_column(
-    frames: dict[str, Any], label: str, keys: Mapping[str, Key], weights: str | None
+    frames: dict[str, Any], label: str, keys: Mapping[str, Key], aside: Beside
 ) -> tuple[dict[str, Any], Any]:
     owners = [party for party, frame in frames.items() if label in frame.columns]
     if not owners:
@@ -235,10 +227,9 @@ def _take_column(
             "drop it from all but one, or a party would train on the answer"
         )
     owner = frames[owners[0]]
-    if weights is not None and weights not in owner.columns:
-        raise DataError(f"the table of {owners[0]!r}, which has the labels, has no column {weights!r} of weights")
-    taken = [label] if weights is None else [label, weights]
-    return {**frames, owners[0]: owner.drop(columns=taken)}, owner[taken]
+    aside.check(f"the table of {owners[0]!r}", owner.columns)
+    taken = [*dict.fromkeys([label, *aside.roles.values()])]
+    return {**frames, owners[0]: owner.drop(columns=[label, *aside.taken])}, owner[taken]
 
 
 def _by_position(frames: Mapping[str, Any], target: Any, keys: Mapping[str, Key]) -> Any:

@@ -44,6 +44,7 @@ from colonnade.privacy.registry import kind_of
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.progress import Watcher
 from colonnade.record import RECORD, STORE, Sections
+from colonnade.rows import Grouping
 from colonnade.run import Run, Training
 from colonnade.schedule import Schedule
 from colonnade.store import Store
@@ -74,6 +75,7 @@ class Undertaking:
     purposes: tuple[Purpose, ...] = PURPOSES
     config: Sections | None = None
     weights: torch.Tensor | None = field(default=None, repr=False)  # (N,) how much each row counts; None: all alike
+    by: Grouping | None = field(default=None, repr=False)  # groups that the test rows are also measured by
 
     @property
     def may_evaluate(self) -> bool:
@@ -116,7 +118,7 @@ class Undertaking:
         shapes = {p: i.shape for p, i in agreement.introductions.items()}
         parties = tuple(Party(name, torch.empty(0, *shapes[name])) for name in self.parties)
         name = agreement.proposal.body["run"]
-        return Federation(parties, self.labels, self.task, self.split, name=name, weights=self.weights)
+        return Federation(parties, self.labels, self.task, self.split, name=name, weights=self.weights, by=self.by)
 
 
 class CoordinatorProcess:

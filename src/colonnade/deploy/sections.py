@@ -76,6 +76,15 @@ class CoordinatorSection(Settings):
     predictions: bool = Field(True, description="propose that the parties also answer predictions later")
     validation: float = Field(0.1, ge=0, lt=1, description="share of the labelled rows that choose the best round")
     test: float = Field(0.15, ge=0, lt=1, description="share of the labelled rows that are evaluated once, at the end")
+    stratify: bool | None = Field(
+        None,
+        description="every part has each class in the same proportion; unset: where a row has one class and labels are "
+        "not protected",
+    )
+    time: str | None = Field(None, description="column of the table: the latest rows test, the past trains")
+    groups: str | None = Field(None, description="column of the table: rows of one group are all in one part")
+    split_seed: int = Field(0, ge=0, description="of the random choice of validation and test rows")
+    by: str | None = Field(None, description="column of the table: test rows are also measured by its groups")
     most_ids: int = Field(5_000_000, ge=1, le=MOST_IDS, description="alignment: ids a party may bring")
 
     @model_validator(mode="after")

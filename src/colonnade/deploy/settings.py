@@ -6,12 +6,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from colonnade.config import build
-from colonnade.deploy.sections import CoordinatorFile, PartyFile, read_coordinator_file, read_party_file
+from colonnade.deploy.sections import (
+    CoordinatorFile,
+    CoordinatorSection,
+    PartyFile,
+    read_coordinator_file,
+    read_party_file,
+)
 from colonnade.engines.remote import Absence
 from colonnade.methods import make_method
 from colonnade.methods.base import Method
 from colonnade.models.encoders import ModelSettings, PartySettings
 from colonnade.privacy.settings import PrivacySettings
+from colonnade.row_split import SplitSettings
 from colonnade.run import Training
 
 
@@ -58,3 +65,11 @@ def read_coordinator(path: Path, overrides: list[str] | None = None) -> Coordina
         absence=build(Absence, tables.get("absence", {}), "absence"),
         privacy=build(PrivacySettings, tables.get("privacy", {}), "privacy"),
     )
+
+
+def split_of(section: CoordinatorSection, protected: bool) -> SplitSettings:
+    """How the labelled rows are split; where labels are protected, without counting them unless that was said."""
+    stratify = False if protected and section.stratify is None else section.stratify
+    said: dict[str, object] = {name: getattr(section, name) for name in ("validation", "test", "time", "groups")}
+    given = {name: value for name, value in said.items() if name in section.model_fields_set}
+    return build(SplitSettings, {**given, "stratify": stratify, "seed": section.split_seed}, "coordinator")

@@ -11,11 +11,12 @@ from pathlib import Path
 import torch
 
 from colonnade.align.files import Alignment, read_alignment
+from colonnade.data.beside import Beside
 from colonnade.deploy.coordinator import PURPOSES, CoordinatorProcess, Undertaking
 from colonnade.deploy.membership import PartySetup
 from colonnade.deploy.party import PartyProcess
 from colonnade.deploy.policy import read_policy
-from colonnade.deploy.settings import CoordinatorConfig, PartyConfig, read_coordinator, read_party
+from colonnade.deploy.settings import CoordinatorConfig, PartyConfig, read_coordinator, read_party, split_of
 from colonnade.deploy.tables import LabelTable, PartyTable
 from colonnade.engines.link import Link
 from colonnade.engines.message import Notify
@@ -78,8 +79,8 @@ def run_coordinator(
 def read_undertaking(read: CoordinatorConfig, alignment: Alignment) -> Undertaking:
     """What the files of the label holder ask for."""
     c = read.coordinator
-    shares = (c.validation, c.test)
-    labels = LabelTable.read(c.table, c.id, c.label, c.task, alignment, shares, c.classes, c.weights)
+    beside = Beside(c.weights, split_of(c, read.privacy.labels.protects), c.by)
+    labels = LabelTable.read(c.table, c.id, c.label, c.task, alignment, beside, c.classes)
     return Undertaking(
         parties=c.parties,
         labels=labels.labels,
@@ -94,6 +95,7 @@ def read_undertaking(read: CoordinatorConfig, alignment: Alignment) -> Undertaki
         purposes=PURPOSES if c.predictions else PURPOSES[:2],
         config=read.tables,
         weights=labels.weights,
+        by=labels.by,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from colonnade.align.files import Alignment
 from colonnade.align.ids import read_ids
+from colonnade.data.beside import Beside
 from colonnade.data.columns import ColumnPlan
 from colonnade.data.frames import read_table
 from colonnade.data.preprocess import encode_labels
@@ -19,6 +20,7 @@ from colonnade.data.stored import check_can_store
 from colonnade.deploy.membership import Columns
 from colonnade.errors import DataError, RowsDisagree
 from colonnade.federation import RowSplit, Task, check_labels
+from colonnade.rows import Grouping
 from colonnade.tasks.weights import row_weights
 
 
@@ -62,6 +64,7 @@ class LabelTable:
     task: Task
     split: RowSplit
     weights: Tensor | None = field(default=None, repr=False)  # (N,) how much each row counts; None: all alike
+    by: Grouping | None = field(default=None, repr=False)  # groups that the test rows are also measured by
 
     @classmethod
     def read(
@@ -71,32 +74,39 @@ class LabelTable:
         label: str,
         task: str | None,
         alignment: Alignment,
-        shares: tuple[float, float],
+        beside: Beside,
         classes: tuple[str, ...] | None = None,
-        weights: str | None = None,
     ) -> LabelTable:
-        """Labels of the rows that all parties hold; `shares` of them validate and test."""
+        """Labels of the rows that all parties hold, split as what is `beside` them says."""
         frame = _rows_of(read_table(path, id=id), id, path, alignment)
-        for what, column in (("label", label), ("weights", weights)):
-            if column is not None and column not in frame.columns:
+        for what, column in (("label", label), *beside.roles.items()):
+            if column not in frame.columns:
                 raise DataError(f"the table {path.name!r} has no {what} column {column!r}; columns: {', '.join(frame)}")
         target = frame[[label]].iloc[: alignment.complete]
         known = np.flatnonzero(target[label].notna().to_numpy())
         if not len(known):
             raise DataError(f"none of the {alignment.complete} aligned rows has a label in {label!r}")
         read = encode_labels(target.iloc[known], task, classes)
-        validation, test = shares
-        split = RowSplit.random(len(known), validation=validation, test=test)
+        at = torch.from_numpy(known)
+        _, facts = beside.split_off(frame[[label, *dict.fromkeys(beside.roles.values())]].iloc[known], {})
+        split = beside.splitter(facts, read)(torch.ones(len(known), dtype=torch.bool))
         check_labels(read, split)
         full = torch.zeros(alignment.complete, *read.values.shape[1:], dtype=read.values.dtype)
-        full[torch.from_numpy(known)] = read.values
-        at = torch.from_numpy(known)
-        rows = RowSplit(at[split.train], at[split.validation], at[split.test])
-        heavy = None
-        if weights is not None:
-            labelled = torch.zeros(alignment.complete, dtype=torch.bool).index_fill_(0, at, True)
-            heavy = row_weights(frame[weights].iloc[: alignment.complete].to_numpy(), alignment.complete, labelled)
-        return cls(full, read.task, rows, heavy)
+        full[at] = read.values
+        rows = RowSplit(at[split.train], at[split.validation], at[split.test], split.stratified)
+        return cls(full, read.task, rows, *_placed(beside, facts, at, alignment.complete))
+
+
+def _placed(beside: Beside, facts: Any, at: Tensor, rows: int) -> tuple[Tensor | None, Grouping | None]:
+    """Weights and groups of all rows, of which only those `at` these places have a label."""
+    heavy, groups = None, beside.grouping(facts)
+    if "weights" in facts.columns:
+        values = np.full(rows, np.nan)
+        values[at.numpy()] = facts["weights"].to_numpy()
+        heavy = row_weights(values, rows, torch.zeros(rows, dtype=torch.bool).index_fill_(0, at, True))
+    if groups is not None:
+        groups = replace(groups, codes=torch.full((rows,), -1).index_copy_(0, at, groups.codes))
+    return heavy, groups
 
 
 def _indexed(frame: Any, column: str, path: Path) -> Any:

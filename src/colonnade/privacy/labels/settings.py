@@ -75,6 +75,15 @@ def check_counted(positive: str, settings: LabelSettings) -> None:
         )
 
 
+def check_split_alone(stratified: bool, settings: LabelSettings) -> None:
+    """Refuse a mechanism where the labels were counted to split the rows: every party is told which rows train."""
+    if settings.protects and stratified:
+        raise ConfigError(
+            f"label mechanism {settings.mechanism!r}: the rows were split in proportion to the classes, which counts "
+            "the labels and is not covered; split them without: split={'stratify': False}"
+        )
+
+
 def open_labels(  # one argument per fact
     values: Tensor,
     task: Task,
