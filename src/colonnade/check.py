@@ -237,7 +237,7 @@ def _unseen(
 
 
 def _epochs(job: Job, federation: Federation) -> Iterator[Finding]:
-    t = job.training
+    t = job.on(federation).training
     schedule = Schedule(
         t.schedule, federation.split.train, federation.names, t.seed, job.method.needs_uploads != "nothing"
     )
@@ -245,7 +245,7 @@ def _epochs(job: Job, federation: Federation) -> Iterator[Finding]:
     if short:
         yield Finding("warning", short)
         return
-    passes = t.rounds / (schedule.rounds_per_epoch * (len(federation.names) if schedule.alone else 1))
+    passes = t.rounds / schedule.rounds_per_pass
     rows = len(federation.split.train)
     told = f"{t.rounds:,} rounds of {schedule.batch:,} rows visit each of the {rows:,} training rows"
     yield Finding("note", f"{told} {passes:.0f} times")

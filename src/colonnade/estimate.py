@@ -98,7 +98,7 @@ def estimate(job: Job, federation: Federation) -> Estimate:
         request, _ = coordinator.test_request(federation.split.test)
         coordinator.count_up(request, parties.answer(request))
     name, batch = trainer.federation.name, coordinator.schedule.batch
-    return Estimate(job.method.name, name, training.rounds, batch, coordinator.traffic)
+    return Estimate(job.method.name, name, trainer.training.rounds, batch, coordinator.traffic)
 
 
 class _Rehearsed:

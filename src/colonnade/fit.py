@@ -96,7 +96,7 @@ def fit(  # noqa: PLR0913 - the front door: everything a user may want to say ab
     folder = _free_folder(Path(out)) if out is not None else None
     trainer = Trainer.open(federation, method, training, model, encoders, mechanism, privacy=privacy)
     trainer.config = config
-    if short := trainer.coordinator.schedule.shortfall(training.rounds):
+    if short := trainer.coordinator.schedule.shortfall(trainer.training.rounds):
         warnings.warn(short, ShortTraining, stacklevel=2)
     if folder is None:
         with closing(Telling.of(method.name, watch, progress, told)) as telling:
@@ -188,6 +188,7 @@ class Trainer:
         check_rows(method, federation)
         if method.pools:
             federation = federation.pooled()
+        training = training.in_rounds(method.needs_uploads != "nothing", federation.split.train, federation.names)
         device, dtype, computing = find_device(training.device), DTYPES[training.dtype], training.computing
         computing.check(dtype, device)
         numbers = training.wire.numbers
@@ -295,6 +296,7 @@ class Trainer:
         shapes = {party.name: tuple(party.columns.shape[1:]) for party in f.parties}
         model = Model.assemble(design, state, models, shapes, f.plans, self.encoders, self.ledger)
         model.rounds, model.from_tables = min(c.number, c.training_plan.rounds), bool(f.plans)
+        model.decision = c.decision
         model.trained = TrainingRows.of(f) if noised(self.ledger) else None
         return model
 
@@ -315,7 +317,8 @@ class Trainer:
         known, train = self.federation.labelled, self.federation.split.train
         shares = c.shares(train if known is None else train[known[train]])
         truth, weights = c.truth[rows.to(c.truth.device)], c.weights_of(rows)
-        return measured(c.schema.task, logits, truth, shares, self._metric, weights)
+        groups = None if self.federation.by is None else self.federation.by.take(rows)
+        return measured(c.schema.task, logits, truth, shares, self._metric, weights, c.decision, groups)
 
 
 def _protect(coordinator: CoordinatorSide, run: str, privacy: PrivacySettings) -> Protection:

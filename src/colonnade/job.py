@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -67,9 +67,15 @@ class Job:
             return self.data
         return _unstratified(self.data)
 
+    def on(self, federation: Federation) -> Job:
+        """The same with its length in rounds of these training rows."""
+        parties = ("everyone",) if self.method.pools else federation.names
+        has_uplink = self.method.needs_uploads != "nothing"
+        return replace(self, training=self.training.in_rounds(has_uplink, federation.split.train, parties))
+
     def shortfall(self, federation: Federation) -> str:
         """A sentence about rounds that do not visit every training row once; nothing where they do."""
-        t, has_uplink = self.training, self.method.needs_uploads != "nothing"
+        t, has_uplink = self.on(federation).training, self.method.needs_uploads != "nothing"
         return Schedule(t.schedule, federation.split.train, federation.names, t.seed, has_uplink).shortfall(t.rounds)
 
     def fit(self, federation: Federation, out: Path | None = None, watch: Watcher | None = None) -> Run:

@@ -14,7 +14,7 @@ import signal
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -41,6 +41,10 @@ class Entry:
 
     folder: str
     job: Job
+
+    def on(self, federation: Federation) -> Entry:
+        """The same with its length in rounds of these training rows."""
+        return replace(self, job=self.job.on(federation))
 
 
 State = Literal["finished", "begun", "new"]
@@ -124,6 +128,7 @@ def train_all(
     """
     from colonnade.run import read_record
 
+    entries = [entry.on(federation) for entry in entries]
     states = {entry.folder: state_of(entry, folder / entry.folder) for entry in entries}
     open_ones = [entry for entry in entries if states[entry.folder] != "finished"]
     records: dict[str, RunRecord] = {}
@@ -240,8 +245,9 @@ def _work(tables: Sections, name: str, place: str, threads: int, news: Any) -> N
     torch.set_num_threads(threads)
     try:
         entry = Entry(name, read_job(tables))
-        state = state_of(entry, Path(place))
         federation = entry.job.federation()
+        entry = entry.on(federation)
+        state = state_of(entry, Path(place))
         train_one(entry.job, federation, Path(place), lambda now: news.put((name, now)), state)
     except ColonnadeError as error:
         news.put((name, " ".join(str(error).split())))

@@ -25,13 +25,16 @@ from colonnade.data.ids import Ids
 from colonnade.design import Design
 from colonnade.engines.base import Encoders
 from colonnade.errors import ConfigError, RunError, Unwritable
-from colonnade.evaluate.metrics import choose_metric, metrics_of
+from colonnade.evaluate.answers import Answers
+from colonnade.evaluate.decision import Decision
+from colonnade.evaluate.groups import by_group
+from colonnade.evaluate.metrics import Metric, choose_metric, metrics_of
 from colonnade.methods.base import Method
 from colonnade.part import BROKEN, PARTY, Part
-from colonnade.predict import logits_of, named, read_rows, read_truth
+from colonnade.predict import logits_of, named, read_groups, read_rows, read_truth
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.training_rows import TrainingRows, noised
-from colonnade.record import RECORD, RunRecord, read_record
+from colonnade.record import RECORD, ByGroup, RunRecord, read_record
 from colonnade.saved import (
     LEDGER,
     MODEL,
@@ -69,6 +72,7 @@ class Model:
     from_tables: bool = False  # trained from tables: without column plans, raw ones cannot be read
     encoders: Encoders = field(default=None, repr=False)  # the networks, where the user brought them
     path: Path | None = None  # the folder whose ledger goes on
+    decision: Decision | None = None  # threshold and calibration of yes/no, where they were fitted
 
     @classmethod
     def assemble(
@@ -167,7 +171,8 @@ class Model:
         Args:
             rows: as for `logits`.
             id: as for `logits`.
-            threshold: of a yes/no task, the probability above which a yes is said; None: 0.5.
+            threshold: of a yes/no task, the probability above which a yes is said; None: the one that was chosen in
+                training, otherwise 0.5.
 
         Returns:
             Class names (B,), or class numbers where the classes have no names; zeros and ones (B, K) for a multilabel
@@ -177,18 +182,26 @@ class Model:
         read = read_rows(self, rows, id)
         if threshold is not None:
             self.task.moved(torch.zeros(0, self.task.outputs), threshold)  # refused before anything leaves
-        logits = logits_of(self, read)
-        return named(read, self.task.decide(logits if threshold is None else self.task.moved(logits, threshold)))
+        return named(read, self.task.decide(self.answers(logits_of(self, read), threshold).decided))
 
-    def predict_proba(self, rows: Any, *, id: Ids = None) -> Any:
+    def answers(self, logits: Tensor, threshold: float | None = None) -> Answers:
+        """What the model says with these logits: calibrated, and decided by its own threshold or another one."""
+        return Answers.of_outputs(self.task, logits, self.decision, threshold)
+
+    def predict_proba(self, rows: Any, *, id: Ids = None, calibrated: bool = True) -> Any:
         """Probabilities (B, K) of new rows, given as to `logits`; columns in the order of `classes`.
+
+        Calibrated, where the model has a calibration, unless `calibrated` is False.
 
         Returns:
             A NumPy array; for data frames a pandas DataFrame, indexed as in `predict`, its columns the classes.
         """
         read = read_rows(self, rows, id)
         self.task.probabilities(torch.zeros(0, self.task.outputs))  # refused before anything leaves
-        return named(read, self.task.probabilities(logits_of(self, read)), self.classes)
+        logits = logits_of(self, read)
+        return named(
+            read, self.task.probabilities(self.answers(logits).calibrated if calibrated else logits), self.classes
+        )
 
     def score(
         self, rows: Any, labels: Any, metrics: Sequence[str] | None = None, *, id: Ids = None
@@ -202,13 +215,38 @@ class Model:
             metrics: names, e.g. `["auc"]`; None: all that the task has.
             id: as for `logits`.
         """
-        if isinstance(metrics, str):
-            raise ConfigError(f"metrics: needed a list of names, e.g. [{metrics!r}]; got the text {metrics!r}")
-        chosen = metrics_of(self.task) if metrics is None else [choose_metric(self.task, name) for name in metrics]
+        chosen = self._metrics(metrics)
         read = read_rows(self, rows, id)
         truth = read_truth(self, read, rows, labels, id)
-        logits = logits_of(self, read)
-        return {metric.name: metric(self.task, logits, truth) for metric in chosen}
+        answers = self.answers(logits_of(self, read))
+        return {metric.name: metric(self.task, answers.to(metric), truth) for metric in chosen}
+
+    def score_by_group(
+        self, rows: Any, labels: Any, by: Any, metrics: Sequence[str] | None = None, *, id: Ids = None
+    ) -> ByGroup:
+        """How good the model is on each group of new rows, with counts and 95 % intervals.
+
+        Args:
+            rows: as for `logits`.
+            labels: as for `score`.
+            by: each row's group, given as labels are: a column of one of the tables, an array, or a pandas Series.
+            metrics: as for `score`.
+            id: as for `logits`.
+
+        Returns:
+            `column` and `groups`: by name `rows`, `small` (too few rows, or too few of a class, to compare) and
+            `metrics`, each with `value` and `interval`; None where these rows do not define one.
+        """
+        chosen = self._metrics(metrics)
+        read = read_rows(self, rows, id)
+        truth = read_truth(self, read, rows, labels, id)
+        groups = read_groups(self, read, rows, by, id)
+        return by_group(chosen, self.task, self.answers(logits_of(self, read)), truth, groups, None)
+
+    def _metrics(self, names: Sequence[str] | None) -> Sequence[Metric]:
+        if isinstance(names, str):
+            raise ConfigError(f"metrics: needed a list of names, e.g. [{names!r}]; got the text {names!r}")
+        return metrics_of(self.task) if names is None else [choose_metric(self.task, name) for name in names]
 
     def part(self, party: str) -> Part:
         """What one organisation holds: its own column plan and numbers, and nothing of the others'."""
@@ -262,6 +300,7 @@ class Model:
                 "own_encoders": self.encoders is not None,
                 "fingerprint": self.fingerprint(),
                 "columns": self.write(folder),
+                **({} if self.decision is None else {"decision": self.decision.to_json()}),
             }
             replace_file(folder / ABOUT, (json.dumps(about, indent=1) + "\n").encode())
         except OSError as error:
@@ -292,10 +331,11 @@ class Model:
             design, shapes, own = Design.from_json(about["design"]), about["shapes"], bool(about["own_encoders"])
             plans, rounds = read_plans(folder, about["columns"], ABOUT), int(about["rounds"])
             from_tables, told = bool(about["from_tables"]), str(about["fingerprint"])
+            decision = _decision(about)
         except BROKEN as error:
             raise RunError(f"{folder / ABOUT} is damaged ({error!r}); restore it from a copy") from None
         model = _read(design, folder, shapes, plans, (own, encoders))
-        model.rounds, model.from_tables = rounds, from_tables
+        model.rounds, model.from_tables, model.decision = rounds, from_tables, decision
         return _checked(model, told, ABOUT)
 
     @classmethod
@@ -309,6 +349,7 @@ class Model:
             model = _read(design, folder, shapes, plans, (record["own_encoders"], encoders))
             model.rounds = record["result"]["rounds"]
             model.from_tables = bool(plans) or "tables" in (record["config"] or {}).get("data", {})
+            model.decision = _decision(record)
             told = record["fingerprint"]
         except BROKEN as error:
             raise RunError(f"{folder / RECORD} is damaged ({error!r}); restore it from a copy") from None
@@ -331,6 +372,12 @@ def _read(
     model = Model.assemble(design, state, models, shapes, plans, encoders, ledger)
     model.trained, model.path = read_trained(folder, noised(ledger), design.id), folder
     return model
+
+
+def _decision(about: Mapping[str, Any]) -> Decision | None:
+    """What a stored model or run says of its decisions; earlier versions had none."""
+    found = about.get("decision")
+    return None if found is None else Decision.from_json(found)
 
 
 def _checked(model: Model, told: str, record: str) -> Model:

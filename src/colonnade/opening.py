@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from colonnade.engines.base import numbers_of
-from colonnade.engines.coordinator import CoordinatorSide, TrainingPlan
+from colonnade.engines.coordinator import CoordinatorSide
+from colonnade.engines.plan import TrainingPlan
+from colonnade.evaluate.decision import check_decision
 from colonnade.evaluate.metrics import choose_metric
 from colonnade.federation import Federation
 from colonnade.methods.base import Method, check_numbers
@@ -62,6 +64,8 @@ def open_coordinator(
     privacy.check_sum(len(schema.parties), method.needs_uploads, schedule.someone_may_be_silent or terms.goes_on)
     rounds, spent = _affordable(schedule, training.rounds, privacy)
     may_evaluate = training.evaluate_every if privacy.evaluates() and terms.may_evaluate else 0
+    seen = truth[split.validation.to(truth.device)]
+    check_decision(training.decision, federation.task, seen, privacy.labels.protects, may_evaluate != 0)
     return CoordinatorSide(
         method=method,
         schema=schema,
@@ -70,7 +74,13 @@ def open_coordinator(
         validation=split.validation,
         schedule=schedule,
         training_plan=TrainingPlan(
-            rounds, may_evaluate, training.stopping, terms.goes_on, training.metric, spent or "all rounds done"
+            rounds,
+            may_evaluate,
+            training.stopping,
+            terms.goes_on,
+            training.metric,
+            spent or "all rounds done",
+            training.decision,
         ),
         gate=CoordinatorGate(
             run, ledger, schema.parties, tuple(g.parties for g in schema.groups), labels, numbers_of(schema)

@@ -6,6 +6,7 @@ together with the others'.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from colonnade.models.schema import Schema
 from colonnade.part import open_parts, uploads
 from colonnade.privacy.mechanism import Mechanism, Opener, Protection
 from colonnade.privacy.training_rows import check_new, noised
-from colonnade.rows import Rows, as_columns
+from colonnade.rows import Grouping, Rows, as_columns
 from colonnade.tasks import read_again
 from colonnade.tasks.reading import as_array
 from colonnade.wire.messages import Purpose, Query, Request
@@ -129,14 +130,30 @@ def read_truth(model: Model, rows: Rows, given: Any, labels: Any, id: Ids = None
     Raises:
         DataError: they are not labels of this task, or it is not clear which label belongs to which row.
     """
-    if isinstance(labels, str):
-        labels = _column(model, rows, by_party("new tables", given), labels, id)
-    elif hasattr(labels, "reindex"):  # pandas
-        labels = _in_order(rows, labels)
-    values = as_array(labels)
+    return read_again(as_array(_beside(model, rows, given, labels, id)), model.task)
+
+
+def read_groups(model: Model, rows: Rows, given: Any, by: Any, id: Ids = None) -> Grouping:
+    """Groups of rows that were read, in their order; given as labels are."""
+    values = np.asarray(_beside(model, rows, given, by, id))
+    if values.ndim != 1:
+        raise DataError(f"by: needed one group per row; got an array of shape {values.shape}")
+    empty = np.array([value is None or (isinstance(value, float) and math.isnan(value)) for value in values.tolist()])
+    names, codes = np.unique(values[~empty].astype(str), return_inverse=True)
+    found = np.full(len(values), -1)
+    found[~empty] = codes
+    return Grouping(by if isinstance(by, str) else "by", tuple(names.tolist()), torch.from_numpy(found))
+
+
+def _beside(model: Model, rows: Rows, given: Any, values: Any, id: Ids) -> Any:
+    """One value per row, in the order of the rows."""
+    if isinstance(values, str):
+        values = _column(model, rows, by_party("new tables", given), values, id)
+    elif hasattr(values, "reindex"):  # pandas
+        values = _in_order(rows, values)
     if len(values) != len(rows):
-        raise RowsDisagree(f"there are {len(values)} labels and {len(rows)} rows; give one label per row")
-    return read_again(values, model.task)
+        raise RowsDisagree(f"there are {len(values)} labels or groups and {len(rows)} rows; give one per row")
+    return values
 
 
 def _column(model: Model, rows: Rows, tables: Mapping[str, Any], label: str, id: Ids) -> Any:

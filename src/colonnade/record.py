@@ -107,6 +107,39 @@ class Decisions(TypedDict):
     class_accuracy_std: float
 
 
+class GroupMeasured(TypedDict):
+    """One metric on the rows of a group, and its 95 % interval."""
+
+    value: float | None
+    interval: list[float] | None
+
+
+class GroupScores(TypedDict):
+    """How good a model is on one group; `small`: too few rows to compare."""
+
+    rows: int
+    small: bool
+    metrics: dict[str, GroupMeasured]
+
+
+class ByGroup(TypedDict):
+    """Every metric by the groups of a column of the label holder's."""
+
+    column: str
+    groups: dict[str, GroupScores]
+
+
+class DecisionTold(TypedDict):
+    """What was fitted on validation rows, and errors of probabilities on test rows [before, after] calibration."""
+
+    decide_by: str
+    threshold: float
+    calibration: str
+    validation_rows: int
+    brier: list[float]
+    calibration_error: list[float]
+
+
 class OnTest(TypedDict, total=False):
     """What the test rows say of the kept model; a version that did not measure something has no such key."""
 
@@ -122,6 +155,8 @@ class OnTest(TypedDict, total=False):
     class_accuracy: list[float]
     class_accuracy_std: float
     warnings: list[str]
+    by_group: ByGroup
+    decision: DecisionTold
     absent: list[str]  # who did not answer, so that there is no score
 
 
@@ -201,6 +236,7 @@ class RunRecord(TypedDict):
     tally: NotRequired[list[Any]]  # of `privacy.tally.TallyRecord`
     config: Sections | None
     columns: NotRequired[str]  # digest of columns.skops
+    decision: NotRequired[Mapping[str, Any]]  # `evaluate.decision.Decision`, where one was fitted
     explanation: NotRequired[Mapping[str, Any]]  # explain.json, where there is one
     unexplained: NotRequired[str]  # why it cannot be used
 

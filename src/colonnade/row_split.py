@@ -37,11 +37,19 @@ class SplitSettings(Settings):
     )
     groups: str | None = Field(None, description="column beside the labels: rows of one group are all in one part")
     seed: int = Field(0, ge=0, description="of the random choice")
+    folds: int | None = Field(None, ge=2, description="instead of `test`: cut the rows into so many folds,")
+    fold: int | None = Field(None, ge=1, description="of which this one tests: 1, 2, ...")
 
     @model_validator(mode="after")
     def _possible(self) -> SplitSettings:
         if self.validation + self.test >= 1:
             raise ValueError(f"validation = {self.validation:g} and test = {self.test:g} leave no rows to train on")
+        if (self.folds is None) != (self.fold is None) or (self.fold or 0) > (self.folds or 0):
+            raise ValueError(
+                f"folds = {self.folds} and fold = {self.fold}: needed both, e.g. folds = 5 and fold = 1 to 5"
+            )
+        if self.folds is not None and "test" in self.model_fields_set:
+            raise ValueError(f"folds = {self.folds} says which rows test; leave test = {self.test:g} out")
         if self.time is not None and self.groups is not None:
             raise ValueError("time and groups ask for different splits; say one of them")
         if self.time is not None and self.stratify:
@@ -100,6 +108,8 @@ def split_rows(complete: Tensor, settings: SplitSettings, marks: Marks) -> RowSp
     Raises:
         DataError: these rows cannot be split so.
     """
+    if settings.folds is not None and settings.fold is not None:
+        return _fold_split(complete, settings.folds, settings.fold, settings, marks)
     at = complete.nonzero().squeeze(1)
     rest = (~complete).nonzero().squeeze(1)
     known, stratify = marks.of(at.numpy()), wants_strata(settings, marks)
@@ -165,7 +175,7 @@ def _strata(units: Array, classes: Array) -> Array:
 def _allot(rows: Array, share: float, most: Array) -> Array:
     """How many rows of each stratum: their share, rounded so that the sum is the share of all."""
     exact = share * rows
-    given = np.minimum(np.floor(exact + 1e-9).astype(int), most)
+    given: Array = np.minimum(np.floor(exact + 1e-9).astype(int), most)
     left = round(share * int(rows.sum())) - int(given.sum())
     for stratum in np.argsort(given - exact, kind="stable")[: max(left, 0)].tolist():
         given[stratum] += int(given[stratum] < most[stratum])
@@ -185,8 +195,8 @@ def _by_time(time: Array, settings: SplitSettings) -> Array:
     first = second
     if settings.validation:
         first = _nearest(after - after[second], settings.validation * len(time), 1, second - 1)
-    parts: Array = np.where(at >= second, TEST, np.where(at >= first, VALIDATION, TRAIN))
-    return parts
+    found: Array = np.where(at >= second, TEST, np.where(at >= first, VALIDATION, TRAIN))
+    return found
 
 
 def _nearest(after: Array, wanted: float, least: int, most: int) -> int:
@@ -212,26 +222,30 @@ def _check_parts(parts: Array, settings: SplitSettings, marks: Marks) -> None:
 
 
 def fold_splits(complete: Tensor, count: int, settings: SplitSettings, marks: Marks) -> Iterator[RowSplit]:
-    """Splits whose test rows are different: every complete row tests once, by time every row but the earliest.
+    """Splits whose test rows are different: every row tests once, by time every row but the earliest.
 
     In each, a share of the other rows validates (`settings.validation`; `settings.test` is not read).
 
     Raises:
         ConfigError: fewer than two folds.
-        DataError: there are too few rows, groups or times.
+        DataError: there are too few rows, groups or times, or some are not complete.
     """
     if isinstance(count, bool) or not isinstance(count, int) or count < 2:
         raise ConfigError(f"folds = {count!r}: needed a whole number, at least 2")
+    for number in range(1, count + 1):
+        yield _fold_split(complete, count, number, settings, marks)
+
+
+def _fold_split(complete: Tensor, count: int, number: int, settings: SplitSettings, marks: Marks) -> RowSplit:
     if not bool(complete.all()):
-        raise DataError("cross-validation needs rows that all parties hold and that have a label (keep='all')")
+        raise DataError("folds need rows that all parties hold and that have a label (keep='all')")
     at, stratify = np.arange(len(complete)), wants_strata(settings, marks)
     fold = _time_folds(marks.time, count) if marks.time is not None else _folds(count, settings, marks, stratify, at)
-    inner = settings.model_copy(update={"test": 0.0})
-    for number in range(count):
-        rest = at[fold < number] if marks.time is not None else at[fold != number]
-        part = split_rows(torch.ones(len(rest), dtype=torch.bool), inner, marks.of(rest))
-        rows, test = torch.from_numpy(rest), torch.from_numpy(at[fold == number])
-        yield RowSplit(rows[part.train], rows[part.validation], test, stratify)
+    rest = at[fold < number - 1] if marks.time is not None else at[fold != number - 1]
+    inner = settings.model_copy(update={"test": 0.0, "folds": None, "fold": None})
+    part = split_rows(torch.ones(len(rest), dtype=torch.bool), inner, marks.of(rest))
+    rows, test = torch.from_numpy(rest), torch.from_numpy(at[fold == number - 1])
+    return RowSplit(rows[part.train], rows[part.validation], test, stratify)
 
 
 def _folds(count: int, settings: SplitSettings, marks: Marks, stratify: bool, at: Array) -> Array:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 from torch import Tensor
 
 from colonnade.admm.stopping import Stopping
@@ -18,6 +19,7 @@ from colonnade.data.ids import Ids
 from colonnade.design import DTYPES
 from colonnade.engines.base import Encoders
 from colonnade.errors import NoSuchScore, Unwritable
+from colonnade.evaluate.decision import DecisionSettings
 from colonnade.evaluate.metrics import metric_of
 from colonnade.federation import Federation, Task
 from colonnade.methods.base import Method
@@ -31,7 +33,7 @@ from colonnade.privacy.settings import PrivacySettings
 from colonnade.privacy.tally import tally
 from colonnade.record import FORMAT, RECORD, STORE, About, Measured, Result, Round, RunRecord, Sections, read_record
 from colonnade.saved import LEDGER, replace_file
-from colonnade.schedule import ScheduleSettings
+from colonnade.schedule import Schedule, ScheduleSettings
 from colonnade.tasks.weights import class_text
 from colonnade.wire.numbers import WireSettings
 from colonnade.wire.traffic import Traffic
@@ -46,13 +48,22 @@ class Training(Settings):
     """How a method is trained: length, batches, evaluation, stopping, numbers and place."""
 
     rounds: int = Field(100, ge=1, description="rounds at most")
+    epochs: float | None = Field(
+        None, gt=0, description="instead of rounds: how often every training row is visited, at most"
+    )
     seed: int = Field(0, ge=0, description="of every random choice in the run")
     schedule: ScheduleSettings = Field(ScheduleSettings(), description="batches and participation")
-    evaluate_every: int = Field(5, ge=0, description="rounds between evaluations on the validation rows; 0: never")
+    evaluate_every: int | None = Field(
+        None,
+        ge=0,
+        description="rounds between evaluations on the validation rows; 0: never; unset: after each of the first 5 "
+        "rounds, then every 5",
+    )
     stopping: Stopping = Field(Stopping(), description="when to stop early")
     metric: str | None = Field(
         None, description="chooses the kept round and stops early; unset: auc, accuracy, r2 or poisson_deviance"
     )
+    decision: DecisionSettings = Field(DecisionSettings(), description="thresholds and calibration of yes/no")
     class_weights: Literal["balanced"] | dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] | None = Field(
         None, description="how much the loss of a row of each class counts, 1 where not named; balanced: all alike"
     )
@@ -69,6 +80,26 @@ class Training(Settings):
     wire: WireSettings = Field(WireSettings(), description="what is done to messages on their way")
     device: str = Field("cpu", description="cpu, cuda or cuda:N")
     checkpoint_every: int = Field(10, ge=1, description="rounds between checkpoints of a run with a folder")
+
+    @model_validator(mode="after")
+    def _one_length(self) -> Training:
+        if self.epochs is not None and "rounds" in self.model_fields_set:
+            raise ValueError(f"rounds = {self.rounds} and epochs = {self.epochs:g} both say how long; give one of them")
+        return self
+
+    def in_rounds(self, has_uplink: bool, train: Tensor, parties: tuple[str, ...]) -> Training:
+        """The same with its length in rounds, which depends on the training rows; unchanged where it was said so.
+
+        Args:
+            has_uplink: whether parties upload in this method; only then may rounds be of one party.
+            train: row numbers that train.
+            parties: in federation order.
+        """
+        if self.epochs is None:
+            return self
+        schedule = Schedule(self.schedule, train, parties, self.seed, has_uplink)
+        rounds = max(1, math.ceil(self.epochs * schedule.rounds_per_pass - 1e-9))
+        return self.model_copy(update={"rounds": rounds, "epochs": None})
 
     @field_validator("class_weights", mode="before")
     @classmethod
@@ -232,16 +263,16 @@ class Run(Outward):
         """
         return self.model.predict(rows, id=id, threshold=threshold)
 
-    def predict_proba(self, rows: Any, *, id: Ids = None) -> Any:
+    def predict_proba(self, rows: Any, *, id: Ids = None, calibrated: bool = True) -> Any:
         """Probabilities of new rows: `Model.predict_proba`."""
-        return self.model.predict_proba(rows, id=id)
+        return self.model.predict_proba(rows, id=id, calibrated=calibrated)
 
     # -- saving ---------------------------------------------------------------------------------
 
     def record(self) -> RunRecord:
         """The run as plain values: what `run.json` holds, and all a report needs."""
-        t = self.traffic
-        return {
+        t, decision = self.traffic, self.model.decision
+        record: RunRecord = {
             "format": FORMAT,
             "id": self.id,
             "about": self.about,
@@ -267,6 +298,9 @@ class Run(Outward):
             "tally": [party.to_json() for party in tally(self.ledger, self.privacy.neighbours)],
             "config": self.config,
         }
+        if decision is not None:
+            record["decision"] = decision.to_json()
+        return record
 
     def save(self, folder: str | Path) -> Path:
         """Write the run's files, each whole or not at all, run.json last: the folder is complete when it is there."""

@@ -152,10 +152,15 @@ class Schedule:
         whole, left = divmod(len(self.train), self.batch)
         return whole + (left > 1)
 
+    @property
+    def rounds_per_pass(self) -> int:
+        """Rounds in which every party visits every training row once; one at a time, they take turns."""
+        return self.rounds_per_epoch * (len(self.parties) if self.alone else 1)
+
     def shortfall(self, rounds: int) -> str:
         """A sentence about rounds that do not visit every training row once; nothing where they do."""
         visits = len(self.parties) if self.alone else 1  # rounds until everybody has had a batch
-        needed = visits * self.rounds_per_epoch
+        needed = self.rounds_per_pass
         if rounds >= needed:
             return ""
         rows, alone = len(self.train), ", one party at a time," if self.alone else ""

@@ -127,7 +127,7 @@ def search_settings(
         RunError: the file holds another search of this method.
     """
     price(job.privacy)
-    if not len(federation.split.validation) or not job.training.evaluate_every:
+    if not len(federation.split.validation) or job.training.evaluate_every == 0:
         raise ConfigError("tune judges by validation rows; the data need some, and training.evaluate_every above 0")
     if not space:
         raise ConfigError(f"method {job.method.name!r} has nothing to search; name a setting with --search")
@@ -165,7 +165,7 @@ def _score(job: Job, federation: Federation, budget: Budget, told: Callable[[Pro
     """The mean of the validation scores over the seeds; settings that diverge once are no settings."""
     scores = []
     for seed in budget.seeds:
-        training = job.training.model_copy(update={"rounds": budget.rounds, "seed": seed})
+        training = job.training.model_copy(update={"rounds": budget.rounds, "epochs": None, "seed": seed})
         result = replace(job, training=training).fit(federation, None, told).result
         value = result["validation_score"]
         if result["diverged"] or value is None or not math.isfinite(value):
@@ -276,7 +276,9 @@ class Tuned:
 
         job = self.job
         settings = more.keys() & Training.model_fields.keys()
-        training = build(Training, job.training.model_dump() | {k: more.pop(k) for k in settings}, "training")
+        said = {k: more.pop(k) for k in settings}
+        usual = job.training.model_dump(exclude={"rounds"} if "epochs" in said else {"epochs"})
+        training = build(Training, usual | said, "training")
         parts = {"training": training, "model": job.model, "privacy": job.privacy, "encoders": job.encoders}
         return fit(self.federation, self.method, **{**parts, **more})
 
@@ -330,7 +332,8 @@ def tune(  # noqa: PLR0913 - the front door: everything a user may want to say a
     data = of_rows(fingerprint(federation.pooled() if made.pools else federation))
     job = Job(data, made, shape, chosen, promise, {}, encoders)
     space = declared_space(made) if search is None else asked_space({made.name: made}, _as_texts(search))[made.name]
-    budget = Budget(trials, chosen.rounds, tuple(read_seeds(seeds)))
+    rounds = chosen.in_rounds(made.needs_uploads != "nothing", federation.split.train, federation.names).rounds
+    budget = Budget(trials, rounds, tuple(read_seeds(seeds)))
     watch: Watcher | None = (lambda done, best, now: None) if progress is False else None
     warning = price(promise)
     with _folder(out) as folder:

@@ -21,6 +21,7 @@ EVERYTHING = {
     "check",
     "cli",
     "compare",
+    "cross_validate",
     "deploy",
     "estimate",
     "explain",
@@ -83,6 +84,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "audit": RUNNING,  # attacks runs from outside; nothing below knows that it is attacked
     "explain": RUNNING,  # asks finished runs, and trains again; nothing below knows that it is explained
     "many": {"search_space"} | RUNNING,  # several trainings, one folder each, perhaps in processes of their own
+    "cross_validate": {"compare", "many", "report"} | RUNNING,  # one method on several splits of the same rows
     "compare": {"many", "report"} | RUNNING,  # several methods side by side, for Python and the command line
     "search_space": RUNNING,  # what a search may change about a method
     "tune": {"compare", "many", "search_space"}

@@ -43,12 +43,19 @@ class Watch:
     last_rise: int = 0
     reference: float = UNTOUCHED  # the best at the last rise that counted
 
-    def see(self, score: float, number: int) -> tuple[bool, str | None]:
-        """(is it the best so far, the reason to stop or None)."""
-        self.seen += 1
+    @property
+    def judged(self) -> bool:
+        """Whether there was an evaluation."""
+        return self.seen > 0 or self.best_round >= 0
+
+    def see(self, score: float, number: int, may_stop: bool = True) -> tuple[bool, str | None]:
+        """(is it the best so far, the reason to stop or None); the rules count only evaluations that may stop."""
         better = score > self.best
         if better:
             self.best, self.best_round = score, number
+        if not may_stop:
+            return better, None
+        self.seen += 1
         if score > self.reference + self.rules.rise:
             self.reference, self.last_rise = score, self.seen
         return better, self._reason(score)

@@ -79,6 +79,7 @@ def compare(  # noqa: PLR0913, PLR0917 - one parameter per option
     entries, terms = plan(tables), _terms(tables)
     folder = _folder(out)
     federation = entries[0].job.federation()
+    entries = [entry.on(federation) for entry in entries]
     check_target(terms, federation, entries[0].job.training.metric)
     check_metrics(terms, federation)
     for entry in entries:

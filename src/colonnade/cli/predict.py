@@ -64,7 +64,9 @@ def predict(  # noqa: PLR0913, PLR0917 - one parameter per option of the command
     proba: Annotated[bool, typer.Option("--proba", help="Also the probability of each class.")] = False,
     threshold: Annotated[
         float | None,
-        typer.Option(help="Yes/no tasks: say yes above this probability; default: 0.5.", show_default=False),
+        typer.Option(
+            help="Yes/no: say yes above this probability; default: the model's own, or 0.5.", show_default=False
+        ),
     ] = None,
     output: Annotated[
         Path | None, typer.Option(metavar="FILE.csv", help="Default: stdout.", show_default=False)
@@ -94,7 +96,7 @@ def predict(  # noqa: PLR0913, PLR0917 - one parameter per option of the command
     if ids is not None:
         return predict_ids(folder, ids, config, When(absent, patience), answer, screen)
     run, model = _load(folder)
-    answer.check(model.task)
+    answer.check(model)
     model.releases_training_rows = training_rows == "release"
     with _warnings_told(screen):
         if run is not None and rows is not None:
@@ -184,6 +186,6 @@ def _told(run: Run, logits: Tensor, wanted: Wanted, answer: Answer) -> tuple[str
     if wanted.truth is None:
         return None
     metric = find_metric(run.metric if answer.threshold is None else "accuracy")
-    value = metric(run.task, answer.decided(run.task, logits), wanted.truth)
+    value = metric(run.task, run.model.answers(logits, answer.threshold).to(metric), wanted.truth)
     at = "" if answer.threshold is None else f" at threshold {answer.threshold:g}"
     return None if math.isnan(value) else (f"{metric.title}{at}", value)

@@ -57,7 +57,7 @@ def predict_ids(folder: Path, ids: Path, config: Path | None, when: When, answer
         run = Run.load(folder)
         if run.about["engine"] != "nats":
             raise RunError(f"{folder} is a simulated run; predict it with --rows or --tables")
-        answer.check(run.task)
+        answer.check(run.model)
         if when.absent == "leave-out":  # before the parties are even looked for
             check_can_leave_out(run.method, run.privacy.secure_sum.use)
         read = read_coordinator(config or _config_of(folder))

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from colonnade.model import Model
-    from colonnade.tasks import Task
 
 Table = tuple[list[str], list[list[Any]]]
 
@@ -27,32 +26,29 @@ class Answer:
     """What is told of each row, and where to."""
 
     proba: bool = False
-    threshold: float | None = None  # None: the likelier class
+    threshold: float | None = None  # None: that of the model
     output: Path | None = None  # None: stdout
 
-    def decided(self, task: Task, logits: Tensor) -> Tensor:
-        """Outputs whose decisions follow the threshold."""
-        return logits if self.threshold is None else task.moved(logits, self.threshold)
-
-    def check(self, task: Task) -> None:
+    def check(self, model: Model) -> None:
         """Refuse what the task does not have, before anything leaves a party."""
         import torch
 
-        nothing = torch.zeros(0, task.outputs)
-        self.decided(task, nothing)
+        nothing = torch.zeros(0, model.task.outputs)
+        model.answers(nothing, self.threshold)
         if self.proba:
-            task.probabilities(nothing)
+            model.task.probabilities(nothing)
 
 
 def table_of(model: Model, names: Sequence[str], logits: Tensor, answer: Answer) -> Table:
     """The header and the rows of the CSV file; classes by name where they have one."""
-    told = model.task.decide(answer.decided(model.task, logits))
+    answers = model.answers(logits, answer.threshold)
+    told = model.task.decide(answers.decided)
     values = told.reshape(len(names), -1).tolist()
     header = ["row", *(["prediction"] if told.ndim == 1 else [f"prediction_{k}" for k in range(told.shape[1])])]
     lines = [[name, *row] for name, row in zip(names, values, strict=True)]
     if answer.proba:
         header += [f"proba_{name}" for name in model.classes]
-        shares = model.task.probabilities(logits.double()).tolist()
+        shares = model.task.probabilities(answers.calibrated.double()).tolist()
         lines = [[*line, *(float(f"{p:.6g}") for p in row)] for line, row in zip(lines, shares, strict=True)]
     return header, lines
 

@@ -36,6 +36,7 @@ def train(
     job = read_job(read_config(config, overrides, data_dir, device))
     folder = free_folder(out, job.method.name)
     federation = check_job(job, rounds=False).data(f"colonnade check {config}")  # `fit` tells of the rounds
+    job = job.on(federation)
     with screen.progress() as bars, resumable(folder):
         run = job.fit(federation, folder, bars.watch(job.method.name, job.training.rounds))
     finish(screen, run, folder)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 BESIDE = (  # what a result says of its test score, where it was measured
     "test_interval", "test_accuracy", "baseline_score", "baseline_accuracy", "validation_metric", "warnings", "metrics",
-    "validation_metrics",
+    "validation_metrics", "decision", "by_group",
 )  # fmt: skip
 
 

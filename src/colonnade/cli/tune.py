@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -70,6 +71,7 @@ def tune(  # noqa: PLR0913, PLR0917 - one parameter per option of the command li
     warning = price(first.privacy)
     folder = out if out is not None and (out / STUDY).is_file() else free_folder(out, "tune")
     federation = first.federation()
+    budget = replace(budget, rounds=rounds or first.on(federation).training.rounds)
     for job in jobs.values():
         check(job, federation)
     if warning:

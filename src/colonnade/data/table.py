@@ -109,8 +109,8 @@ def join_tables(  # noqa: PLR0913 - those of Federation.from_tables
         for p, frame in owners.items()
     ]
     facts = facts.iloc[places(rows, facts.index)] if keep == "all" else facts.reindex(rows)
-    given = split if isinstance(split, RowSplit) else None
-    joined = _encoded(sources, rows, (read, target.index), given, (aside, facts))
+    chosen = split if isinstance(split, RowSplit) else None
+    joined = _encoded(sources, rows, (read, target.index), chosen, (aside, facts))
     return replace(
         joined,
         name=name or joined.name,

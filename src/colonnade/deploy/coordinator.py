@@ -89,7 +89,7 @@ class Undertaking:
 
     def body(self, run: str) -> dict[str, object]:
         """The text of the proposal."""
-        ours = {"device", "engine", "checkpoint_every"}
+        ours = {"device", "engine", "checkpoint_every", "decision", "epochs"}  # what the label holder does at home
         if self.training.wire == WireSettings():
             ours.add("wire")  # as before there was a choice: a run that began then goes on
         if self.training.class_weights is None:

@@ -17,9 +17,11 @@ from typing import Any, TypedDict, cast
 import torch
 from torch import Tensor
 
-from colonnade.admm.stopping import Stopping, Watch, WatchFacts
+from colonnade.admm.stopping import Watch, WatchFacts
 from colonnade.engines.base import Collected, GroupUploads
+from colonnade.engines.plan import TrainingPlan
 from colonnade.errors import Diverged, RunError
+from colonnade.evaluate.decision import Decision, fit_decision
 from colonnade.evaluate.judge import Judge
 from colonnade.evaluate.metrics import Metric, choose_metric, metric_of
 from colonnade.layout import canonical, canonical_all, check
@@ -38,18 +40,6 @@ EVALUATION_CHUNK = 65536  # rows per evaluation message,
 EVALUATION_BYTES = 24 * 2**20  # and what they may take in one answer, well below the limit of a message
 
 
-@dataclass(frozen=True)
-class TrainingPlan:
-    """How long, and how often to evaluate."""
-
-    rounds: int
-    evaluate_every: int  # 0: never
-    stopping: Stopping
-    goes_on: bool = False  # with remembered uploads, when a party stays away
-    metric: str | None = None  # that chooses the kept round; None: the task's own
-    end: str = "all rounds done"  # the reason to stop after the last round
-
-
 class CoordinatorFacts(TypedDict):
     """What of a coordinator survives a restart as plain values."""
 
@@ -62,6 +52,7 @@ class CoordinatorFacts(TypedDict):
     watch: WatchFacts
     metric: str
     best_scores: dict[str, float | None]
+    decision: dict[str, object] | None
 
 
 @dataclass
@@ -96,6 +87,7 @@ class CoordinatorSide:
         self.steps: tuple[tuple[str, int], ...] = ()
         self.best_state: State = {}
         self.best_scores: dict[str, float | None] = {}  # every metric of the kept round on the validation rows
+        self.decision: Decision | None = None  # of the kept round
         self.away: tuple[str, ...] = ()  # who did not answer last time, where the run goes on without them
         self.caches: list[UploadCache] | None = None
         if self.schedule.someone_may_be_silent or self.training_plan.goes_on:
@@ -130,8 +122,7 @@ class CoordinatorSide:
             plan = self.schedule.plan(number)
             senders = tuple(p for p in plan.senders if p not in self.away)
             queries.append(Query(Purpose.TRAIN, senders, plan.rows))
-        every = self.training_plan.evaluate_every
-        if every and len(self.validation) and (last or (number > 1 and (number - 1) % every == 0)):
+        if len(self.validation) and self.training_plan.evaluates_after(number - 1):
             queries += self._evaluations(self.validation)
         return tuple(queries)
 
@@ -228,12 +219,22 @@ class CoordinatorSide:
             self.state = canonical_all(self.state)
         logits = torch.cat([outputs(self.method, self.state, h) for h in uploads])
         value = self.judge(logits)
-        better, self.stop = self.watch.see(self.judge.gain(value), request.number - 1)
+        done = request.number - 1
+        better, self.stop = self.watch.see(self.judge.gain(value), done, self.training_plan.may_stop_after(done))
         if better:
             self.best_scores = self.judge.all(logits)
+            self.decision = self._decide(logits)
             self.keep = True
             self.best_state = {k: v.clone() for k, v in self.state.items() if is_model(k)}
         return value
+
+    def _decide(self, outputs: Tensor) -> Decision | None:
+        """Threshold and calibration of these outputs of the validation rows, where they were asked for."""
+        settings, rows = self.training_plan.decision, self.validation
+        if not settings.asked:
+            return None
+        truth = self.truth[rows.to(self.truth.device)]
+        return fit_decision(settings, self.schema.task, outputs, truth, self.weights_of(rows))
 
     @cached_property
     def judge(self) -> Judge:
@@ -247,7 +248,7 @@ class CoordinatorSide:
     @property
     def metric(self) -> Metric:
         """What the validation scores so far are; before the first one, what was asked for."""
-        return self.judge.metric if self.watch.seen else choose_metric(self.schema.task, self.training_plan.metric)
+        return self.judge.metric if self.watch.judged else choose_metric(self.schema.task, self.training_plan.metric)
 
     @property
     def best_score(self) -> float | None:
@@ -325,6 +326,7 @@ class CoordinatorSide:
             "watch": self.watch.to_json(),
             "metric": self.metric.name,
             "best_scores": self.best_scores,
+            "decision": None if self.decision is None else self.decision.to_json(),
         }
 
     def restore(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
@@ -351,9 +353,11 @@ class CoordinatorSide:
         self.steps = tuple((str(p), int(n)) for p, n in facts["steps"])
         self.watch.load(facts["watch"])
         self.best_scores = facts.get("best_scores", {})
+        decision = facts.get("decision")
+        self.decision = None if decision is None else Decision.from_json(decision)
         task = self.schema.task
         former = metric_of(task, facts)
-        if self.watch.seen and former != self.metric:
+        if self.watch.judged and former != self.metric:
             raise RunError(
                 f"this run was begun by an earlier version, which judged rounds by {former.title}; this one judges by "
                 f"{self.metric.title}, and the two cannot be mixed: train it again, or go on with the earlier version"

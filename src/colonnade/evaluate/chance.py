@@ -16,9 +16,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from colonnade.evaluate.answers import Answers
+from colonnade.evaluate.decision import Decision, calibration_error
 from colonnade.evaluate.metrics import METRICS, Metric, metrics_of
 from colonnade.randomness import stream
-from colonnade.record import Decisions, Measured, OnTest
+from colonnade.record import Decisions, DecisionTold, Measured, OnTest
+from colonnade.rows import Grouping
 from colonnade.tasks import Task
 
 TAIL = 0.025  # on either side of a 95 % interval
@@ -36,6 +39,8 @@ def measured(
     shares: Tensor,
     by: Metric | None = None,
     weights: Tensor | None = None,
+    decision: Decision | None = None,
+    groups: Grouping | None = None,
 ) -> OnTest:
     """What a result says of the test rows.
 
@@ -46,6 +51,8 @@ def measured(
         shares: (K,) of the training rows, as `Task.shares` gives them.
         by: the metric that the run is judged by; None: the task's own.
         weights: (B,) how much each row counts in every metric; None: all alike. The confusion matrix counts rows.
+        decision: of the kept model, where one was fitted.
+        groups: that the rows are also measured by.
 
     Returns:
         `metric`, `test_score` (None where it is undefined), `test_interval`, `baseline_score`, `warnings`; `metrics`
@@ -54,9 +61,10 @@ def measured(
     """
     by = METRICS[task.metric] if by is None else by
     outputs, truth, shares = outputs.detach().cpu(), truth.detach().cpu(), shares.cpu()
+    answers = Answers.of_outputs(task, outputs, decision)
     guess = task.constant(shares).expand(len(truth), -1)
     every = dict.fromkeys((by, *metrics_of(task)))
-    scores = {metric.name: score_of(metric, task, outputs, truth, guess, weights) for metric in every}
+    scores = {metric.name: score_of(metric, task, answers.to(metric), truth, guess, weights) for metric in every}
     own = scores[by.name]
     found: OnTest = {
         "metric": by.name,
@@ -70,11 +78,30 @@ def measured(
         found["baseline_accuracy"] = scores["accuracy"]["baseline"]
     if len(task.classes) == (2 if task.outputs == 1 else task.outputs) and not task.several():
         found["baseline_class"] = int(task.codes(guess[:1]).flatten()[0])
-        decided = class_report(task.codes(outputs), truth, len(task.classes))
+        decided = class_report(task.codes(answers.decided), truth, len(task.classes))
         found["confusion"], found["class_accuracy"] = decided["confusion"], decided["class_accuracy"]
         found["class_accuracy_std"] = decided["class_accuracy_std"]
+    if decision is not None:
+        found["decision"] = _told(task, outputs, truth, decision, weights)
+    if groups is not None:
+        from colonnade.evaluate.groups import by_group  # which takes intervals from here
+
+        found["by_group"] = by_group(every, task, answers, truth, groups, weights)
     found["warnings"] = [*_warnings(by, own, len(truth)), *filter(None, [task.known(truth, shares)])]
     return found
+
+
+def _told(task: Task, outputs: Tensor, truth: Tensor, decision: Decision, weights: Tensor | None) -> DecisionTold:
+    """A decision, and what calibration did to the errors of the probabilities."""
+    sides = [outputs.double(), decision.calibrated(outputs).double()]
+    return {
+        "decide_by": decision.by,
+        "threshold": decision.threshold,
+        "calibration": decision.calibration,
+        "validation_rows": decision.rows,
+        "brier": [METRICS["brier"](task, side, truth, weights) for side in sides],
+        "calibration_error": [calibration_error(task.mean(side), truth, weights) for side in sides],
+    }
 
 
 def score_of(

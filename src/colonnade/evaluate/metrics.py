@@ -36,6 +36,7 @@ class Metric:
     share: bool = False  # told in per cent
     bounded: bool = True  # differences mean the same whatever the labels are; if not, they are compared with a guess
     tasks: tuple[str, ...] = ()  # it is for, besides those that name it themselves
+    decides: bool = False  # it asks what was decided, not how sure the model was
 
     def __call__(self, task: Task, outputs: Tensor, truth: Tensor, weights: Tensor | None = None) -> float:
         """The value; NaN where these rows do not define it.
@@ -202,9 +203,9 @@ def _mean(rows: Tensor, weights: Tensor) -> Tensor:
 BUILT_IN: dict[str, Metric] = {
     metric.name: metric
     for metric in (
-        Metric("accuracy", "accuracy", "higher", accuracy, share=True),
-        Metric("balanced_accuracy", "balanced accuracy", "higher", balanced_accuracy, share=True),
-        Metric("f1", "F1", "higher", f1),
+        Metric("accuracy", "accuracy", "higher", accuracy, share=True, decides=True),
+        Metric("balanced_accuracy", "balanced accuracy", "higher", balanced_accuracy, share=True, decides=True),
+        Metric("f1", "F1", "higher", f1, decides=True),
         Metric("auc", "AUC", "higher", auc),
         Metric("average_precision", "average precision", "higher", average_precision),
         Metric("ks", "KS", "higher", ks),

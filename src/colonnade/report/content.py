@@ -41,6 +41,8 @@ class RunFacts(TypedDict):
     explained: explained.Explained | None
     traffic: Table
     metrics: Table | None
+    decision: Table | None
+    by_group: Table | None
     classes: Table | None
     confusion: list[list[tables.Cell]]
     matrix: list[Picture]
@@ -189,6 +191,8 @@ def _details(record: Record, prefix: str = "") -> RunFacts:
         "explained": explained.explained(record, prefix),
         "traffic": tables.traffic_table(record),
         "metrics": metrics.metrics_table(record),
+        "decision": metrics.decision_table(record),
+        "by_group": metrics.groups_table(record),
         "classes": tables.classes_table(record),
         "confusion": tables.confusion_cells(record),
         "matrix": [] if prefix else confusion(record),

@@ -78,7 +78,8 @@ def _run(run: RunFacts, level: int, pictures: str) -> Iterator[str]:
     head = "#" * level
     if run["metrics"]:
         yield f"{head} Metrics"
-        yield from _table(run["metrics"])
+        for table in (run["metrics"], run["decision"], run["by_group"]):
+            yield from [] if table is None else _table(table)
     if run["classes"]:
         yield f"{head} Classes"
         yield from (_picture(picture, pictures) for picture in run["matrix"])

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from colonnade.errors import ConfigError
 from colonnade.evaluate.metrics import Metric, choose_metric, find_metric, metrics_of
-from colonnade.record import Measured
+from colonnade.record import GroupMeasured, Measured
 from colonnade.report import words
 from colonnade.report.record import Group, Record, Terms, metric_of
 from colonnade.report.tables import Table, comparison_table, spread
@@ -24,6 +24,52 @@ def metrics_table(record: Record) -> Table | None:
     columns = ("metric", "test", "95 % interval", "constant guess", beside)
     rows = tuple(_row(find_metric(name), scores, record) for name, scores in found.items())
     return Table(f"Metrics on the test rows{weighed}", columns, rows)
+
+
+def groups_table(record: Record) -> Table | None:
+    """Every metric by the groups of the label holder's column; None where it named none."""
+    found = record["result"].get("by_group")
+    if not found:
+        return None
+    groups = found["groups"]
+    names = next(iter(groups.values()))["metrics"] if groups else {}
+    metrics = [find_metric(name) for name in names]
+    rows = tuple(
+        (
+            (name or "(empty)") + (" *" if group["small"] else ""),
+            f"{group['rows']:,}",
+            *(_around(metric, group["metrics"][metric.name]) for metric in metrics),
+        )
+        for name, group in groups.items()
+    )
+    small = "; * too few rows, or too few of a class, to compare" if any(g["small"] for g in groups.values()) else ""
+    title = f"Test rows by {found['column']} (95 % interval){small}"
+    return Table(title, (found["column"], "rows", *(metric.title for metric in metrics)), rows)
+
+
+def decision_table(record: Record) -> Table | None:
+    """Threshold and calibration, and what the calibration did to the test rows; None where none was fitted."""
+    found = record["result"].get("decision")
+    if not found:
+        return None
+    chosen = {"f1": "best F1", "cost": "least cost", "share": "share of yes"}.get(found["decide_by"], "not chosen")
+    rows = [("a yes above the probability", f"{found['threshold']:.4g} ({chosen})")]
+    if found["calibration"]:
+        rows.append(("calibration", found["calibration"]))
+        for title, (before, after) in (
+            ("Brier score before and after it", found["brier"]),
+            ("calibration error before and after it", found["calibration_error"]),
+        ):
+            rows.append((title, f"{before:.4f}, {after:.4f}"))
+    title = f"Decisions, fitted on {found['validation_rows']:,} validation rows"
+    return Table(title, ("", "on the test rows"), tuple(rows))
+
+
+def _around(metric: Metric, scores: GroupMeasured) -> str:
+    value, around = scores["value"], scores["interval"]
+    if value is None or not around:
+        return told(metric, value)
+    return f"{metric.told(value)} ({' to '.join(metric.told(end) for end in around)})"
 
 
 def _row(metric: Metric, scores: Measured, record: Record) -> tuple[str, ...]:

@@ -1,0 +1,36 @@
+"""Answers: what a model says of some rows, calibrated and decided, for metrics of either."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from colonnade.evaluate.decision import Decision
+from colonnade.evaluate.metrics import Metric
+from colonnade.tasks import Task
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Outputs (B, K): with calibrated probabilities, and moved so that decisions follow the threshold."""
+
+    calibrated: Tensor = field(repr=False)
+    decided: Tensor = field(repr=False)
+
+    @classmethod
+    def of_outputs(
+        cls, task: Task, outputs: Tensor, decision: Decision | None, threshold: float | None = None
+    ) -> Answers:
+        """Of a model with this decision, or with another threshold."""
+        if decision is not None:
+            return cls(decision.calibrated(outputs), decision.decided(task, outputs, threshold))
+        return cls(outputs, outputs if threshold is None else task.moved(outputs, threshold))
+
+    def to(self, metric: Metric) -> Tensor:
+        """What a metric is a function of."""
+        return self.decided if metric.decides else self.calibrated
+
+    def of(self, rows: Tensor) -> Answers:
+        """Of some rows."""
+        return Answers(self.calibrated[rows], self.decided[rows])
