@@ -10,6 +10,7 @@ if _TYPE_CHECKING:
     from colonnade import methods
     from colonnade.check import check
     from colonnade.compare import compare
+    from colonnade.cross_validate import cross_validate
     from colonnade.data import sets
     from colonnade.errors import ColonnadeError
     from colonnade.federation import Federation, RowSplit, Task
@@ -35,6 +36,7 @@ __all__ = [
     "__version__",
     "check",
     "compare",
+    "cross_validate",
     "fit",
     "methods",
     "report",
@@ -55,6 +57,7 @@ _HOMES = {
     "Training": "colonnade.run",
     "check": "colonnade.check",
     "compare": "colonnade.compare",
+    "cross_validate": "colonnade.cross_validate",
     "fit": "colonnade.fit",
     "methods": "colonnade.methods",
     "report": "colonnade.report",
@@ -62,7 +65,14 @@ _HOMES = {
     "sets": "colonnade.data.sets",
     "tune": "colonnade.tune",
 }
-_FUNCTIONS = ("check", "compare", "fit", "report", "tune")  # the module that a function is in has its name, too
+_FUNCTIONS = (
+    "check",
+    "compare",
+    "cross_validate",
+    "fit",
+    "report",
+    "tune",
+)  # the module that a function is in has its name, too
 
 
 class _FrontDoor(_ModuleType):
