@@ -73,6 +73,17 @@ def simulated(method: str = "vimadmm", data: Any = DATA, **training: Any) -> Run
     ).train()  # fmt: skip
 
 
+def test_the_label_holder_fits_the_decision_of_the_simulation(tmp_path: Path) -> None:
+    asked = {"decision": {"decide_by": "f1", "calibration": "platt"}}
+    data = {**DATA, "task": "binary"}
+    with room(tmp_path, data=data, **asked) as scene:
+        run = scene.train()
+    wanted = simulated(data=data, **asked)
+    assert wanted.model.decision is not None
+    assert run.model.decision == wanted.model.decision
+    assert Run.load(scene.trial.place(COORDINATOR)).model.decision == wanted.model.decision
+
+
 @pytest.fixture(scope="module")
 def expected() -> Run:
     return simulated()

@@ -15,7 +15,7 @@ from sklearn.calibration import _SigmoidCalibration
 from sklearn.isotonic import IsotonicRegression
 from sklearn.metrics import brier_score_loss, f1_score
 
-from colonnade import Federation, Model, RowSplit, Run, fit
+from colonnade import Federation, Model, RowSplit, Run, fit, resume
 from colonnade.errors import ConfigError, DataError, RunError
 from colonnade.evaluate.decision import (
     Decision,
@@ -197,3 +197,18 @@ def test_models_without_a_decision_predict_as_before() -> None:
     assert run.model.decision is None and "decision" not in run.record() and "decision" not in run.result
     sure = torch.sigmoid(run.logits(test)[:, 0]).numpy()
     np.testing.assert_array_equal(run.predict(test) == "leaves", sure > 0.5)
+
+
+def test_a_resumed_run_has_the_decision_of_one_that_was_never_interrupted(tmp_path: Path) -> None:
+    def interrupt(now: Any) -> None:
+        if now.round == 3:
+            raise KeyboardInterrupt
+
+    whole = fit(churn(), "vimadmm", **SETTINGS)
+    with pytest.raises(KeyboardInterrupt):
+        fit(churn(), "vimadmm", out=tmp_path / "run", checkpoint_every=1, watch=interrupt, **SETTINGS)
+    again = resume(tmp_path / "run", churn())
+    assert again.model.decision is not None and whole.model.decision is not None
+    np.testing.assert_allclose(again.model.decision.points, whole.model.decision.points, atol=1e-5)
+    assert again.model.decision.threshold == pytest.approx(whole.model.decision.threshold, abs=1e-5)
+    assert again.result["decision"]["brier"] == pytest.approx(whole.result["decision"]["brier"], abs=1e-5)
