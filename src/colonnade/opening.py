@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from colonnade.engines.base import numbers_of
 from colonnade.engines.coordinator import CoordinatorSide
-from colonnade.engines.plan import TrainingPlan
+from colonnade.engines.plan import SMALL, USUAL, TrainingPlan
 from colonnade.evaluate.decision import check_decision
 from colonnade.evaluate.metrics import choose_metric
 from colonnade.federation import Federation
@@ -81,6 +81,7 @@ def open_coordinator(
             training.metric,
             spent or "all rounds done",
             training.decision,
+            SMALL if len(split.validation) <= schedule.batch else USUAL,
         ),
         gate=CoordinatorGate(
             run, ledger, schema.parties, tuple(g.parties for g in schema.groups), labels, numbers_of(schema)

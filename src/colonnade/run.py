@@ -57,7 +57,7 @@ class Training(Settings):
         None,
         ge=0,
         description="rounds between evaluations on the validation rows; 0: never; unset: after each of the first 5 "
-        "rounds, then every 5",
+        "rounds (20 where validation rows are at most a batch), then every 5",
     )
     stopping: Stopping = Field(Stopping(), description="when to stop early")
     metric: str | None = Field(

@@ -119,4 +119,4 @@ def test_protected_labels_are_not_counted_to_split_the_rows() -> None:
     section = {"run": "small", "parties": ["telco"], "table": "x.csv", "id": "c", "label": "y"}
     assert split_of(CoordinatorSection(**section), protected=False).stratify is None
     assert split_of(CoordinatorSection(**section), protected=True).stratify is False
-    assert split_of(CoordinatorSection(**section, stratify=True), protected=True).stratify is True  # refused when opened
+    assert split_of(CoordinatorSection(**section, stratify=True), protected=True).stratify is True  # refused later

@@ -20,8 +20,12 @@ def evaluated(**settings: Any) -> list[int]:
 
 
 def test_without_a_setting_the_first_rounds_are_all_evaluated() -> None:
-    assert evaluated(rounds=17) == [1, 2, 3, 4, 5, 10, 15, 17]
-    assert evaluated(rounds=3) == [1, 2, 3]
+    assert evaluated(rounds=17, batch=10) == [1, 2, 3, 4, 5, 10, 15, 17]
+    assert evaluated(rounds=3, batch=10) == [1, 2, 3]
+
+
+def test_on_a_small_table_more_of_the_first_rounds_are_evaluated() -> None:
+    assert evaluated(rounds=27) == [*range(1, 21), 25, 27]  # 18 validation rows, 54 in a round
 
 
 def test_a_setting_means_what_it_meant() -> None:

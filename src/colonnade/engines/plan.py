@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from colonnade.admm.stopping import Stopping
 from colonnade.evaluate.decision import DecisionSettings
 
-USUAL = 5  # rounds between evaluations where nobody said how many, after as many rounds with one each
+USUAL = 5  # rounds between evaluations where nobody said how many, after as many rounds with one each,
+SMALL = 20  # or so many, where validation rows are so few that an evaluation costs no more than a round
 
 
 @dataclass(frozen=True)
@@ -21,12 +22,13 @@ class TrainingPlan:
     metric: str | None = None  # that chooses the kept round; None: the task's own
     end: str = "all rounds done"  # the reason to stop after the last round
     decision: DecisionSettings = field(default_factory=DecisionSettings)  # what is fitted on validation rows
+    early: int = USUAL  # first rounds that are all evaluated, where `evaluate_every` is None
 
     def evaluates_after(self, done: int) -> bool:
         """Whether validation rows are evaluated after so many rounds."""
         if self.evaluate_every == 0:
             return False
-        return self.may_stop_after(done) or (self.evaluate_every is None and 0 < done < USUAL)
+        return self.may_stop_after(done) or (self.evaluate_every is None and 0 < done <= self.early)
 
     def may_stop_after(self, done: int) -> bool:
         """Whether the rules of stopping count an evaluation after so many rounds; early ones only choose a round."""
