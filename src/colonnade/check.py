@@ -17,12 +17,14 @@ from typing import Any
 import numpy as np
 
 from colonnade.data.beside import Beside
+from colonnade.data.column_settings import PartyColumns, columns_of
+from colonnade.data.features import LevelFeature
 from colonnade.data.frames import Key, as_frame, by_party, names_of, read_table
 from colonnade.data.ids import Ids, id_columns, is_in, places, text_ids
 from colonnade.data.inspect import Finding, TableFacts, inspect_table, some_rows
 from colonnade.data.inspect_labels import inspect_labels, inspect_leaks
-from colonnade.data.kinds import Levels
 from colonnade.data.preprocess import encode_labels
+from colonnade.data.said import as_said
 from colonnade.errors import DataError, DoubtfulData
 from colonnade.extras import need
 from colonnade.federation import Federation
@@ -99,7 +101,8 @@ def check(tables: Mapping[str, Any], *, labels: Any, id: Ids = None, **meaning: 
     aside = Beside(meaning.get("weights"), SplitSettings() if isinstance(split, RowSplit) else as_settings(split))
     beside = {labels if isinstance(labels, str) else None, *aside.taken}
     columns = {party: _columns(party, frame, keys.get(party), beside) for party, frame in frames.items()}
-    facts = tuple(inspect_table(party, columns[party]) for party in frames if len(columns[party].columns))
+    said = columns_of(meaning.get("columns"), given)
+    facts = tuple(inspect_table(party, columns[party], said[party]) for party in frames if len(columns[party].columns))
     found = [one for table in facts for one in table.findings]
     federation, joining = _join(frames, labels, id, meaning)
     known = {one.text for one in found}
@@ -137,12 +140,12 @@ def check_job(job: Job, *, rounds: bool = True) -> Check:
     return replace(found, findings=tuple(_in_order([*found.findings, *_epochs(job, found.federation)])))
 
 
-def inspect_party(party: str, table: Any, id: Any) -> Check:
+def inspect_party(party: str, table: Any, id: Any, columns: PartyColumns | None = None) -> Check:
     """Look at one party's own table, as its owner may do alone, before it is aligned with others'."""
     keys = id_columns(id, [party])
     frame = as_frame(f"party {party!r}", table, keys.get(party))
     text_ids(f"party {party!r}", frame, keys[party])
-    facts = inspect_table(party, _columns(party, frame, keys[party], set()))
+    facts = inspect_table(party, _columns(party, frame, keys[party], set()), columns)
     return Check((facts,), tuple(_in_order(list(facts.findings))))
 
 
@@ -223,16 +226,19 @@ def _unseen(
             mine = text_ids(f"party {party!r}", frames[party], keys[party])
             at = places(pd.Index(federation.ids, dtype="str"), mine)
             frame = frame.iloc[at[at >= 0]]
-        for name, known in plan.levels().items():
-            levels = Levels.of(frame[name], plan.categories[name])
-            strange = levels.codes[levels.numbered(known) < 0]
-            if len(strange):
+        frame = as_said(party, frame, plan.said)
+        for feature in plan.features:
+            if not isinstance(feature, LevelFeature) or feature.part:
+                continue
+            strange, first = plan.strangers(frame, feature)
+            if strange:
                 yield Finding(
                     "warning",
-                    f"party {party!r}, column {name!r}: {len(strange):,} of {len(frame):,} values are categories that "
-                    f"no training row has (first: {levels.texts[strange[0]]!r}); they count as none of the known ones",
+                    f"party {party!r}, column {feature.column!r}: {strange:,} of {len(frame):,} values are categories "
+                    f"that no training row has (first: {first!r}); they count as "
+                    f"{'the rare ones' if feature.rare else 'none of the known ones'}",
                     party,
-                    name,
+                    feature.column,
                 )
 
 

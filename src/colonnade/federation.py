@@ -206,18 +206,19 @@ class Federation:
         positive: Any = None,
         weights: str | Any = None,
         by: str | None = None,
+        columns: Mapping[str, Any] | None = None,
     ) -> Federation:
         """From data frames or table files joined on `id`; `labels` names a column of one table, or is a frame or array.
 
         `id` is a column of every table, a list of columns that are the id together, or one of these per party. Numeric
         columns are standardised and text columns one-hot encoded with statistics of the training rows, each party on
-        its own; how is kept in `plans`, so that a run can score new tables. `keep="all"`: rows that all tables have and
-        that have a label. `keep="partial"`: also those that only some have, or without a label; they can only train.
-        `task`, `classes` and `positive` are those of `from_arrays`; `weights` too, or a column of the table that has
-        the labels, which is then no column of the model. `split` says how rows are split, e.g.
-        `{"test": 0.25, "groups": "household"}` (`SplitSettings`; its columns are then no columns of the model); without
-        it, at random, classes in the same proportion in each part. `by` names a column beside the labels: test rows are
-        also measured by its groups.
+        its own; how is kept in `plans`, so that a run can score new tables. `columns` says otherwise, by party and by
+        name (docs/tables.md). `keep="all"`: rows that all tables have and that have a label. `keep="partial"`: also
+        those that only some have, or without a label; they can only train. `task`, `classes` and `positive` are those
+        of `from_arrays`; `weights` too, or a column of the table that has the labels, which is no column of the model.
+        `split` says how rows are split, e.g. `{"test": 0.25, "groups": "household"}` (`SplitSettings`; its columns are
+        then no columns of the model); without it, at random, classes in the same proportion in each part. `by` names a
+        column beside the labels: test rows are also measured by its groups.
 
         >>> import pandas as pd
         >>> ids = [f"c{number}" for number in range(40)]
@@ -229,7 +230,7 @@ class Federation:
         """
         from colonnade.data.table import join_tables  # pandas is optional: imported only here
 
-        meaning: dict[str, Any] = {"task": task, "classes": classes, "positive": positive}
+        meaning: dict[str, Any] = {"task": task, "classes": classes, "positive": positive, "columns": columns}
         beside: dict[str, Any] = {"split": split, "weights": weights, "by": by}
         return join_tables(tables, labels=labels, id=id, name=name, keep=keep, **beside, **meaning)
 

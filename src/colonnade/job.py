@@ -37,7 +37,8 @@ from colonnade.schedule import Schedule
 from colonnade.tasks import task_about
 
 SECTIONS = ("data", "method", "model", "training", "privacy", "compare")
-MEANING = ("labels", "id", "task", "keep", "classes", "weights", "split", "by")  # what Federation.from_tables takes
+# What Federation.from_tables takes.
+MEANING = ("labels", "id", "task", "keep", "classes", "weights", "columns", "split", "by")
 WRITTEN = ("separator", "decimal", "encoding")  # how text files are written: for all, or by party
 TABLE_KEYS = ("tables", *MEANING, "categories", *WRITTEN)
 

@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 import torch
 
-from colonnade.data.columns import MOST_CATEGORIES, ColumnPlan
+from colonnade.data.column_settings import ColumnSettings
+from colonnade.data.columns import ColumnPlan
 from colonnade.errors import DataError
 
 TRAIN = torch.tensor([0, 1, 2, 3])
@@ -20,7 +21,7 @@ def encode(party: str, frame: pd.DataFrame, train: torch.Tensor) -> torch.Tensor
 
 
 def test_numbers_are_standardised_with_the_training_rows():
-    values = [1.0, 2.0, 3.0, 6.0, 100.0]
+    values = [1.0, 2.0, 3.0, 6.0, 10.0]
     encoded = encode("p", pd.DataFrame({"x": values}), TRAIN)
     mean, deviation = np.mean(values[:4]), np.std(values[:4])
     expected = torch.tensor([(v - mean) / deviation for v in values]).float().unsqueeze(1)
@@ -115,10 +116,8 @@ def test_what_is_constant_in_training_is_zero_everywhere():
 @pytest.mark.parametrize(
     ("column", "says"),
     [
-        ([1.0, None, None, 2.0, 3.0], r"party 'bank', column 'age': 2 of 5 values are empty \(NaN\); fill them"),
-        (["a", None, "b", "c", "d"], "party 'bank', column 'age': 1 of 5 values are empty"),
         ([1.0, np.inf, 2.0, -np.inf, 3.0], "party 'bank', column 'age': 2 of 5 values are infinite; replace"),
-        (pd.date_range("2020-01-01", periods=5), "party 'bank', column 'age' has type datetime64.*days since"),
+        (pd.to_timedelta(range(5), unit="D"), "party 'bank', column 'age' has type timedelta64.*to days"),
         (np.arange(5) * 1j, "party 'bank', column 'age' has type complex128"),
     ],
 )
@@ -128,7 +127,10 @@ def test_unusable_columns_are_named_with_the_remedy(column, says):
 
 
 def test_a_column_of_identifiers_is_refused_before_it_fills_the_memory():
-    rows = MOST_CATEGORIES + 1
+    rows = ColumnSettings().most + 1
     frame = pd.DataFrame({"name": [f"n{i}" for i in range(rows)]})
-    with pytest.raises(DataError, match=f"party 'bank', column 'name' has {rows} different values.*drop it, or group"):
+    with pytest.raises(
+        DataError,
+        match=f"party 'bank', column 'name' has {rows} different values.*drop it \\(kind = 'ignore'\\), or group",
+    ):
         encode("bank", frame, torch.arange(rows))

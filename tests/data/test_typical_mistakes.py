@@ -168,11 +168,25 @@ CASES: dict[str, tuple[Callable[[Case], object], str]] = {
         lambda c: value(c, 5, "minutes", "12 min"),
         "1 of 120 values is not a number (first: '12 min'",
     ),
-    "missing values": (lambda c: value(c, 3, "minutes", None), "column 'minutes': 1 of 120 values are empty"),
+    "mostly missing values": (
+        lambda c: telco(c, minutes=c.telco["minutes"].where(c.telco.index % 3 == 0)),
+        "column 'minutes': 80 of 120 values are empty",
+    ),
     "infinite values": (lambda c: value(c, 3, "minutes", "inf"), "column 'minutes': 1 of 120 values are infinite"),
-    "dates": (
-        lambda c: telco(c, since=pd.date_range("2020-01-01", periods=ROWS)),
-        "column 'since' has type datetime64",
+    "dates that are not": (
+        lambda c: (
+            telco(c, since=["2020-01-31", "2020-02-30"] * 60),
+            option(c, columns={"telco": {"by_name": {"since": {"kind": "date"}}}}),
+        ),
+        "kind = 'date', and 60 of 120 values are not written as YYYY-MM-DD (first: '2020-02-30')",
+    ),
+    "a setting of a column that is not there": (
+        lambda c: option(c, columns={"telco": {"by_name": {"minuts": {"kind": "category"}}}}),
+        "by_name names 'minuts', which is no column of its table; did you mean 'minutes'",
+    ),
+    "settings of a party that is not there": (
+        lambda c: option(c, columns={"telko": {"scaling": "plain"}}),
+        "'telko' is no party with a table; did you mean 'telco'",
     ),
     "dates in other words": (
         lambda c: telco(c, since=["31.12.2020", "01.02.2021"] * 60),
@@ -192,7 +206,7 @@ CASES: dict[str, tuple[Callable[[Case], object], str]] = {
         "column 'number': every row has another value, as ids have",
     ),
     "a constant": (lambda c: telco(c, country="DE"), "column 'country': all values are 'DE'"),
-    "an empty column": (lambda c: telco(c, fax=None), "column 'fax': 120 of 120 values are empty"),
+    "an empty column": (lambda c: telco(c, fax=None), "column 'fax': all values are empty; it tells nothing"),
     "nothing but ids": (
         lambda c: setattr(c, "telco", c.telco[["customer"]]),
         "party 'telco' has no columns besides the id",

@@ -57,8 +57,9 @@ def _party(config: Path, overrides: list[str] | None) -> Check:
     from colonnade.data.frames import read_table
     from colonnade.deploy.settings import read_party
 
-    p = read_party(config, overrides).party
-    return inspect_party(p.name, read_table(p.table, id=p.id, categories=p.categories), p.id)
+    read = read_party(config, overrides)
+    p = read.party
+    return inspect_party(p.name, read_table(p.table, id=p.id, categories=p.categories), p.id, read.columns)
 
 
 def _coordinator(config: Path, overrides: list[str] | None) -> Check:

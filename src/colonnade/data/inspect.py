@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from colonnade.data.column_settings import PartyColumns
 from colonnade.data.columns import ColumnPlan
 from colonnade.data.kinds import NUMBER, TEXT, is_categorical, kind_of
 from colonnade.errors import DataError
@@ -21,6 +22,7 @@ from colonnade.extras import need
 Level = Literal["error", "warning", "note"]
 DATES = "dates"
 NEARLY_ALL = 0.995  # share of one value from which a column is nearly constant
+MOSTLY_EMPTY = 0.5  # share of empty values from which a column is worth a word
 SOME = 100_000  # rows of a large table that are looked at
 FEW_ROWS = 50  # below, all values may differ by chance
 CODES = (-9, -99, -999, -9999, -99999, 99, 999, 9999, 99999, 999999)  # how missing numbers are often written
@@ -62,21 +64,23 @@ class TableFacts:
     findings: tuple[Finding, ...]
 
 
-def inspect_table(party: str, frame: Any) -> TableFacts:
+def inspect_table(party: str, frame: Any, settings: PartyColumns | None = None) -> TableFacts:
     """Look at every column of a party's table.
 
     Args:
         party: whose table.
         frame: pandas.DataFrame without ids and labels.
+        settings: what is said about its columns; None: nothing. Those that are ignored are not looked at.
     """
-    frame = frame.infer_objects()
+    settings = settings or PartyColumns()
+    frame = frame.infer_objects().drop(columns=[n for n in frame.columns if settings.of(n).kind == "ignore"])
     some = frame.iloc[some_rows(len(frame))]
     facts, findings = [], []
     for name in frame.columns:
         column = some[name]
         about = ColumnFacts(str(name), _kind(column), int(frame[name].isna().sum()), int(column.nunique()))
         facts.append(about)
-        findings += list(_refused(party, frame, about)) or list(_doubts(party, column, about))
+        findings += list(_refused(party, frame, about, settings)) or list(_doubts(party, column, about, len(frame)))
     return TableFacts(party, len(frame), tuple(facts), tuple(findings))
 
 
@@ -94,15 +98,17 @@ def _kind(column: Any) -> str:
     return kind_of(column.dropna()) or "other"
 
 
-def _refused(party: str, frame: Any, about: ColumnFacts) -> Iterator[Finding]:
+def _refused(party: str, frame: Any, about: ColumnFacts, settings: PartyColumns) -> Iterator[Finding]:
     """What no plan could be fitted to, in the plan's own words."""
+    own = {name: one for name, one in settings.by_name.items() if name == about.name}
     try:
-        ColumnPlan.fit(party, frame[[about.name]], torch.from_numpy(some_rows(len(frame))))
+        alone = settings.model_copy(update={"by_name": own})
+        ColumnPlan.fit(party, frame[[about.name]], torch.from_numpy(some_rows(len(frame))), alone)
     except DataError as error:
         yield Finding("error", str(error), party, about.name)
 
 
-def _doubts(party: str, column: Any, about: ColumnFacts) -> Iterator[Finding]:
+def _doubts(party: str, column: Any, about: ColumnFacts, rows: int) -> Iterator[Finding]:
     """What trains, but probably not as it was meant."""
 
     def warning(text: str) -> Finding:
@@ -112,6 +118,8 @@ def _doubts(party: str, column: Any, about: ColumnFacts) -> Iterator[Finding]:
     if about.distinct <= 1:
         yield warning(f"all values are {_shown(values.iloc[0]) if len(values) else 'empty'}; it tells nothing, drop it")
         return
+    if about.missing > MOSTLY_EMPTY * rows:
+        yield warning(f"{about.missing:,} of {rows:,} values are empty; the model learns from few")
     common = values.value_counts(sort=True)
     share = float(common.iloc[0]) / len(column)
     if share >= NEARLY_ALL:
@@ -156,5 +164,5 @@ def _codes(values: Any) -> Iterator[str]:
         if abs(code - middle) > FAR * max(high - low, 1e-12):
             yield (
                 f"{len(values) - len(rest)} of {len(values)} values are {code:g}, far from all others; if that means "
-                "missing, leave those values empty"
+                f"missing, leave those values empty, or say so: empty = [{code:g}]"
             )

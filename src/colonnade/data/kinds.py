@@ -15,25 +15,29 @@ NUMBER, TEXT, BOOLEAN = "numbers", "text", "booleans"  # what the values of a co
 DECIMAL_COMMA = r"\s*[+-]?\d{1,3}(?:\.?\d{3})*,\d+\s*|\s*[+-]?\d+,\d+\s*"
 
 
-def kinds_of(party: str, frame: Any) -> tuple[list[str], dict[str, str]]:
-    """Names of the numeric columns, and those to one-hot encode with what they hold; anything else is refused."""
+def kinds_of(party: str, frame: Any) -> tuple[list[str], dict[str, str], list[str]]:
+    """Names of the columns of numbers, of levels with what they hold, and of dates; anything else is refused."""
+    types = need("pandas", extra="tables", purpose="a table").api.types
     numbers: list[str] = []
     categories: dict[str, str] = {}
+    dates: list[str] = []
     for name in frame.columns:
-        check_empty(party, frame, name)
+        if types.is_datetime64_any_dtype(frame[name].dtype):
+            dates.append(name)
+            continue
         kind, as_category = kind_of(frame[name]), is_categorical(frame[name])
         if kind is None:
             raise DataError(
-                f"party {party!r}, column {name!r} has type {frame[name].dtype}; needed numbers, text, categories or "
-                "booleans; convert it (a date, for example, to days since a fixed day) or drop it"
+                f"party {party!r}, column {name!r} has type {frame[name].dtype}; needed numbers, text, categories, "
+                "booleans or dates; convert it (a duration, for example, to days) or drop it"
             )
         if kind == TEXT and not as_category:
-            _check_text(party, frame[name])
+            _check_text(party, frame[name].dropna())
         if kind == NUMBER and not as_category:
             numbers.append(name)
         else:
             categories[name] = kind
-    return numbers, categories
+    return numbers, categories, dates
 
 
 def is_categorical(column: Any) -> bool:
@@ -43,7 +47,7 @@ def is_categorical(column: Any) -> bool:
 
 
 def kind_of(column: Any) -> str | None:
-    """What the values of a column without empty values are; None: nothing that can be encoded."""
+    """What the values of a column are, whatever is empty; None: nothing that becomes numbers or levels."""
     types = need("pandas", extra="tables", purpose="a table").api.types
     if is_categorical(column):
         column = column.cat.categories.to_series()
@@ -56,6 +60,8 @@ def kind_of(column: Any) -> str | None:
     found = types.infer_dtype(column)
     if found == "decimal":  # how a file of decimals arrives
         return NUMBER
+    if found == "boolean":  # some of them empty
+        return BOOLEAN
     return TEXT if found in ("string", "mixed", "mixed-integer", "empty") else None
 
 
@@ -115,7 +121,7 @@ def check_empty(party: str, frame: Any, name: str) -> None:
 def check_finite(party: str, frame: Any, numbers: Sequence[str]) -> None:
     """Refuse infinite numbers."""
     for name in numbers:
-        infinite = int(np.isinf(frame[name].to_numpy(dtype=np.float64)).sum())
+        infinite = int(np.isinf(frame[name].to_numpy(dtype=np.float64, na_value=np.nan)).sum())
         if infinite:
             raise DataError(
                 f"party {party!r}, column {name!r}: {infinite} of {len(frame)} values are infinite; "
@@ -143,17 +149,6 @@ class Levels:
         if len(place) < len(texts):
             codes = np.append([place[text] for text in texts], -1)[codes]
         return cls(tuple(place), codes)
-
-    def among(self, rows: np.ndarray[Any, Any]) -> tuple[str, ...]:
-        """The texts that occur in some of the rows."""
-        found = np.unique(self.codes[rows])
-        return tuple(self.texts[code] for code in found if code >= 0)
-
-    def numbered(self, known: Any) -> np.ndarray[Any, np.dtype[np.int16]]:
-        """(N,) the place of each row's text among known ones; -1: it is none of them, or empty."""
-        place = {text: at for at, text in enumerate(known)}
-        numbers = np.array([*(place.get(text, -1) for text in self.texts), -1], dtype=np.int16)
-        return np.take(numbers, self.codes)
 
 
 def _factorised(column: Any) -> tuple[np.ndarray[Any, Any], Any]:

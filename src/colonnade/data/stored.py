@@ -13,14 +13,17 @@ from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from typing import Any
 
+from colonnade.config import build
+from colonnade.data.column_settings import OneColumn
 from colonnade.data.columns import ColumnPlan
-from colonnade.errors import DataError
+from colonnade.data.features import LevelFeature, NumberFeature, from_plain, to_plain
+from colonnade.errors import ConfigError, DataError
 from colonnade.extras import need
 
-FIELDS = ("numbers", "categories", "constant", "transformer", "id", "label", "aside")
 SCHEMA = "schema.json"  # where a skops file says what it holds
 
-# (module, class, how skops builds it): what a fitted plan is made of, and nothing else.
+# (module, class, how skops builds it): what a fitted plan is made of, and nothing else. Plans are plain values and
+# arrays; those of earlier versions held three estimators of scikit-learn.
 TRUSTED = {
     *(("builtins", name, f"{name.title()}Node") for name in ("dict", "list", "tuple", "slice")),
     ("builtins", "str", "JsonNode"),  # text, numbers, true and false, None
@@ -32,7 +35,17 @@ TRUSTED = {
     ("sklearn.preprocessing._data", "StandardScaler", "ObjectNode"),
     ("sklearn.preprocessing._encoders", "OneHotEncoder", "ObjectNode"),
 }
-BROKEN = (zipfile.BadZipFile, OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, ImportError)
+BROKEN = (
+    zipfile.BadZipFile,
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    IndexError,
+    ImportError,
+    ConfigError,
+)
 
 
 def check_can_store() -> None:
@@ -44,7 +57,7 @@ def check_can_store() -> None:
 def to_bytes(plans: Mapping[str, ColumnPlan]) -> bytes:
     """The plans of some parties as a file."""
     skops = need("skops.io", extra="tables", purpose="keeping how tables became numbers")
-    facts = {party: {name: getattr(plan, name) for name in FIELDS} for party, plan in plans.items()}
+    facts = {party: _facts(plan) for party, plan in plans.items()}
     content: bytes = skops.dumps(facts, compression=zipfile.ZIP_DEFLATED)
     return content
 
@@ -67,10 +80,42 @@ def from_bytes(content: bytes) -> dict[str, ColumnPlan]:
         raise DataError(f"it is damaged ({type(error).__name__}: {error})") from None
 
 
-def _plan(party: str, *, numbers: Any, categories: Any, constant: Any, transformer: Any, **rest: Any) -> ColumnPlan:
-    weights = rest.get("weights")  # earlier versions kept only that, or nothing
-    aside = tuple(rest.get("aside", () if weights is None else (weights,)))
-    return ColumnPlan(party, tuple(numbers), dict(categories), constant, transformer, rest["id"], rest["label"], aside)
+def _facts(plan: ColumnPlan) -> dict[str, Any]:
+    """A plan as plain values."""
+    return {
+        "features": [to_plain(feature) for feature in plan.features],
+        "dates": dict(plan.dates),
+        "said": {name: one.model_dump(mode="json", exclude_unset=True) for name, one in plan.said.items()},
+        "id": plan.id,
+        "label": plan.label,
+        "aside": plan.aside,
+    }
+
+
+def _plan(party: str, **facts: Any) -> ColumnPlan:
+    weights = facts.get("weights")  # earlier versions kept only that, or nothing
+    aside = tuple(facts.get("aside", () if weights is None else (weights,)))
+    beside = (facts["id"], facts["label"], aside)
+    if "transformer" in facts:
+        return ColumnPlan(party, _features_of_before(**facts), {}, {}, *beside)
+    said = {name: build(OneColumn, one, name) for name, one in facts["said"].items()}
+    return ColumnPlan(party, tuple(map(from_plain, facts["features"])), dict(facts["dates"]), said, *beside)
+
+
+def _features_of_before(
+    numbers: Any, categories: Any, constant: Any, transformer: Any, **_: Any
+) -> tuple[NumberFeature | LevelFeature, ...]:
+    """What a plan of earlier versions did: standardised numbers and one-hot levels, and no value may be empty."""
+    features: list[NumberFeature | LevelFeature] = []
+    if numbers:
+        scaler = transformer.named_transformers_["numbers"]
+        for name, mean, scale, flat in zip(numbers, scaler.mean_, scaler.scale_, constant, strict=False):
+            features.append(NumberFeature(name, "", float(mean), float(scale), refuses=True, constant=bool(flat)))
+    if categories:
+        known = transformer.named_transformers_["categories"].categories_
+        for (name, kind), texts in zip(categories.items(), known, strict=True):
+            features.append(LevelFeature(name, "", kind, tuple(map(str, texts)), refuses=True))
+    return tuple(features)
 
 
 def _types(node: Any) -> Iterator[tuple[Any, Any, Any]]:

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from colonnade.data.beside import Beside
+from colonnade.data.column_settings import PartyColumns, columns_of
 from colonnade.data.columns import ColumnPlan
 from colonnade.data.frames import FRAMES, Key, as_frame, by_party, listed, names_of, read_table
 from colonnade.data.ids import Ids, by_id, id_columns, is_in, places, told, written_differently
@@ -47,6 +48,7 @@ def join_tables(  # noqa: PLR0913 - those of Federation.from_tables
     positive: Any = None,
     weights: Any = None,
     by: str | None = None,
+    columns: Any = None,
 ) -> Federation:
     """Join the parties' tables and encode each party's columns on its own.
 
@@ -72,9 +74,11 @@ def join_tables(  # noqa: PLR0913 - those of Federation.from_tables
         positive: of two classes the one that counts as yes; None: yes, true or 1, else the rarer one.
         weights: a column beside the labels, or one positive number per label in their order; None: all rows alike.
         by: a column beside the labels by whose groups the test rows are also measured; it stays a column of the model.
+        columns: how columns become numbers: settings for all parties, and tables of settings by party
+            (`column_settings`); None: as columns are.
 
     Raises:
-        ConfigError: `keep` is something else, or "partial" without `id`.
+        ConfigError: `columns` names what is unknown, `keep` is something else, or "partial" without `id`.
         DataError: a table, column or label is not usable; the message names it.
         RowsDisagree: the tables share no id, or cannot be matched by position.
     """
@@ -82,6 +86,7 @@ def join_tables(  # noqa: PLR0913 - those of Federation.from_tables
     given = by_party("tables", tables)
     if not given:
         raise DataError("a federation needs at least one table; got none")
+    settings = columns_of(columns, given)
     keys = id_columns(id, given)
     frames = {party: _indexed(party, table, keys.get(party)) for party, table in given.items()}
     _check_keep(keep, keys)
@@ -105,7 +110,7 @@ def join_tables(  # noqa: PLR0913 - those of Federation.from_tables
         target = target.iloc[places(rows, target.index)]
     read = encode_labels(target, task, classes, positive)
     sources = [
-        Source(p, frame, keys.get(p), *((str(labels), tuple(aside.taken)) if p == holder else ()))
+        Source(p, frame, settings[p], keys.get(p), *((str(labels), tuple(aside.taken)) if p == holder else ()))
         for p, frame in owners.items()
     ]
     facts = facts.iloc[places(rows, facts.index)] if keep == "all" else facts.reindex(rows)
@@ -125,6 +130,7 @@ class Source:
 
     party: str
     frame: Any
+    settings: PartyColumns
     id: Key | None
     label: str | None = None
     aside: tuple[str, ...] = ()
@@ -162,7 +168,8 @@ def _encoded(
     for source in sources:
         train = torch.from_numpy(at[source.party])[agreed.split.train]
         kept = train[train >= 0]
-        plan = ColumnPlan.fit(source.party, source.frame, kept, id=source.id, label=source.label, aside=source.aside)
+        plan = ColumnPlan.fit(source.party, source.frame, kept, source.settings)
+        plan = replace(plan, id=source.id, label=source.label, aside=source.aside)
         columns[source.party] = plan.encode(source.frame, at[source.party])
         plans[source.party] = plan
     parties = tuple(replace(p, columns=as_columns(p.name, columns[p.name])) for p in agreed.parties)

@@ -8,7 +8,7 @@
     id = "customer"                          table = "labels.csv"
     policy = "policy.toml"                   id = "customer"
                                              label = "churned"
-    [connection] [model]                     [connection] [method] [model] [training] [privacy] [absence]
+    [connection] [model] [columns]           [connection] [method] [model] [training] [privacy] [absence]
 
 Paths in a file are relative to the file, so that a service may be started from anywhere.
 
@@ -31,7 +31,7 @@ from colonnade.identity.credentials import Connection, Credentials
 from colonnade.identity.names import COORDINATOR
 from colonnade.record import Section, Sections
 
-OF_A_PARTY = ("party", "connection", "model")
+OF_A_PARTY = ("party", "connection", "model", "columns")
 OF_THE_COORDINATOR = ("coordinator", "connection", "method", "model", "training", "privacy", "absence")
 
 
@@ -99,7 +99,7 @@ class CoordinatorSection(Settings):
 
 @dataclass(frozen=True)
 class PartyFile:
-    """party.toml; [model] is not checked yet."""
+    """party.toml; [model] and [columns] are not checked yet."""
 
     party: PartySection
     connection: Connection

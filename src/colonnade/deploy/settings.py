@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from colonnade.config import build
+from colonnade.data.column_settings import PartyColumns
 from colonnade.deploy.sections import (
     CoordinatorFile,
     CoordinatorSection,
@@ -27,6 +28,7 @@ class PartyConfig(PartyFile):
     """party.toml as objects."""
 
     model: PartySettings | None = None  # where its local model differs from the proposal's
+    columns: PartyColumns = field(default_factory=PartyColumns)  # how its columns become numbers, at home
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,8 @@ def read_party(path: Path, overrides: list[str] | None = None) -> PartyConfig:
     """Read and check party.toml."""
     read = read_party_file(path, overrides)
     model = build(PartySettings, read.tables["model"], "model") if "model" in read.tables else None
-    return PartyConfig(read.party, read.connection, read.tables, model)
+    columns = build(PartyColumns, read.tables.get("columns", {}), "columns")
+    return PartyConfig(read.party, read.connection, read.tables, model, columns)
 
 
 def read_coordinator(path: Path, overrides: list[str] | None = None) -> CoordinatorConfig:

@@ -49,7 +49,7 @@ def party_setup(read: PartyConfig) -> PartySetup:
     """What the files of a party say it brings."""
     p = read.party
     alignment = read_alignment(p.alignment)
-    table = PartyTable(p.name, p.table, p.id, alignment, p.categories)
+    table = PartyTable(p.name, p.table, p.id, alignment, p.categories, read.columns)
     find_device(p.device, "party.device")
     table.columns(torch.arange(alignment.complete), alignment.complete)  # what is wrong with it is said now, and here
     policy = read_policy(p.policy)

@@ -13,6 +13,7 @@ from torch import Tensor
 from colonnade.align.files import Alignment
 from colonnade.align.ids import read_ids
 from colonnade.data.beside import Beside
+from colonnade.data.column_settings import PartyColumns
 from colonnade.data.columns import ColumnPlan
 from colonnade.data.frames import read_table
 from colonnade.data.preprocess import encode_labels
@@ -33,6 +34,7 @@ class PartyTable:
     id: str
     alignment: Alignment
     categories: tuple[str, ...] = ()  # columns that hold categories although they look like numbers
+    settings: PartyColumns | None = None  # how columns become numbers; None: as they are
 
     def columns(self, train: Tensor, rows: int) -> Columns:
         """Columns (R, F) by row number; statistics and categories come from the training rows alone."""
@@ -48,7 +50,7 @@ class PartyTable:
             raise DataError(f"the table {self.path.name!r} has no columns besides the id {self.id!r}")
         place = np.full(int(a.rows.max()) + 1, -1)
         place[a.rows] = np.arange(len(a.rows))
-        plan = ColumnPlan.fit(self.party, frame, torch.from_numpy(place)[train], id=self.id)
+        plan = ColumnPlan.fit(self.party, frame, torch.from_numpy(place)[train], self.settings, id=self.id)
         values = plan.encode(frame)
         held = torch.from_numpy(place >= 0)
         full = torch.zeros(len(place), values.shape[1], dtype=values.dtype)

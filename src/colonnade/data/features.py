@@ -1,0 +1,259 @@
+"""What one column becomes: numbers that are scaled, or levels that each have a place.
+
+A feature is fitted once, on the training rows of one column or of one part of a date, and is plain numbers and texts.
+What is constant on the training rows carries no information there and becomes zero everywhere, so that a surprising
+value in another row cannot explode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import numpy as np
+
+from colonnade.data.column_settings import ColumnSettings
+from colonnade.data.kinds import Levels
+
+SAME = 1e-6  # how far statistics of the same rows may be apart on two machines, in deviations
+EXTREME = (0.01, 0.99)  # numbers further outside these quantiles than they are apart are extreme
+MOST_SORTED = 100_000  # training rows that quantiles are taken of; of more, evenly spaced ones
+QUANTILES = 1000  # places that a distribution is known at, for scaling = "quantile"
+
+Values = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class NumberFeature:
+    """A column of numbers, or a number of a date: empty ones filled, extremes drawn in, scaled."""
+
+    column: str
+    part: str = ""  # of a date
+    center: float = 0.0
+    scale: float = 1.0
+    low: float | None = None  # numbers below are drawn in to it
+    high: float | None = None
+    fill: float | None = None  # what stands for an empty value; None: nothing was known in training, or none may be
+    holes: bool = False  # training rows had empty values
+    indicator: bool = False  # a second column says where values were empty
+    refuses: bool = False  # empty values are an error
+    constant: bool = False
+    quantiles: Values | None = field(default=None, repr=False)  # (Q,) in place of centre and scale
+
+    @classmethod
+    def fit(cls, column: str, part: str, values: Values, settings: ColumnSettings) -> NumberFeature:
+        """From the training rows (N,) float64, NaN where they are empty."""
+        known = values[~np.isnan(values)]
+        holes = len(known) < len(values)
+        refuses, indicator = settings.missing == "refuse", holes and settings.missing == "indicate"
+        if not len(known):
+            return cls(column, part, holes=True, constant=True)
+        some = np.sort(known[:: -(-len(known) // MOST_SORTED)])
+        fill = float(np.median(some))
+        low, high = _bounds(some, settings.clip)
+        if low is not None and high is not None:
+            known = np.clip(known, low, high)
+        plain = cls(column, part, 0.0, 1.0, low, high, fill, holes, indicator, refuses)
+        if known.min() == known.max():
+            return replace(plain, center=float(known[0]), constant=True)
+        if settings.scaling == "plain":
+            return plain
+        if settings.scaling == "quantile":
+            return replace(plain, quantiles=_quantiles(some))
+        center, scale = _moments(known)
+        return replace(plain, center=center, scale=scale)
+
+    @property
+    def width(self) -> int:
+        """How many numbers of a row it becomes."""
+        return 1 + self.indicator
+
+    @property
+    def blank(self) -> bool:
+        """Whether all training rows were empty."""
+        return self.fill is None and not self.refuses
+
+    def outside(self, values: Values) -> Values:
+        """(N,) which numbers are drawn in."""
+        low, high = (-np.inf if self.low is None else self.low), (np.inf if self.high is None else self.high)
+        found: Values = (values < low) | (values > high)
+        return found
+
+    def encode(self, values: Values) -> Values:
+        """(width, N) float32 of numbers (N,) float64."""
+        out = np.zeros((self.width, len(values)), dtype=np.float32)
+        empty = np.isnan(values) if not self.refuses else np.zeros(0, dtype=bool)
+        if self.indicator:
+            out[1] = empty
+        if self.constant:
+            return out
+        if self.fill is not None and empty.any():
+            values = np.where(empty, self.fill, values)
+        if self.low is not None or self.high is not None:
+            values = np.clip(values, self.low, self.high)
+        if self.quantiles is not None:
+            out[0] = _transformer(self.quantiles).transform(values[:, None])[:, 0]
+        else:
+            out[0] = (values - self.center) / self.scale
+        return out
+
+    def agrees(self, other: Feature) -> bool:
+        """Whether another feature makes the same numbers, up to the rounding of another machine."""
+        if not isinstance(other, NumberFeature) or _exact(self) != _exact(other):
+            return False
+        if self.quantiles is not None and other.quantiles is not None:
+            one, two = self.quantiles, other.quantiles
+            return one.shape == two.shape and bool(np.max(np.abs(one - two)) < SAME * (one[-1] - one[0]))
+        pairs = [(getattr(self, name), getattr(other, name)) for name in ("center", "low", "high", "fill")]
+        apart = [abs(one - two) / self.scale for one, two in pairs if one is not None and two is not None]
+        return bool(max([*apart, abs(self.scale / other.scale - 1)]) < SAME)
+
+
+@dataclass(frozen=True)
+class LevelFeature:
+    """A column of text, categories or booleans, or a level of a date: one in the place of a row's level."""
+
+    column: str
+    part: str = ""  # of a date
+    kind: str = ""  # what the values of the column are
+    known: tuple[str, ...] = field(default=(), repr=False)  # levels with a place of their own
+    rare: tuple[str, ...] = field(default=(), repr=False)  # levels that share the next place, with unknown ones
+    holes: bool = False  # training rows had empty values
+    indicator: bool = False  # empty values have the last place
+    refuses: bool = False  # empty values are an error
+    buckets: int = 0  # places that levels are hashed to, in place of the known ones
+
+    @classmethod
+    def fit(
+        cls, column: str, part: str, kind: str, levels: Levels, rows: Values, settings: ColumnSettings
+    ) -> LevelFeature:
+        """From the levels of the training rows.
+
+        Raises:
+            ValueError: almost every row has a level of its own; the message says how many.
+        """
+        counts = np.bincount(levels.codes[rows].astype(np.int64) + 1, minlength=len(levels.texts) + 1)
+        count = {text: int(n) for text, n in zip(levels.texts, counts[1:], strict=True) if n}
+        holes = bool(counts[0])
+        indicator = holes and settings.missing == "indicate" and not part  # of a date, a number says it
+        plain = cls(column, part, kind, (), (), holes, indicator, settings.missing == "refuse")
+        kept = [text for text, n in count.items() if n >= settings.rare]
+        if len(kept) > settings.most and settings.levels == "auto" and 2 * len(count) > sum(count.values()):
+            raise ValueError(f"has {len(count)} different values in {len(rows)} training rows")
+        if settings.levels == "hash" or (settings.levels == "auto" and len(kept) > settings.most):
+            return replace(plain, buckets=settings.buckets)
+        kept = sorted(kept, key=lambda text: (-count[text], text))[: settings.most]
+        return replace(plain, known=tuple(sorted(kept)), rare=tuple(sorted(set(count) - set(kept))))
+
+    @property
+    def places(self) -> int:
+        """Places of levels, without that of empty values."""
+        return self.buckets or len(self.known) + bool(self.rare)
+
+    @property
+    def width(self) -> int:
+        """How many numbers of a row it becomes."""
+        return max(1, self.places + self.indicator)
+
+    @property
+    def constant(self) -> bool:
+        """Whether all training rows had the same place."""
+        return self.places + self.indicator <= 1
+
+    @property
+    def blank(self) -> bool:
+        """Whether all training rows were empty."""
+        return self.places == 0
+
+    def strange(self, texts: tuple[str, ...]) -> Values:
+        """Which texts training did not see; where levels are hashed nobody knows."""
+        seen = {*self.known, *self.rare}
+        return np.array([not (self.buckets or text in seen) for text in texts], dtype=bool)
+
+    def encode(self, levels: Levels) -> tuple[Values, Values]:
+        """(N,) the place of each row, -1 for none, and (N,) what stands there."""
+        if self.buckets:
+            places, values = _hashed(levels.texts, self.buckets)
+        else:
+            place = {text: at for at, text in enumerate(self.known)} | dict.fromkeys(self.rare, len(self.known))
+            unknown = len(self.known) if self.rare else -1
+            places = np.array([place.get(text, unknown) for text in levels.texts], dtype=np.int32)
+            values = np.ones(len(places), dtype=np.float32)
+        places = np.append(places, self.places if self.indicator else -1).astype(np.int32)  # of code -1, empty
+        return places[levels.codes], np.append(values, 1).astype(np.float32)[levels.codes]
+
+    def agrees(self, other: Feature) -> bool:
+        """Whether another feature makes the same numbers."""
+        return isinstance(other, LevelFeature) and _exact(self) == _exact(other)
+
+
+Feature = NumberFeature | LevelFeature
+
+
+def to_plain(feature: Feature) -> dict[str, Any]:
+    """A feature as plain values, for a file."""
+    return {one.name: getattr(feature, one.name) for one in fields(feature)}
+
+
+def from_plain(facts: Mapping[str, Any]) -> Feature:
+    """A feature from plain values; TypeError where they are something else."""
+    kind = LevelFeature if "known" in facts else NumberFeature
+    return kind(**facts)
+
+
+def _exact(feature: Feature) -> dict[str, Any]:
+    """What must be equal on two machines."""
+    facts = to_plain(feature)
+    rounded = {"center", "scale", "low", "high", "fill", "quantiles"}
+    return {name: (value is None) if name in rounded else value for name, value in facts.items()}
+
+
+def _bounds(some: Values, clip: str | tuple[float, float]) -> tuple[float | None, float | None]:
+    """Between which values sorted numbers stay; None where all do. Never so narrow that nothing is left to tell."""
+    if clip == "never":
+        return None, None
+    share = EXTREME if isinstance(clip, str) else clip
+    low, high = np.quantile(some, share[0], method="lower"), np.quantile(some, share[1], method="higher")
+    reach = (high - low) if clip == "extremes" else 0.0
+    if low == high or not np.isfinite(reach):
+        return None, None
+    return float(low - reach), float(high + reach)
+
+
+def _moments(known: Values) -> tuple[float, float]:
+    """Mean and deviation, as scikit-learn's StandardScaler has them; 1 where the deviation is only rounding."""
+    mean, variance = float(known.mean()), float(known.var())
+    rounding = len(known) * np.finfo(np.float64).eps
+    if variance <= rounding * variance + (rounding * mean) ** 2:
+        return mean, 1.0
+    return mean, float(np.sqrt(variance))
+
+
+def _quantiles(some: Values) -> Values:
+    from sklearn.preprocessing import QuantileTransformer  # slow to import, and only some tables need it
+
+    fitted = QuantileTransformer(n_quantiles=min(QUANTILES, len(some)), subsample=None).fit(some[:, None])
+    found: Values = np.ascontiguousarray(fitted.quantiles_[:, 0])
+    return found
+
+
+def _transformer(quantiles: Values) -> Any:
+    """A scikit-learn QuantileTransformer that knows these quantiles."""
+    from sklearn.preprocessing import QuantileTransformer
+
+    fitted = QuantileTransformer(n_quantiles=len(quantiles), output_distribution="normal")
+    fitted.n_quantiles_, fitted.n_features_in_ = len(quantiles), 1
+    fitted.references_ = np.linspace(0, 1, len(quantiles), endpoint=True)
+    fitted.quantiles_ = quantiles[:, None]
+    return fitted
+
+
+def _hashed(texts: tuple[str, ...], buckets: int) -> tuple[Values, Values]:
+    """The place and the sign of each text, the same in every process."""
+    from sklearn.feature_extraction import FeatureHasher
+
+    if not texts:
+        return np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.float32)
+    found = FeatureHasher(buckets, input_type="string", dtype=np.float32).transform([text] for text in texts)
+    return found.indices, found.data
