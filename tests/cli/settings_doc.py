@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from colonnade.data.column_settings import ColumnSettings, OneColumn
 from colonnade.data.sets import SETS
 from colonnade.deploy.policy import Policy
 from colonnade.deploy.sections import CoordinatorSection, PartySection
@@ -69,9 +70,10 @@ def _summary(kind: Any) -> str:
     return (inspect.getdoc(kind) or "").splitlines()[0]
 
 
-def _table(title: str, kind: type[BaseModel]) -> str:
+def _table(title: str, kind: type[BaseModel], without: type[BaseModel] = BaseModel) -> str:
     head = f"### {title}\n\n{_summary(kind)}\n\n| key | default | meaning |\n| --- | --- | --- |\n"
-    return head + "\n".join(rows(kind))
+    known = {*rows(without)}
+    return head + "\n".join(row for row in rows(kind) if row not in known)
 
 
 def _set_rows() -> Iterator[str]:
@@ -84,6 +86,8 @@ def generated() -> str:
     """Everything between the marks."""
     parts = [
         "### Data sets for `[data] set`\n\n| name | what | options |\n| --- | --- | --- |\n" + "\n".join(_set_rows()),
+        _table("`[data.columns]`, and by party `[data.columns.NAME]`", ColumnSettings),
+        _table("`by_name` in `[data.columns.NAME]`: beside the same settings", OneColumn, ColumnSettings),
         _table("`[training]`", Training),
         _table("`[model]`", ModelSettings),
         _table("`[privacy]`", PrivacySettings),

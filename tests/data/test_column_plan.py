@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,14 @@ from sklearn.compose import ColumnTransformer
 from sklearn.feature_extraction import FeatureHasher
 from sklearn.preprocessing import OneHotEncoder, QuantileTransformer, StandardScaler
 
+from colonnade.check import check_job
 from colonnade.data.column_settings import PartyColumns, columns_of
 from colonnade.data.columns import ColumnPlan
 from colonnade.data.features import _moments
 from colonnade.data.stored import from_bytes, to_bytes
 from colonnade.errors import ConfigError, DataError
 from colonnade.federation import Federation
+from colonnade.job import read_job
 
 ROWS = 200
 TRAIN = torch.arange(150)
@@ -249,6 +252,12 @@ def test_dates_become_days_year_month_and_weekday(start: str, unit: str) -> None
     np.testing.assert_allclose(encoded(dates), slow_date(dates.dt.to_pydatetime().tolist(), 150), atol=2e-5)
 
 
+def test_parts_of_dates_are_neither_grouped_nor_hashed() -> None:
+    dates = pd.Series(pd.date_range("2020-01-01", periods=ROWS, freq="3D"))
+    for settings in ({"levels": "hash", "buckets": 4}, {"rare": 50}, {"most": 2}, {"levels": "one_hot", "most": 2}):
+        np.testing.assert_array_equal(encoded(dates, **settings), encoded(dates))
+
+
 def test_empty_dates_are_in_the_middle_and_a_column_says_where() -> None:
     dates = pd.Series(pd.date_range("2020-01-01", periods=ROWS, freq="3D"))
     empty = np.arange(ROWS) % 7 == 3
@@ -356,6 +365,16 @@ def test_a_federation_takes_what_is_said_about_columns() -> None:
     federation = Federation.from_tables({"bank": frame}, labels="y", columns=columns)
     assert federation.parties[0].columns.shape == (ROWS, 6)
     np.testing.assert_allclose(federation.parties[0].columns[:4, 0], [31, 44, 44, 52])
+
+
+def test_a_configuration_says_how_columns_become_numbers(tmp_path: Path) -> None:
+    table().assign(y=["no", "yes"] * 100).to_csv(tmp_path / "bank.csv", index=False)
+    data = {"tables": {"bank": str(tmp_path / "bank.csv")}, "labels": "y", "columns": {"bank": {"by_name": SAID}}}
+    job = read_job({"data": data})
+    assert job.federation().plans["bank"].categories == {"code": "numbers"}
+    assert check_job(job, rounds=False).errors == []
+    with pytest.raises(DataError, match="column 'age': 50 of 200 values are not numbers"):
+        read_job({"data": {**data, "columns": {}}}).federation()
 
 
 # -- new tables, and files ------------------------------------------------------------------------

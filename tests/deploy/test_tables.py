@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,14 +12,15 @@ import torch
 
 from colonnade.align.files import Alignment
 from colonnade.align.match import Agreed, MatchReport, PartyMatch
+from colonnade.check import inspect_party
 from colonnade.data.beside import Beside
 from colonnade.data.stored import from_bytes
 from colonnade.deploy.export import export
 from colonnade.deploy.sections import CoordinatorSection
-from colonnade.deploy.settings import split_of
+from colonnade.deploy.settings import read_party, split_of
 from colonnade.deploy.tables import LabelTable, PartyTable
 from colonnade.design import Design
-from colonnade.errors import DataError
+from colonnade.errors import ConfigError, DataError
 from colonnade.methods import VIMADMM
 from colonnade.models.encoders import ModelSettings
 from colonnade.part import Part
@@ -54,6 +56,22 @@ def test_the_party_keeps_how_its_table_became_columns(tmp_path: Path) -> None:
     assert (plan.id, plan.label) == ("customer", None)
     new = telco()[["branch", "customer", "minutes"]].astype({"branch": str})
     assert torch.equal(plan.transform(new), columns.values)
+
+
+def test_a_party_says_at_home_how_its_columns_become_numbers(tmp_path: Path) -> None:
+    frame = telco().assign(minutes=telco()["minutes"].where(telco().index % 5 > 0))
+    plain = party_table(tmp_path, frame)
+    assert plain.columns(torch.arange(20), ROWS).values.shape == (ROWS, 2 + 1)  # minutes, where empty, branch
+    connection = '[connection]\nserver = "tls://x:4222"\ncertificate = "c"\nkey = "k"\nauthority = "a"\n'
+    party = '[party]\nname = "telco"\nrun = "r"\ntable = "telco.csv"\nid = "customer"\n'
+    said = '[columns]\nmissing = "fill"\nby_name = { branch = { kind = "category" } }\n'
+    (tmp_path / "party.toml").write_text(party + connection + said)
+    read = read_party(tmp_path / "party.toml")
+    found = replace(plain, settings=read.columns).columns(torch.arange(20), ROWS)
+    assert found.values.shape == (ROWS, 1 + 3)
+    assert inspect_party("telco", frame, "customer", read.columns).errors == []
+    with pytest.raises(ConfigError, match=r"unknown key 'mising' in \[columns\]; did you mean 'missing'"):
+        read_party(tmp_path / "party.toml", ["columns.mising=fill"])
 
 
 def test_numbers_are_categories_where_the_party_says_so(tmp_path: Path) -> None:

@@ -99,8 +99,9 @@ class ColumnPlan:
         def level(source: tuple[str, str]) -> Feature:
             name, part = source
             kind = categories.get(name, TEXT)
+            said = _settings_of_part(settings.of(name), part)
             try:
-                return LevelFeature.fit(name, part, kind, _levels(frame, name, part, kind), rows, settings.of(name))
+                return LevelFeature.fit(name, part, kind, _levels(frame, name, part, kind), rows, said)
             except ValueError as error:
                 raise DataError(
                     f"party {party!r}, column {name!r} {error}; drop it (kind = 'ignore'), or group its values; if it "
@@ -198,10 +199,11 @@ def _levels(frame: Any, name: str, part: str, kind: str) -> Levels:
 
 
 def _settings_of_part(settings: OneColumn, part: str) -> OneColumn:
-    """One part of a date says where dates were empty, not all."""
-    if part in ("", dates.NUMBERS[0]) or settings.missing == "refuse":
+    """Of a date only the days say where it was empty, and its few levels are neither grouped nor hashed."""
+    if not part:
         return settings
-    return settings.model_copy(update={"missing": "fill"})
+    missing = "fill" if settings.missing == "indicate" and part != dates.NUMBERS[0] else settings.missing
+    return OneColumn(missing=missing, scaling=settings.scaling, clip=settings.clip)
 
 
 def _write_numbers(out: Values, at: Values, frame: Any, group: Sequence[tuple[NumberFeature, int]]) -> None:

@@ -136,7 +136,7 @@ class LevelFeature:
         counts = np.bincount(levels.codes[rows].astype(np.int64) + 1, minlength=len(levels.texts) + 1)
         count = {text: int(n) for text, n in zip(levels.texts, counts[1:], strict=True) if n}
         holes = bool(counts[0])
-        indicator = holes and settings.missing == "indicate" and not part  # of a date, a number says it
+        indicator = holes and settings.missing == "indicate"
         plain = cls(column, part, kind, (), (), holes, indicator, settings.missing == "refuse")
         kept = [text for text, n in count.items() if n >= settings.rare]
         if len(kept) > settings.most and settings.levels == "auto" and 2 * len(count) > sum(count.values()):
