@@ -133,6 +133,14 @@ def test_rows_that_do_not_meet_are_counted():
     assert found.warnings[0].startswith("rows whose id not every table has are left out (party 'bank': 100 of 400")
 
 
+def test_dates_and_empty_values_are_no_errors():
+    made = with_column("bank", "when", pd.date_range("2020-01-01", periods=ROWS))
+    made["bank"] = made["bank"].assign(age=[None, *range(ROWS - 1)], note=[None, "a", "b", None] * (ROWS // 4))
+    found = check(made, labels="churn", id="customer")
+    assert found.errors == [] and found.federation is not None
+    assert {one.name: one.missing for one in found.tables[0].columns if one.missing} == {"age": 1, "note": ROWS // 2}
+
+
 def test_errors_of_ids_and_labels_come_beside_those_of_columns():
     made = with_column("telco", "age", [np.inf, *range(ROWS - 1)])
     made["bank"].loc[1, "customer"] = 0

@@ -327,6 +327,15 @@ def test_what_is_said_of_a_column_holds_for_it_alone_and_later_too() -> None:
         plan.transform(table().replace({"age": {"31": "?"}}))
 
 
+@pytest.mark.parametrize("code", [-999, -999.0, "-999"])
+@pytest.mark.parametrize("kind", [int, float, str, "category"])
+def test_a_value_that_means_an_empty_one_may_be_a_number_or_text(code: Any, kind: Any) -> None:
+    values = pd.Series([-999, 5, 6, 8] * 50).astype(kind)
+    said = {"kind": "category" if kind == "category" else "number", "empty": [code]}
+    told = encoded(values, by_name={"x": said})
+    np.testing.assert_array_equal(told[:, -1], np.arange(ROWS) % 4 == 0)
+
+
 def test_all_columns_ignored_is_refused() -> None:
     with pytest.raises(DataError, match="party 'bank': all columns are ignored"):
         plan_of(cities(), by_name={"x": {"kind": "ignore"}})

@@ -143,7 +143,7 @@ class Levels:
     def of(cls, column: Any, kind: str) -> Levels:
         """Categories as text; where they were numbers in training, 7, 7.0 and '7.0' are one category."""
         codes, distinct = _factorised(column)
-        write = _number_text if kind == NUMBER else str
+        write = number_text if kind == NUMBER else str
         texts = [write(value) for value in distinct]
         place = {text: at for at, text in enumerate(dict.fromkeys(texts))}
         if len(place) < len(texts):
@@ -167,7 +167,8 @@ def _factorised(column: Any) -> tuple[np.ndarray[Any, Any], Any]:
     return codes, distinct
 
 
-def _number_text(value: Any) -> str:
+def number_text(value: Any) -> str:
+    """A value as text, a whole number always in the same way: 7, 7.0 and '7.0' are '7'."""
     try:
         number = float(value)
     except ValueError:

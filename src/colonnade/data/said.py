@@ -7,7 +7,7 @@ from typing import Any
 
 from colonnade.data.column_settings import OneColumn
 from colonnade.data.dates import is_date
-from colonnade.data.kinds import first_text, is_categorical
+from colonnade.data.kinds import first_text, is_categorical, number_text
 from colonnade.errors import DataError
 from colonnade.extras import need
 
@@ -51,13 +51,11 @@ def _dated(column: Any) -> Any:
 
 
 def _emptied(column: Any, empty: tuple[Any, ...]) -> Any:
-    """A column without the values that mean an empty one; text that is then all numbers is still text."""
+    """A column without the values that mean an empty one, whether it or they are written as numbers or as text."""
+    meant = {number_text(value) for value in empty}
     if is_categorical(column):
-        return column.cat.remove_categories([value for value in empty if value in column.cat.categories])
-    types = need("pandas", extra="tables", purpose="a table").api.types
-    if types.is_numeric_dtype(column.dtype) and not types.is_bool_dtype(column.dtype):
-        return column.mask(column.isin([value for value in empty if not isinstance(value, str)]))
-    return column.mask(column.isin([*empty, *map(str, empty)]))
+        return column.cat.remove_categories([one for one in column.cat.categories if number_text(one) in meant])
+    return column.mask(column.isin([one for one in column.dropna().unique() if number_text(one) in meant]))
 
 
 def _as_numbers(party: str, column: Any) -> Any:
