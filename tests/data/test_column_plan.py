@@ -336,6 +336,15 @@ def test_a_value_that_means_an_empty_one_may_be_a_number_or_text(code: Any, kind
     np.testing.assert_array_equal(told[:, -1], np.arange(ROWS) % 4 == 0)
 
 
+@pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
+def test_a_day_may_mean_an_empty_date(zone: str | None) -> None:
+    dates = pd.Series(pd.date_range("2020-01-01", periods=ROWS, freq="3D")).dt.tz_localize(zone)
+    empty = np.arange(ROWS) % 4 == 0
+    coded = dates.mask(empty, pd.Timestamp("9999-12-31", tz=zone).as_unit("us"))
+    said = {"by_name": {"x": {"empty": ["9999-12-31", -1]}}}
+    np.testing.assert_array_equal(encoded(coded, **said), encoded(dates.mask(empty)))
+
+
 def test_all_columns_ignored_is_refused() -> None:
     with pytest.raises(DataError, match="party 'bank': all columns are ignored"):
         plan_of(cities(), by_name={"x": {"kind": "ignore"}})

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from colonnade.data.column_settings import OneColumn
-from colonnade.data.dates import is_date
+from colonnade.data.dates import is_date, zone_of
 from colonnade.data.kinds import first_text, is_categorical, number_text
 from colonnade.errors import DataError
 from colonnade.extras import need
@@ -52,6 +52,11 @@ def _dated(column: Any) -> Any:
 
 def _emptied(column: Any, empty: tuple[Any, ...]) -> Any:
     """A column without the values that mean an empty one, whether it or they are written as numbers or as text."""
+    if is_date(column):
+        pd = need("pandas", extra="tables", purpose="a table")
+        local = column if zone_of(column) is None else column.dt.tz_localize(None)
+        days = pd.to_datetime(pd.Series([str(value) for value in empty]), format="ISO8601", errors="coerce")
+        return column.mask(local.isin(days.dropna()))
     meant = {number_text(value) for value in empty}
     if is_categorical(column):
         return column.cat.remove_categories([one for one in column.cat.categories if number_text(one) in meant])
