@@ -18,7 +18,7 @@ from sklearn.preprocessing import OneHotEncoder, QuantileTransformer, StandardSc
 from colonnade.check import check_job
 from colonnade.data.column_settings import PartyColumns, columns_of
 from colonnade.data.columns import ColumnPlan
-from colonnade.data.features import _moments
+from colonnade.data.features import NumberFeature, _moments
 from colonnade.data.stored import from_bytes, to_bytes
 from colonnade.errors import ConfigError, DataError
 from colonnade.federation import Federation
@@ -115,6 +115,16 @@ def test_quantile_scaling_is_that_of_scikit_learn(normal: np.ndarray) -> None:
     told = encoded(values, scaling="quantile", clip="never")
     np.testing.assert_allclose(told[:, 0], expected, atol=1e-5)
     assert abs(told[np.isnan(values), 0]).max() < 1e-3  # the median is the middle
+
+
+def test_of_many_training_rows_evenly_spaced_ones_give_the_median(
+    normal: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("colonnade.data.features.MOST_SORTED", 40)
+    feature = plan_of(normal, clip="never").features[0]
+    assert isinstance(feature, NumberFeature)
+    assert feature.fill == np.median(normal[:150:4])
+    assert feature.center == normal[:150].mean()  # means are of all of them
 
 
 def test_numbers_may_stay_as_they_are(normal: np.ndarray) -> None:
