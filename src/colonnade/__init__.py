@@ -13,6 +13,7 @@ if _TYPE_CHECKING:
     from colonnade.cross_validate import cross_validate
     from colonnade.data import sets
     from colonnade.errors import ColonnadeError
+    from colonnade.estimators import VerticalClassifier, VerticalCountRegressor, VerticalRegressor
     from colonnade.federation import Federation, RowSplit, Task
     from colonnade.fit import fit, resume
     from colonnade.model import Model
@@ -33,6 +34,9 @@ __all__ = [
     "Run",
     "Task",
     "Training",
+    "VerticalClassifier",
+    "VerticalCountRegressor",
+    "VerticalRegressor",
     "__version__",
     "check",
     "compare",
@@ -55,6 +59,9 @@ _HOMES = {
     "Run": "colonnade.run",
     "Task": "colonnade.federation",
     "Training": "colonnade.run",
+    "VerticalClassifier": "colonnade.estimators",
+    "VerticalCountRegressor": "colonnade.estimators",
+    "VerticalRegressor": "colonnade.estimators",
     "check": "colonnade.check",
     "compare": "colonnade.compare",
     "cross_validate": "colonnade.cross_validate",

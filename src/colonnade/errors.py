@@ -4,6 +4,7 @@
     ├── ConfigError         a setting is unknown, of the wrong type or out of range
     ├── DataError           columns, labels or files are not what was promised
     │   ├── MissingData     a file is not there and cannot be fetched
+    │   ├── EstimatorInput  an estimator got what it cannot take; a ValueError, too
     │   └── RowsDisagree    parties do not hold the same rows
     ├── ModelError          a party's network cannot be run as asked
     ├── WireError           a message is malformed, too large or not finite
@@ -60,6 +61,10 @@ class DataError(ColonnadeError):
 
 class MissingData(DataError):
     """A data file is not there and cannot be fetched."""
+
+
+class EstimatorInput(DataError, ValueError):
+    """An estimator got what it cannot take; users of scikit-learn catch it as a ValueError."""
 
 
 class RowsDisagree(DataError):

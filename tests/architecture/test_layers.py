@@ -24,6 +24,7 @@ EVERYTHING = {
     "cross_validate",
     "deploy",
     "estimate",
+    "estimators",
     "explain",
     "identity",
     "many",
@@ -81,6 +82,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "deploy": {"align", "identity"} | RUNNING,  # the processes of separate organisations, made of the parts above
     "check": RUNNING,  # looks at the data of a job, before it runs
     "estimate": RUNNING,  # the bytes of a job, before it runs
+    "estimators": RUNNING,  # scikit-learn's face of tables, trainings and models
     "audit": RUNNING,  # attacks runs from outside; nothing below knows that it is attacked
     "explain": RUNNING,  # asks finished runs, and trains again; nothing below knows that it is explained
     "many": {"search_space"} | RUNNING,  # several trainings, one folder each, perhaps in processes of their own
@@ -94,7 +96,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "bench": EVERYTHING - {"cli"},  # measures anything, prints nothing
     "cli": EVERYTHING,  # the outermost shell
     "__main__": {"cli"},  # only a door to the command line
-    "__init__": {"check", "compare", "cross_validate", "report", "tune"}
+    "__init__": {"check", "compare", "cross_validate", "estimators", "report", "tune"}
     | RUNNING,  # the front door re-exports; it opens without any extra installed
 }
 

@@ -8,10 +8,15 @@ from types import ModuleType
 
 import pytest
 
-MODULES = ("fit", "federation", "run", "outward", "compare", "tune", "callbacks", "report")
+MODULES = (
+    "fit", "federation", "run", "outward", "compare", "tune", "callbacks", "report",
+    "estimators.classifier", "estimators.regressors",
+)  # fmt: skip
 SHOWN = {  # whoever takes an example away must say so here
     "fit.fit", "federation.Federation.from_arrays", "federation.Federation.from_tables", "run.Run.predict",
     "outward.Outward.epsilon", "compare.compare", "tune.tune", "callbacks", "report.report",
+    "estimators.classifier.VerticalClassifier", "estimators.regressors.VerticalRegressor",
+    "estimators.regressors.VerticalCountRegressor",
 }  # fmt: skip
 
 

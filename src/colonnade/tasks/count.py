@@ -8,13 +8,14 @@ logarithm of that mean is added to the outputs again. Dividing scales the loss b
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 
-from colonnade.errors import DataError
+from colonnade.errors import DataError, DoubtfulData
 from colonnade.tasks import numbers
 from colonnade.tasks.base import Array, Classes, Read, Scaling, Task
 from colonnade.tasks.prox import prox_poisson
@@ -24,7 +25,7 @@ from colonnade.tasks.reading import cells_of, no_classes
 @final
 @dataclass(frozen=True)
 class Count(Task):
-    """Truth is (N, K) whole numbers from 0."""
+    """Truth is (N, K) numbers from 0: whole ones, or rates of rows whose weight is their exposure."""
 
     name: ClassVar[str] = "count"
     words: ClassVar[str] = "count"
@@ -33,11 +34,19 @@ class Count(Task):
 
     @classmethod
     def read(cls, seen: Array, classes: Classes) -> Read:
-        """One column per count."""
+        """One column per count; fractions are taken for rates, with a warning."""
         no_classes(classes, cls.words)
         y = cls._counts(seen)
         if bool((y.sum(dim=0) == 0).any()):
             raise DataError("all counts are 0; there is nothing to learn")
+        if bool((y != y.round()).any()):
+            warnings.warn(
+                f"the labels of a count task have fractions (e.g. {y[y != y.round()][0]:g}) and are taken for rates, "
+                "counts per unit of exposure, which belongs into the weights of the rows; for other numbers say "
+                'task="regression"',
+                DoubtfulData,
+                stacklevel=2,
+            )
         return Read(y, cls(y.shape[1]))
 
     def again(self, seen: Array) -> Tensor:
@@ -47,10 +56,9 @@ class Count(Task):
     @classmethod
     def _counts(cls, seen: Array) -> Tensor:
         y = cells_of(seen, cls.words)
-        if bool(((y < 0) | (y != y.round())).any()):
+        if bool((y < 0).any()):
             raise DataError(
-                f"a count task needs whole numbers from 0; got values from {y.min():g} to {y.max():g}"
-                f"{'' if bool((y == y.round()).all()) else ', some with fractions'}; for other numbers say "
+                f"a count task needs numbers from 0; got values from {y.min():g} to {y.max():g}; for other numbers say "
                 'task="regression"'
             )
         return y

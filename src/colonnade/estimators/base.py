@@ -1,0 +1,217 @@
+"""What the estimators have in common: reading what is given, choosing a local model, training, and outputs of rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.sparse import issparse
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _check_sample_weight, check_consistent_length, check_is_fitted, validate_data
+
+from colonnade.data.frames import as_frame, names_of
+from colonnade.data.ids import Ids, id_columns
+from colonnade.errors import EstimatorInput
+from colonnade.estimators.inputs import Array, Given, cut, matched, read_tables
+from colonnade.estimators.kinds import INSIDE, KINDS, Circumstances, Try, tries_of
+from colonnade.estimators.owners import Owners, owners_of
+from colonnade.estimators.validation import LEAST, split_rows
+from colonnade.evaluate.metrics import choose_metric
+from colonnade.federation import Federation
+from colonnade.fit import fit
+from colonnade.run import Run
+
+NEVER = 1e9  # no score falls so far: patience alone decides, since scores on few rows jump
+SMALL = 5_000  # training rows below which float64 costs little; a prediction is then the same in whatever company
+NO_LABELS = "requires y to be passed, but the target y is None"  # scikit-learn's own words, which its checks look for
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A local model that was trained, and how good it is on the validation rows."""
+
+    kind: str
+    run: Run
+    gain: float  # by the metric, higher is better
+    tie: float  # by the loss, where metrics are equal
+
+    @classmethod
+    def of(cls, kind: str, run: Run) -> Tried:
+        """By the metric that chose the round; both are 0 where there were no validation rows."""
+        score, found = run.result["validation_score"], run.result["validation_metrics"]
+        if run.result["best_round"] is None or score is None:
+            return cls(kind, run, 0.0, 0.0)
+        metric = choose_metric(run.task, run.result["validation_metric"])
+        return cls(kind, run, metric.sign() * score, -(found.get("log_loss") or 0.0))
+
+
+class VerticalEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
+    """Base of the estimators; `VerticalClassifier` says what the parameters mean."""
+
+    _metric: str | None = None  # chooses the round and the local model; None: the task's own
+    owners_: Owners | None  # places of each party's columns in one table; None: trained from a dict of tables
+    feature_names_in_: Array
+    n_features_in_: int
+
+    def __init__(  # noqa: PLR0913 - scikit-learn needs every parameter by name
+        self,
+        method: Any = "vimadmm_j",
+        *,
+        parties: Any = 2,
+        id: Ids = None,
+        model: Any = "auto",
+        epochs: int = 100,
+        patience: int = 20,
+        batch_size: int | None = None,
+        validation_fraction: float = 0.15,
+        metric: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+        privacy: Any = None,
+        random_state: Any = None,
+    ) -> None:
+        self.method = method
+        self.parties = parties
+        self.id = id
+        self.model = model
+        self.epochs = epochs
+        self.patience = patience
+        self.batch_size = batch_size
+        self.validation_fraction = validation_fraction
+        self.metric = metric
+        self.settings = settings
+        self.privacy = privacy
+        self.random_state = random_state
+
+    # -- reading --------------------------------------------------------------------------------
+
+    def _read(self, X: Any, y: Any, sample_weight: Any) -> Given:
+        """What was given to `fit`; sets what scikit-learn knows of columns, and who owns them."""
+        if y is None:
+            raise EstimatorInput(f"This {type(self).__name__} estimator {NO_LABELS}")
+        if _by_party(X):
+            return self._read_tables(X, y, sample_weight)
+        if self.id is not None:
+            raise EstimatorInput(f"id = {self.id!r} matches the tables of a dict; one table has its rows in one order")
+        table, named = self._checked(X, reset=True)
+        check_consistent_length(table, y)
+        weights = None if sample_weight is None else _check_sample_weight(sample_weight, table, dtype=np.float64)
+        columns = list(self.feature_names_in_) if named else list(range(table.shape[1]))
+        owners = self.owners_ = owners_of(self.parties, columns, named)
+        self.parties_ = {party: [columns[at] for at in places] for party, places in owners.items()}
+        return Given(cut(table, owners), np.asarray(y), weights)
+
+    def _read_tables(self, X: Mapping[str, Any], y: Any, sample_weight: Any) -> Given:
+        frames = read_tables(X, self.id)
+        keys = id_columns(self.id, frames)
+        ids = {party: names_of(keys.get(party)) for party in frames}
+        self.owners_ = None
+        self.parties_ = {party: [c for c in frame.columns if c not in ids[party]] for party, frame in frames.items()}
+        names = [f"{party}.{column}" for party, columns in self.parties_.items() for column in columns]
+        self.feature_names_in_, self.n_features_in_ = np.asarray(names, dtype=object), len(names)
+        return matched(frames, self.id, y, sample_weight)
+
+    def _checked(self, X: Any, reset: bool) -> tuple[Any, bool]:
+        """One table as a data frame or an array of numbers, and whether its columns have names."""
+        names = getattr(X, "columns", None)
+        framed = names is not None and len(names) > 0 and all(isinstance(name, str) for name in names)
+        if framed and (reset or hasattr(self, "feature_names_in_")):
+            validate_data(self, X, reset=reset, skip_check_array=True)
+            return as_frame("X", X, None), True
+        table = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32])
+        if not reset and hasattr(self, "feature_names_in_"):  # scikit-learn has warned that they are taken as in order
+            import pandas as pd  # it was trained from a data frame
+
+            return pd.DataFrame(table, columns=self.feature_names_in_), True
+        return table, False
+
+    # -- training -------------------------------------------------------------------------------
+
+    def _train(self, given: Given, classes: Array | None, meaning: Mapping[str, Any], **more: Any) -> None:
+        """Try the kinds of local models and keep the best.
+
+        Args:
+            given: rows, labels as the task has them, and weights.
+            classes: (N,) the number of each row's class; None: the labels are no classes.
+            meaning: what `Federation.from_arrays` needs to know of the labels.
+            more: further settings of the training.
+        """
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        split = split_rows(len(given.y), classes, self.validation_fraction, seed)
+        federation = given.federation(split, **meaning)
+        now = Circumstances(self.method, len(split.train), len(federation.parties), classes is not None)
+        tries = tries_of(self.model, now)
+        if not len(split.validation):
+            tries = tries[:1]
+        tried = [Tried.of(one.kind, self._fit_one(federation, one, {"seed": seed, **more})) for one in tries]
+        best = max(tried, key=lambda found: (found.gain, found.tie))
+        self.run_ = best.run
+        self.chosen_ = best.kind
+        self.tried_ = {found.kind: found.run.result["validation_score"] for found in tried}
+        self.chosen_because_ = self._reason(tried, len(split.validation))
+        self.n_iter_ = self.run_.result["best_round"] or self.run_.result["rounds"]
+
+    def _fit_one(self, federation: Federation, one: Try, more: Mapping[str, Any]) -> Run:
+        rows, validation = len(federation.split.train), len(federation.split.validation)
+        for name, value in (("epochs", self.epochs), ("patience", self.patience), ("batch_size", self.batch_size or 1)):
+            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+                raise EstimatorInput(f"{name} = {value!r}: needed a whole number from 1")
+        batch = min(self.batch_size or one.batch, rows)
+        an_epoch = math.ceil(rows / batch)
+        training = {
+            "rounds": int(self.epochs) * an_epoch,
+            "batch": int(batch),
+            "evaluate_every": max(1, an_epoch // 4) if validation else 0,
+            "stopping": {"patience": int(self.patience), "drop": NEVER},
+            "metric": self.metric or self._metric,
+            "dtype": "float64" if rows < SMALL else "float32",
+        }
+        said = dict(self.settings or {})
+        usual = {**training, **one.settings, **more}
+        keywords = {name: value for name, value in usual.items() if INSIDE.get(name) not in said} | said
+        return fit(federation, self.method, model=one.model, privacy=self.privacy, progress=False, **keywords)
+
+    def _reason(self, tried: list[Tried], validation: int) -> str:
+        """Why this local model, in one sentence."""
+        if not validation:
+            return f"{self.chosen_}: fewer than {LEAST} rows could be spared to compare kinds of local models."
+        metric = choose_metric(self.run_.task, self.run_.result["validation_metric"])
+        told = [f"{_words(one.kind)} {metric.told(metric.sign() * one.gain)}" for one in tried]
+        if len(tried) == 1:
+            return f"{self.chosen_}: asked for ({metric.title} on {validation} validation rows: {told[0]})."
+        return f"{self.chosen_}: {metric.title} on {validation} validation rows: {', '.join(told)}."
+
+    # -- predicting -----------------------------------------------------------------------------
+
+    @property
+    def model_(self) -> Any:
+        """What was trained (`colonnade.Model`): save it, or take it apart by party."""
+        check_is_fitted(self, "run_")
+        return self.run_.model
+
+    def _outputs(self, X: Any) -> torch.Tensor:
+        """Outputs (B, K) of rows, in the order of the (first) table."""
+        check_is_fitted(self, "run_")
+        if _by_party(X):
+            if self.owners_ is not None:
+                raise EstimatorInput("X is a dict of tables, and the training had one table; give one as there")
+            return self.run_.model.logits(read_tables(X, self.id), id=self.id).double()
+        if self.owners_ is None:
+            raise EstimatorInput(
+                f"X: needed a dict of tables by party, as in training ({', '.join(self.parties_)}); got "
+                f"{type(X).__name__}"
+            )
+        return self.run_.model.logits(cut(self._checked(X, reset=False)[0], self.owners_)).double()
+
+
+def _by_party(X: Any) -> bool:
+    """Whether these are tables by party; a sparse matrix of scipy may be a dict, too."""
+    return isinstance(X, Mapping) and not issparse(X)
+
+
+def _words(kind: str) -> str:
+    return KINDS[kind].words if kind in KINDS else "the local model of the settings"

@@ -1,0 +1,131 @@
+"""What is given to an estimator, as columns or tables by party, with labels and weights in one order of rows."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from colonnade.data.frames import Key, as_frame, by_party, is_frame, names_of
+from colonnade.data.ids import Ids, id_columns, is_in, places, text_ids
+from colonnade.errors import EstimatorInput, RowsLeftOut
+from colonnade.estimators.owners import Owners
+from colonnade.federation import Federation, RowSplit
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Given:
+    """Rows of all parties with their labels and weights; row i of everything is the same row."""
+
+    columns: Mapping[str, Any] = field(repr=False)  # by party: arrays (N, F), or data frames
+    y: Array = field(repr=False)  # (N,) or (N, K)
+    weights: Array | None = field(repr=False)  # (N,) not negative; None: all alike
+    keys: Mapping[str, Key] = field(default_factory=dict)  # the ids of data frames; empty: they have none
+
+    def that_count(self) -> Given:
+        """Without rows of weight zero: as scikit-learn means it, such a row is not there."""
+        if self.weights is None or bool((self.weights > 0).all()):
+            return self
+        kept = (self.weights > 0).nonzero()[0]
+        if not len(kept):
+            raise EstimatorInput("sample_weight: all weights are zero; needed at least one row that counts")
+        columns = {party: _rows(columns, kept) for party, columns in self.columns.items()}
+        return Given(columns, self.y[kept], self.weights[kept], self.keys)
+
+    def federation(self, split: RowSplit, **meaning: Any) -> Federation:
+        """These rows; `meaning` is what `Federation.from_arrays` needs to know of the labels."""
+        if any(is_frame(columns) for columns in self.columns.values()):
+            id = dict(self.keys) or None
+            return Federation.from_tables(
+                self.columns, labels=self.y, id=id, split=split, weights=self.weights, **meaning
+            )
+        return Federation.from_arrays(self.columns, self.y, split=split, weights=self.weights, **meaning)
+
+
+def _rows(columns: Any, kept: Array) -> Any:
+    return columns.iloc[kept] if is_frame(columns) else columns[kept]
+
+
+def cut(table: Any, owners: Owners) -> dict[str, Any]:
+    """A table (a data frame or an array) as one per party."""
+    if is_frame(table):
+        return {party: table.iloc[:, at] for party, at in owners.items()}
+    return {party: table[:, at] for party, at in owners.items()}
+
+
+def read_tables(tables: Any, id: Ids) -> dict[str, Any]:
+    """One data frame per party, an index named like the id as a column."""
+    given = by_party("X", tables)
+    if not given:
+        raise EstimatorInput("X has no table; needed a data frame for each party")
+    strange = next((party for party, table in given.items() if not is_frame(table)), None)
+    if strange is not None:
+        raise EstimatorInput(f"X, party {strange!r}: needed a data frame; got {type(given[strange]).__name__}")
+    keys = id_columns(id, given)
+    return {party: as_frame(f"party {party!r}", table, keys.get(party)) for party, table in given.items()}
+
+
+def matched(frames: Mapping[str, Any], id: Ids, y: Any, weights: Any) -> Given:
+    """Tables by party, their rows in the order of the first one.
+
+    Args:
+        frames: by party. With an id, rows that not every table has are left out, with a warning that counts them;
+            without one all tables have the same rows in the same order.
+        id: as for `Federation.from_tables`.
+        y: labels in the order of the first table, or indexed by id.
+        weights: one per label, in their order; None: all alike.
+
+    Raises:
+        EstimatorInput: labels or weights cannot be matched with the rows, or the tables share none.
+    """
+    keys = id_columns(id, frames)
+    party, first = next(iter(frames.items()))
+    ids = {name: text_ids(f"party {name!r}", frame, keys[name]) for name, frame in frames.items() if keys}
+    labels, heavy = _labels(y, weights, ids.get(party), keys.get(party))
+    for what, values in (("y", labels), ("sample_weight", heavy)):
+        if values is not None and len(values) != len(first):
+            raise EstimatorInput(
+                f"{what} has {len(values)} values, and the first table, {party!r}, {len(first)} rows; give one per row"
+            )
+    if not keys:
+        return Given(dict(frames), labels, heavy)
+    at = _common(ids)
+    rows = {name: frame.iloc[places(ids[party][at], ids[name])] for name, frame in frames.items()}
+    return Given(rows, labels[at], None if heavy is None else heavy[at], keys)
+
+
+def _common(ids: Mapping[str, Any]) -> Array:
+    """The places of the ids of the first table that all tables have."""
+    first = next(iter(ids))
+    shared = np.ones(len(ids[first]), dtype=bool)
+    for those in ids.values():
+        shared &= np.asarray(is_in(ids[first], those))
+    at = shared.nonzero()[0]
+    if not len(at):
+        told = ", ".join(f"{party} {those[0]!r}" for party, those in ids.items())
+        raise EstimatorInput(f"no id is in all tables (first ids: {told}); check that they are written the same way")
+    if any(len(those) > len(at) for those in ids.values()):
+        told = ", ".join(f"party {party!r}: {len(t) - len(at):,} of {len(t):,}" for party, t in ids.items())
+        warnings.warn(f"rows whose id not every table has are left out ({told})", RowsLeftOut, stacklevel=5)
+    return at
+
+
+def _labels(y: Any, weights: Any, ids: Any, key: Key | None) -> tuple[Array, Array | None]:
+    """Labels and their weights in the order of the first table, whose ids these are."""
+    if isinstance(y, str):
+        raise EstimatorInput(f"y = {y!r}: needed labels; take the column out of its table: y = table.pop({y!r})")
+    labels = np.asarray(y)
+    heavy = None if weights is None else np.asarray(weights, dtype=np.float64)
+    index = getattr(y, "index", None)
+    if key is None or index is None or list(getattr(index, "names", ())) != list(names_of(key)):
+        return labels, heavy
+    theirs = text_ids("y", index.to_frame(index=False), key)
+    if not bool(np.asarray(is_in(ids, theirs)).all()):
+        raise EstimatorInput("y is indexed by id, and lacks ids of the first table; give every row a label")
+    at = places(ids, theirs)
+    return labels[at], heavy if heavy is None or len(heavy) != len(theirs) else heavy[at]

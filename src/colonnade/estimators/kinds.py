@@ -1,0 +1,154 @@
+"""Kinds of local models that an estimator chooses between on validation rows, and the training that suits each.
+
+A new kind is a line in KINDS: which methods can train it, and how it is tried.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from colonnade.config import Settings
+from colonnade.errors import EstimatorInput
+from colonnade.methods import LinearADMM, find_kind
+from colonnade.models.encoders import ModelSettings
+
+AUTO = "auto"
+GIVEN = "given"  # the name of a local model that was said by its settings
+INSIDE = {"lr": "optimiser", "batch": "schedule"}  # settings that stand inside another, which may be said as a whole
+LARGE = 65536  # rows a round that a solve takes at most
+
+
+STEPS = {"local_steps": 10, "lr": 3e-3}  # of networks; chosen on training rows of breast, vehicle and motor
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What a training has to suit."""
+
+    method: Any  # a name, a class, or an object whose settings stand
+    rows: int  # that train
+    parties: int
+    classes: bool  # the labels are
+
+    @property
+    def kind(self) -> type[Settings]:
+        """The class of the method."""
+        return find_kind(self.method)
+
+    def of_method(self, **settings: Any) -> dict[str, Any]:
+        """Those that the method has; none where it was given with its settings."""
+        if not isinstance(self.method, (str, type)):
+            return {}
+        return {name: value for name, value in settings.items() if INSIDE.get(name, name) in self.kind.model_fields}
+
+
+@dataclass(frozen=True)
+class Try:
+    """A local model, and how it is trained unless somebody says otherwise."""
+
+    kind: str
+    model: ModelSettings | Mapping[str, Any]
+    batch: int
+    settings: Mapping[str, Any] = field(default_factory=dict)  # of the method
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of local model: in words, with which methods it goes, and how it is tried; the first one is the usual."""
+
+    words: str
+    goes_with: Callable[[type[Settings]], bool]
+    tries: Callable[[Circumstances], Sequence[Try]]
+
+
+def _small_batch(rows: int) -> int:
+    """Many rounds for few rows: they overfit within a few rounds of all rows, before anybody has evaluated them."""
+    return 128 if rows < 5_000 else 512
+
+
+def _network(now: Circumstances) -> Sequence[Try]:
+    return (Try("network", {"encoder": "mlp"}, _small_batch(now.rows), now.of_method(**STEPS)),)
+
+
+def _linear(now: Circumstances) -> Sequence[Try]:
+    return (Try("linear", {"encoder": "linear"}, _small_batch(now.rows), now.of_method(**STEPS)),)
+
+
+def _ridge(now: Circumstances) -> Sequence[Try]:
+    """All rows a round and damping 1/M: then rounds lead to the optimum of the central problem.
+
+    They do so fastest where rho is about the curvature of the loss: a tenth for classes, one for numbers and counts.
+    """
+    batch = min(now.rows, LARGE)
+    calm = 0.0 if batch == now.rows else 0.1
+    settings = now.of_method(damping=1 / now.parties, rho=0.1 if now.classes else 1.0)
+    return (Try("ridge", {"encoder": "ridge", "ridge": {"beta": 1e-3, "kappa": calm}}, batch, settings),)
+
+
+def _own(now: Circumstances) -> Sequence[Try]:
+    return (Try("own", {}, min(now.rows, LARGE)),)
+
+
+def _has_own(method: type[Settings]) -> bool:
+    """Whether the local models are the method's own, so that there is nothing to choose."""
+    return issubclass(method, LinearADMM)
+
+
+def _solves(method: type[Settings]) -> bool:
+    """Whether solves at the parties lead to the optimum: VIMADMM-J's do, heads at the coordinator stand in the way."""
+    exact = not getattr(method, "needs_gradients", True) and getattr(method, "needs_uploads", "") == "total"
+    return exact and not _has_own(method)
+
+
+def _steps(method: type[Settings]) -> bool:
+    """Whether linear models are trained by gradient steps."""
+    return not _has_own(method) and not _solves(method)
+
+
+KINDS: dict[str, Kind] = {
+    "network": Kind("networks", lambda method: not _has_own(method), _network),
+    "ridge": Kind("ridge regressions", _solves, _ridge),
+    "linear": Kind("linear networks", _steps, _linear),
+    "own": Kind("the method's own local models", _has_own, _own),
+}
+
+
+def tries_of(model: Any, now: Circumstances) -> list[Try]:
+    """What is to be tried.
+
+    Args:
+        model: "auto": all kinds that the method can train; the name of a kind, or several; or settings of a local
+            model (`ModelSettings`, or a dict of them).
+        now: what the training has to suit.
+
+    Raises:
+        EstimatorInput: there is no such kind, or the method cannot train it.
+    """
+    if isinstance(model, (Mapping, ModelSettings)):
+        return [Try(GIVEN, model, _small_batch(now.rows))]
+    if isinstance(model, str) and model == AUTO:
+        return [one for kind in KINDS.values() if kind.goes_with(now.kind) for one in kind.tries(now)]
+    names = [model] if isinstance(model, str) else list(model) if isinstance(model, Sequence) else []
+    if not names:
+        raise EstimatorInput(
+            f"model = {model!r}: needed 'auto', {', '.join(map(repr, KINDS))}, a list of these, or settings of a local "
+            "model such as {'hidden': 64}"
+        )
+    return [one for name in names for one in _named(name, now).tries(now)]
+
+
+def _named(name: Any, now: Circumstances) -> Kind:
+    if name not in KINDS:
+        close = difflib.get_close_matches(str(name), KINDS, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(KINDS)}"
+        raise EstimatorInput(f"model: there is no kind {name!r}; {hint}")
+    kind = KINDS[name]
+    if not kind.goes_with(now.kind):
+        having = [other for other, one in KINDS.items() if one.goes_with(now.kind)]
+        raise EstimatorInput(
+            f"model: method {now.kind.__name__} is not used with kind {name!r} here; choose from {', '.join(having)}"
+        )
+    return kind
