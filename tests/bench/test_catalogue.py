@@ -9,6 +9,8 @@ from colonnade.bench.align import AlignBenchSettings
 from colonnade.bench.catalogue import CHECKOUT, Limit, find, names, read_bench
 from colonnade.bench.private import PrivateCase
 from colonnade.bench.settings import SpeedSettings
+from colonnade.bench.table_sets import SETS
+from colonnade.bench.tables import TablesSettings
 from colonnade.bench.tables_scale import TablesScaleSettings
 from colonnade.config import build
 from colonnade.errors import ConfigError
@@ -86,5 +88,7 @@ def test_every_shipped_benchmark_can_be_read(name: str, monkeypatch: pytest.Monk
         build(SpeedSettings, bench.tables["speed"], "speed")
     elif bench.kind == "align":
         build(AlignBenchSettings, bench.tables["align"], "align")
+    elif bench.kind == "tables":
+        assert set(build(TablesSettings, bench.tables["tables"], "tables").sets) == set(SETS)
     elif bench.kind == "tables_scale":
         build(TablesScaleSettings, bench.tables["tables_scale"], "tables_scale")

@@ -17,7 +17,7 @@ options = "--seeds 10"                   # what else to type for the results tha
 [align]                                  # align: sizes
 [faults] [restart]                       # faults, restart: rounds, kills
 [audit]                                  # audit: seeds and games
-[tables_scale]                           # tables_scale: rows and columns
+[tables] [tables_scale]                  # tables: which sets; tables_scale: rows and columns
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CHECKOUT = Path(__file__).parents[3]  # where the sources lie, if this is not an
 DEVICES = ("cpu", "cuda")
 Kind = Literal[
     "accuracy", "zoo", "sweep", "private", "unmatched", "poisson", "explain", "speed", "align", "deployment", "faults",
-    "restart", "audit", "tables_scale",
+    "restart", "audit", "tables", "tables_scale",
 ]  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from colonnade.bench.poisson import run_poisson
 from colonnade.bench.private import run_private
 from colonnade.bench.settings import Notify, Options
 from colonnade.bench.speed import run_speed
+from colonnade.bench.tables import run_tables
 from colonnade.bench.tables_scale import run_tables_scale
 from colonnade.bench.unmatched import run_unmatched
 from colonnade.bench.zoo import run_sweep, run_zoo
@@ -66,9 +67,10 @@ RUNNERS: dict[str, Callable[[Bench, Options, Notify], dict[str, float | None] | 
     "faults": _run_faults,
     "restart": _run_restart,
     "audit": _run_audit,
+    "tables": run_tables,
     "tables_scale": run_tables_scale,
 }
-WITH_CASES = ("zoo", "sweep", "private")
+WITH_CASES = ("zoo", "sweep", "private", "tables")
 
 
 def measure(name: str, options: Options, out: Path | None, notify: Notify) -> Outcome:
