@@ -11,7 +11,7 @@ import pytest
 
 import colonnade
 
-MOST_NAMES = 20
+MOST_NAMES = 21
 EXTRAS = (
     "typer", "rich", "matplotlib", "jinja2", "pandas", "pyarrow", "PIL",
     "nats", "cryptography", "private_set_intersection", "optuna", "skops",
