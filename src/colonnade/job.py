@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from colonnade.config import build, unknown_key
-from colonnade.data.frames import read_table
+from colonnade.data.frames import Frames, read_table
 from colonnade.data.ids import id_columns
 from colonnade.data.sets import load_set
 from colonnade.data.text_files import TextFormat
@@ -101,7 +101,7 @@ def read_job(tables: Mapping[str, Any], method: str | None = None, seed: int | N
             raise ConfigError(unknown_key(section, list(SECTIONS), "configuration"))
         if not isinstance(body, Mapping):
             raise ConfigError(f"{section!r} must be a section, e.g. [{section}]; got {body!r}")
-    spec = _method_section(tables, method)
+    spec = dict(_method_section(tables, method))
     training = dict(tables.get("training", {}))
     if seed is not None:
         training["seed"] = seed
@@ -121,7 +121,7 @@ def read_job(tables: Mapping[str, Any], method: str | None = None, seed: int | N
     )
 
 
-def _method_section(tables: Mapping[str, Any], method: str | None) -> dict[str, Any]:
+def _method_section(tables: Mapping[str, Any], method: str | None) -> Section:
     """[method] is the default; [compare.NAME] holds the settings of one method of a comparison."""
     spec = dict(tables.get("method", {}))
     if method is None:
@@ -162,7 +162,7 @@ def _load_tables(options: Section) -> Federation:
     return Federation.from_tables(frames, **meaning)
 
 
-def read_table_data(options: Section) -> tuple[dict[str, Any], dict[str, Any]]:
+def read_table_data(options: Section) -> tuple[Frames, dict[str, Any]]:
     """The tables of a [data] section, and the other arguments of `Federation.from_tables`."""
     for key in options:
         if key not in TABLE_KEYS:
@@ -176,7 +176,7 @@ def read_table_data(options: Section) -> tuple[dict[str, Any], dict[str, Any]]:
     return read_tables(options), meaning
 
 
-def read_tables(options: Section) -> dict[str, Any]:
+def read_tables(options: Section) -> Frames:
     """The table files of a [data] section as data frames, by party."""
     files: Any = options["tables"]
     keys, categories = id_columns(options.get("id"), files), _categories(options.get("categories", []))

@@ -34,6 +34,7 @@ from colonnade.fit import fit, resume
 from colonnade.job import load_data
 from colonnade.methods import METHODS, make_method
 from colonnade.randomness import stream
+from colonnade.record import Section, Sections
 from colonnade.run import STORE, Run
 from colonnade.store import Store
 from colonnade.wire.messages import COORDINATOR
@@ -44,7 +45,7 @@ DTYPES = ("float32", "float64")
 PARTIES = ("party_1", "party_2")
 PATIENCE = 300.0  # seconds until a training counts as stuck
 # Half of the rows count as unmatched, so that this method has something to guess.
-TRIED_WITH: dict[str, dict[str, Any]] = {"fedmvt": {"matched": 0.5}}
+TRIED_WITH: Sections = {"fedmvt": {"matched": 0.5}}
 EXCLUDED = {  # method -> why it does not run between organisations
     "centralized": "it pools all columns in one place",
     "fedmvt": "it needs rows that some party lacks, and organisations agree on common rows",
@@ -77,7 +78,7 @@ class Case:
         return f"{self.method}, {self.place}, {self.dtype}"
 
     @property
-    def of_method(self) -> dict[str, Any]:
+    def of_method(self) -> Section:
         """Its settings; noise of a method's own is another at every start between organisations, so it is off there."""
         wanted = {"local_steps": 2, **TRIED_WITH.get(self.method, {})}
         if self.place == ORGANISATIONS:
@@ -85,7 +86,7 @@ class Case:
         return {name: value for name, value in wanted.items() if name in METHODS[self.method].model_fields}
 
     @property
-    def training(self) -> dict[str, Any]:
+    def training(self) -> Section:
         """Length, batches, numbers and, in one process, the engine."""
         engine = {} if self.place == ORGANISATIONS else {"engine": self.place, "checkpoint_every": 1}
         s = self.settings
@@ -95,12 +96,12 @@ class Case:
         }  # fmt: skip
 
     @property
-    def model(self) -> dict[str, Any]:
+    def model(self) -> Section:
         """Narrow networks."""
         return {"hidden": self.settings.hidden, "embedding": self.settings.embedding}
 
     @property
-    def data(self) -> dict[str, Any]:
+    def data(self) -> Section:
         """The bundled digits."""
         return {"set": "digits", "parties": len(PARTIES)}
 

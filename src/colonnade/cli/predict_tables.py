@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from colonnade.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
+    from colonnade.data.frames import Frames
     from colonnade.data.ids import Ids
     from colonnade.model import Model
 
@@ -28,7 +29,7 @@ def read_new_tables(model: Model, tables: Sequence[str], ids: Sequence[str]) -> 
     return _arrays(model, files, id)
 
 
-def _raw(model: Model, files: Mapping[str, str], id: Ids) -> dict[str, Any]:
+def _raw(model: Model, files: Mapping[str, str], id: Ids) -> Frames:
     """Raw tables; ids and the categories of the training stay text, whatever their values look like."""
     from colonnade.data.frames import read_table
     from colonnade.data.ids import id_columns

@@ -21,6 +21,7 @@ ENDINGS = (".csv", ".csv.gz", ".tsv", ".tsv.gz", *ARROW)
 ROW_NUMBERS = "__index_level_"  # how pandas calls row numbers in a file
 BATCH = 1 << 16  # rows that are read at once
 
+Frames = dict[str, Any]  # data frames by party; pandas has no types
 Key = str | tuple[str, ...]  # the id column of a table, or several that are the id together
 
 
@@ -159,7 +160,7 @@ def is_frame(table: Any) -> bool:
     return isinstance(table, Mapping) or any(hasattr(table, name) for name in FRAMES)
 
 
-def by_party(what: str, tables: Any) -> dict[str, Any]:
+def by_party(what: str, tables: Any) -> Frames:
     """The tables or columns by party name, or one sentence about what to pass instead of a list."""
     if not isinstance(tables, Mapping):
         raise DataError(

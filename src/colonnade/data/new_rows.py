@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from colonnade.data.columns import ColumnPlan
-from colonnade.data.frames import Key, as_frame, by_party, check_no_path, is_frame, names_of
+from colonnade.data.frames import Frames, Key, as_frame, by_party, check_no_path, is_frame, names_of
 from colonnade.data.ids import Ids, id_columns, is_in, places, text_ids, told
 from colonnade.errors import DataError, RowsDisagree
 from colonnade.extras import need
@@ -51,7 +51,7 @@ def check_parties(wanted: Mapping[str, Any], given: Mapping[str, Any]) -> None:
         )
 
 
-def match_rows(frames: Mapping[str, Any], keys: Mapping[str, Key]) -> tuple[dict[str, Any], Any]:
+def match_rows(frames: Mapping[str, Any], keys: Mapping[str, Key]) -> tuple[Frames, Any]:
     """The frames with equal rows in equal places, without their id columns, and a pandas.Index that names the rows."""
     pd = need("pandas", extra="tables", purpose="a table")
     first, *others = frames

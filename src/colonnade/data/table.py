@@ -21,7 +21,7 @@ import torch
 from colonnade.data.beside import Beside
 from colonnade.data.column_settings import PartyColumns, columns_of
 from colonnade.data.columns import ColumnPlan
-from colonnade.data.frames import FRAMES, Key, as_frame, by_party, listed, names_of, read_table
+from colonnade.data.frames import FRAMES, Frames, Key, as_frame, by_party, listed, names_of, read_table
 from colonnade.data.ids import Ids, by_id, id_columns, is_in, places, told, written_differently
 from colonnade.data.preprocess import encode_labels
 from colonnade.data.stored import check_can_store
@@ -176,9 +176,7 @@ def _encoded(
     return replace(agreed, parties=parties, scaled=True, plans=plans)
 
 
-def _take_labels(
-    frames: dict[str, Any], labels: Any, keys: Mapping[str, Key], aside: Beside
-) -> tuple[dict[str, Any], Any]:
+def _take_labels(frames: Frames, labels: Any, keys: Mapping[str, Key], aside: Beside) -> tuple[Frames, Any]:
     """The tables without the label, and the labels, with what is beside them, as a frame indexed like the tables."""
     pd = need("pandas", extra="tables", purpose="joining tables")
     if isinstance(labels, str):
@@ -217,9 +215,7 @@ def _label_frame(labels: Any, keys: Mapping[str, Key]) -> Any:
     return by_id("the labels", read[found[0]], found[0])
 
 
-def _take_column(
-    frames: dict[str, Any], label: str, keys: Mapping[str, Key], aside: Beside
-) -> tuple[dict[str, Any], Any]:
+def _take_column(frames: Frames, label: str, keys: Mapping[str, Key], aside: Beside) -> tuple[Frames, Any]:
     owners = [party for party, frame in frames.items() if label in frame.columns]
     if not owners:
         if any(label in names_of(key) for key in keys.values()):
@@ -268,7 +264,7 @@ def _common_rows(frames: Mapping[str, Any], target: Any, keys: Mapping[str, Key]
     return common
 
 
-def _sides(frames: Mapping[str, Any], target: Any) -> dict[str, Any]:
+def _sides(frames: Mapping[str, Any], target: Any) -> Frames:
     """The tables, and the labels where they have rows of their own."""
     apart = not any(target.index.equals(frame.index) for frame in frames.values())
     return {**_named(frames), **({"the labels": target} if apart else {})}
@@ -334,5 +330,5 @@ def _check_lengths(frames: Mapping[str, Any]) -> None:
         )
 
 
-def _named(frames: Mapping[str, Any]) -> dict[str, Any]:
+def _named(frames: Mapping[str, Any]) -> Frames:
     return {f"party {party!r}": frame for party, frame in frames.items()}

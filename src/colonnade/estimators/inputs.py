@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from colonnade.data.frames import Key, as_frame, by_party, is_frame, names_of
+from colonnade.data.frames import Frames, Key, as_frame, by_party, is_frame, names_of
 from colonnade.data.ids import Ids, id_columns, is_in, places, text_ids
 from colonnade.errors import EstimatorInput, RowsLeftOut
 from colonnade.estimators.owners import Owners
@@ -51,14 +51,14 @@ def _rows(columns: Any, kept: Array) -> Any:
     return columns.iloc[kept] if is_frame(columns) else columns[kept]
 
 
-def cut(table: Any, owners: Owners) -> dict[str, Any]:
+def cut(table: Any, owners: Owners) -> Frames:
     """A table (a data frame or an array) as one per party."""
     if is_frame(table):
         return {party: table.iloc[:, at] for party, at in owners.items()}
     return {party: table[:, at] for party, at in owners.items()}
 
 
-def read_tables(tables: Any, id: Ids) -> dict[str, Any]:
+def read_tables(tables: Any, id: Ids) -> Frames:
     """One data frame per party, an index named like the id as a column."""
     given = by_party("X", tables)
     if not given:

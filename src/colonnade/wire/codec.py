@@ -15,7 +15,7 @@ from torch import Tensor
 
 from colonnade.errors import WireError
 from colonnade.layout import canonical_all
-from colonnade.wire.container import DAMAGE, LIMIT, pack, read_header
+from colonnade.wire.container import DAMAGE, LIMIT, Header, pack, read_header
 
 ALLOWED = (torch.float16, torch.float32, torch.float64, torch.int8, torch.uint8, torch.int32, torch.int64)
 
@@ -32,7 +32,7 @@ def encode(header: Mapping[str, Any], arrays: Mapping[str, Tensor], *, known_fin
     return pack(header, ready)
 
 
-def decode(payload: bytes, limit: int = LIMIT) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def decode(payload: bytes, limit: int = LIMIT) -> tuple[Header, dict[str, Tensor]]:
     """Header and arrays (canonical) of a message, or `WireError` with the reason; nothing is executed."""
     header = read_header(payload, limit)
     try:

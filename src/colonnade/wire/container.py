@@ -17,6 +17,7 @@ from safetensors.numpy import load, save
 from colonnade.errors import WireError
 
 VERSION = 1
+Header = dict[str, Any]  # what a message says of itself; nothing in it is trusted
 LIMIT = 32_000_000  # bytes per message, in every engine alike, so that all send the same ones
 HEADER_LIMIT = 2**20
 DAMAGE = (SafetensorError, ValueError, TypeError, KeyError, AttributeError)  # what safetensors raises about bytes
@@ -36,7 +37,7 @@ def pack_blobs(header: Mapping[str, Any], blobs: Mapping[str, bytes]) -> bytes:
     return pack(header, {name: np.frombuffer(blob, dtype=np.uint8) for name, blob in blobs.items()})
 
 
-def read_header(payload: bytes, limit: int = LIMIT) -> dict[str, Any]:
+def read_header(payload: bytes, limit: int = LIMIT) -> Header:
     """The header of a message, or `WireError` with the reason; nothing is executed."""
     if len(payload) > limit:
         raise WireError(f"a message of {len(payload):,} bytes is over the limit of {limit:,}")
@@ -55,7 +56,7 @@ def read_header(payload: bytes, limit: int = LIMIT) -> dict[str, Any]:
     return header
 
 
-def unpack_blobs(payload: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
+def unpack_blobs(payload: bytes) -> tuple[Header, dict[str, bytes]]:
     """Header and opaque bytes of a message, or `WireError` with the reason."""
     header = read_header(payload)
     try:
