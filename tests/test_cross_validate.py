@@ -55,7 +55,7 @@ def test_every_row_tests_once_and_metrics_have_mean_and_spread() -> None:
 def test_each_fold_of_tables_is_encoded_with_its_own_training_rows() -> None:
     given = less("house", "month")
     found = cn.cross_validate(given, "vimadmm", folds=3, labels="churn", id="customer", **QUICK)
-    means = {float(run.plans["bank"].transformer.named_transformers_["numbers"].mean_[0]) for run in found.runs}
+    means = {float(run.plans["bank"].features[0].center) for run in found.runs}
     assert len(means) == 3
     split = {"folds": 3, "fold": 2}
     alone = cn.Federation.from_tables(given, labels="churn", id="customer", split=split)

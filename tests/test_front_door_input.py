@@ -64,12 +64,12 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "a misspelt setting further in": (lambda: VIMADMM(optimiser={"kind": "adamw", "lrr": 1}), r"did you mean 'lr'\?"),  # type: ignore[arg-type]
     "a value without a name": (lambda: VIMADMM(1.0), "VIMADMM takes settings by name, e.g. rho="),  # type: ignore[misc]
     "an optimiser": (lambda: AdamW(lr="fast"), r"\[AdamW\] lr = 'fast' is not valid"),  # type: ignore[arg-type]
-    "training": (lambda: Training(epochs=3), r"unknown key 'epochs' in \[Training\]; known keys"),  # type: ignore[call-arg]
+    "training": (lambda: Training(passes=3), r"unknown key 'passes' in \[Training\]; known keys"),  # type: ignore[call-arg]
     "a misspelt keyword": (
         lambda: fit(small(), "vimadmm", round=3),
         r"'round' is no setting of the training nor of VIMADMM; did you mean 'rounds'\?",
     ),
-    "an unknown keyword": (lambda: fit(small(), "vimadmm", epochs=3), "'epochs' is no setting .*known: beta, "),
+    "an unknown keyword": (lambda: fit(small(), "vimadmm", passes=3), "'passes' is no setting .*known: beta, "),
     "a keyword of the networks": (
         lambda: fit(small(), "vimadmm", hidden=3),
         r"'hidden' is a setting of model: say model=\{'hidden': \.\.\.\}",

@@ -81,7 +81,7 @@ def test_without_the_cli_extra_one_sentence_says_what_to_install() -> None:
         make_door(["fit"], fit=len, np=sys),  # an imported library is visible too
         make_door(["fit", "gone"], fit=len),
         make_door(["fit", "fit"], fit=len),
-        make_door([f"n{i}" for i in range(21)], **{f"n{i}": i for i in range(21)}),
+        make_door([f"n{i}" for i in range(22)], **{f"n{i}": i for i in range(22)}),
     ],
     ids=["stray", "library", "missing", "twice", "crowded"],
 )

@@ -130,12 +130,12 @@ def test_a_configuration_that_is_not_toml(refuses: Callable[..., None], tmp_path
     refuses(["train", "bad.toml"], "not valid TOML")
 
 
-def test_nan_in_a_table(refuses: Callable[..., None]) -> None:
+def test_an_infinite_number_in_a_table(refuses: Callable[..., None]) -> None:
     write_tables()
     lines = Path("bank.csv").read_text().splitlines()
-    lines[4] = "3,,1.0"
+    lines[4] = "3,inf,1.0"
     Path("bank.csv").write_text("\n".join(lines) + "\n")
-    refuses(["train", "tables.toml"], "party 'bank', column 'income': 1 of 60 values are empty (NaN)", "fill them")
+    refuses(["train", "tables.toml"], "party 'bank', column 'income': 1 of 60 values are infinite", "replace them")
 
 
 def test_rows_that_do_not_match(refuses: Callable[..., None]) -> None:
