@@ -40,7 +40,8 @@ SCENARIOS: dict[str, dict[str, Any]] = {
 
 
 # One method of each kind is compared in all of them, the others where engines are most likely to differ.
-USUAL = ("plain", "participation", "two architectures", "batch norm and dropout", "regression", "binary")
+USUAL = ("plain", "two architectures", "batch norm and dropout")
+IN_TURN = ("participation", "regression", "binary")  # and one of these each
 
 
 def opened(name: str, scenario: dict[str, Any], **training: Any) -> tuple[Federation, Method, dict[str, Any]]:
@@ -57,8 +58,8 @@ def applicable() -> list[tuple[str, str]]:
     }
     return [
         (name, scenario)
-        for name in EVERY
-        for scenario in (SCENARIOS if name in CLOSELY else USUAL)
+        for at, name in enumerate(EVERY)
+        for scenario in (SCENARIOS if name in CLOSELY else (*USUAL, IN_TURN[at % len(IN_TURN)]))
         if not scenario.startswith(without[name])
     ]
 
