@@ -1,7 +1,7 @@
 """Messages that a well-behaved process never sends, published past the link with a party's own certificate.
 
 A lie is made from the message that is about to be sent. It leaves before that one, on the same subject, so the
-coordinator reads the lies first, in this request, and then the truth. Children import this file: no pytest here.
+coordinator reads the lies first, in this order, and then the truth. Children import this file: no pytest here.
 """
 
 from __future__ import annotations
