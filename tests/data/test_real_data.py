@@ -5,14 +5,13 @@ from __future__ import annotations
 import hashlib
 
 import numpy as np
-import pytest
 import torch
 
+from colonnade import check
 from colonnade.data.frames import read_table
 from colonnade.data.sets.cifar10_files import BATCHES, read_sheet
 from colonnade.data.sets.mnist import mnist
 from colonnade.data.table import join_tables
-from colonnade.errors import DataError
 
 
 def test_mnist_has_the_published_counts_and_the_paper_s_split(shared_data):
@@ -45,7 +44,11 @@ def test_fate_tables_join_after_shuffling(shared_data):
     torch.testing.assert_close(joined.parties[1].columns, plain.parties[1].columns)
 
 
-def test_fate_tables_with_empty_cells_are_refused_by_column(shared_data):
+def test_a_fate_table_with_holes_trains_with_an_indicator_per_column_and_names_the_empty_one(shared_data):
     guest = read_table(shared_data / "fate" / "ionosphere_scale_hetero_guest.csv.gz", id="sid")
-    with pytest.raises(DataError, match=r"party 'guest', column 'x.*351 values are empty"):
-        join_tables({"guest": guest}, labels="label", id="sid")
+    columns = join_tables({"guest": guest}, labels="label", id="sid").parties[0].columns
+    # 15 columns: x1 is full, x2 is empty in every row, and 13 have holes, which a second column marks.
+    assert tuple(columns.shape) == (351, 28) and torch.isfinite(columns).all()
+    holes = guest.drop(columns=["sid", "label", "x1", "x2"]).isna().to_numpy()
+    assert columns[:, 3::2].numpy().astype(bool).tolist() == holes.tolist()
+    assert "column 'x2': all values are empty" in str(check({"guest": guest}, labels="label", id="sid"))
