@@ -9,9 +9,10 @@ read (`canonical`), and in debug mode checked where they are used (`check`).
 
 from __future__ import annotations
 
+import functools
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
@@ -33,7 +34,8 @@ def is_canonical(value: Tensor) -> bool:
     return 1 not in value.shape or value.stride() == row_major(value.shape)
 
 
-def row_major(shape: Sequence[int]) -> tuple[int, ...]:
+@functools.lru_cache(maxsize=4096)  # a few shapes, asked for with every tensor of every round
+def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
     """The strides that a tensor of this shape is made with."""
     sizes = [max(1, size) for size in shape]
     return tuple(math.prod(sizes[place + 1 :]) for place in range(len(sizes)))

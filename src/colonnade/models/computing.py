@@ -56,12 +56,12 @@ class Computing:
                 "use precision = 'float32' or 'bfloat16' here"
             )
 
-    @contextlib.contextmanager
-    def switches(self, device: torch.device) -> Iterator[None]:
+    def switches(self, device: torch.device) -> contextlib.AbstractContextManager[None]:
         """torch's global switches as this precision needs them, for forward and backward passes alike."""
-        if device.type != "cuda":
-            yield
-            return
+        return self._switched() if device.type == "cuda" else contextlib.nullcontext()
+
+    @contextlib.contextmanager
+    def _switched(self) -> Iterator[None]:
         cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
         before = cudnn.allow_tf32, matmul.allow_tf32, cudnn.benchmark
         # The timed choice of a convolution's kernel may differ after a restart: not for the eager reference.
@@ -72,10 +72,12 @@ class Computing:
         finally:
             cudnn.allow_tf32, matmul.allow_tf32, cudnn.benchmark = before
 
-    def rounding(self, device: torch.device) -> torch.autocast:
-        """Forward passes inside it round as this precision does."""
-        # A cache of rounded weights would outlive the step in which a captured graph made it.
+    def rounding(self, device: torch.device) -> contextlib.AbstractContextManager[object]:
+        """Forward passes inside it round as this precision does, whatever the caller has switched on."""
         on = self.precision == "bfloat16"
+        if not on and not torch.is_autocast_enabled(device.type):
+            return contextlib.nullcontext()
+        # A cache of rounded weights would outlive the step in which a captured graph made it.
         return torch.autocast(device.type, torch.bfloat16, enabled=on, cache_enabled=False)
 
 
