@@ -18,7 +18,10 @@ from typing import Any
 LONG = 300.0  # seconds until a wait for an event gives up; on a busy machine a process needs minutes to start
 HEAVY = ("torch", "pandas", "sklearn", "scipy", "matplotlib", "jinja2", "optuna")  # take from 0.2 to 2 s to load
 _STARTED: list[subprocess.Popen[Any] | Forked] = []
-PRELOADED = ("colonnade.cli.main", "colonnade.deploy.start", "sklearn.compose", "pandas")
+PRELOADED = (
+    "colonnade.cli.main", "colonnade.deploy.start", "colonnade.report", "sklearn.compose", "sklearn.datasets", "pandas",
+    "skops.io", "matplotlib.figure", "jinja2",
+)  # fmt: skip
 _TELLING = f"""import atexit, sys
 from colonnade.__main__ import main
 loaded = lambda: [name for name in {HEAVY!r} if name in sys.modules]

@@ -57,6 +57,10 @@ def seeded(make: Callable[[], T], seed: int, purpose: str, party: str = "") -> T
     Only for the initial weights of modules that users bring: there torch's 32-bit seed
     is a nuisance, not a leak.
     """
+    number = key(seed, purpose, party) >> 65
     with _GLOBAL, torch.random.fork_rng(devices=[]):
-        torch.manual_seed(key(seed, purpose, party) >> 65)
+        if torch.cuda.is_available():
+            torch.manual_seed(number)
+        else:  # without a GPU torch would remember each call, with its traceback, for the day when there is one
+            torch.default_generator.manual_seed(number)
         return make()

@@ -1,6 +1,6 @@
 """docs/deployment.md does what it says: its how-to is typed on three machines, which are folders on this one.
 
-What differs from the page is here, and nowhere else: `REPLACED` and `STANDINS`.
+What differs from the page is here, and nowhere else: `REPLACED`, `STANDINS`, and processes that are forked (`forked`).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from colonnade.deploy.settings import read_coordinator, read_party
 from tests.architecture.source import ROOT
 from tests.cli import settings_doc
 from tests.docs.pages import Stage, steps_of
+from tests.forking import forked
 from tests.nats_server import needs_nats
 
 TEXT = settings_doc.DEPLOYMENT.read_text(encoding="utf-8")
@@ -37,7 +38,7 @@ STANDINS = {  # commands that would leave this machine, or change it
     "sudo": '[ "$*" = "apt-get install nats-server" ]',
     "scp": 'for to; do :; done; while [ $# -gt 1 ]; do cp "$1" "$MACHINES/${to%%:*}/${to#*:}"; shift; done',
 }
-SECONDS = 900.0  # until the last line; about 60 s of computing, most of it twenty processes importing torch
+SECONDS = 900.0  # until the last line
 
 
 @pytest.fixture
@@ -50,7 +51,7 @@ def port() -> Iterator[int]:
 
 
 @pytest.fixture
-def stage(tmp_path: Path, port: int) -> Stage:
+def stage(tmp_path: Path, port: int) -> Iterator[Stage]:
     """Three machines, each with a copy of the example."""
     replaced = {there: here.format(port=port) for there, here in REPLACED.items()}
     folders = {name: tmp_path / host / "organisations" / name for name, host in HOSTS.items()}
@@ -68,7 +69,8 @@ def stage(tmp_path: Path, port: int) -> Stage:
         (standins / name).chmod(0o755)
     path = f"{standins}:{Path(sys.executable).parent}:{os.environ['PATH']}:/usr/sbin"
     environment = {**os.environ, "PATH": path, "MACHINES": str(tmp_path), "OMP_NUM_THREADS": "1"}
-    return Stage(folders, environment, replaced, SECONDS)
+    with forked(standins):
+        yield Stage(folders, environment, replaced, SECONDS)
 
 
 @needs_nats

@@ -82,30 +82,30 @@ class Stack:
         self.buffers: dict[str, Tensor] = {k: v.detach().clone() for k, v in buffers.items()}
         self.size = len(modules)
         self.computing = computing or Computing()
-        self._skeletons = {mode: _skeleton(modules[0], mode) for mode in Mode}
+        self._skeletons = _Skeletons(modules[0])
         self._learner: Learner | None = None  # the compiled pass, from its first use on
         self.way: Way = way if way is not None else self.best_guess()
 
     def best_guess(self) -> Way:
         """The way that needs no measurement to be right."""
-        skeleton = self._skeletons[Mode.LEARN]
-        if self.computing.compile and not _is_layered(skeleton):
+        network = self._skeletons.module
+        if self.computing.compile and not _is_layered(network):
             return "compiled"
         if self.size == 1:
             return "single"
-        if _is_layered(skeleton):
+        if _is_layered(network):
             return "layers"
         # torch does not round convolutions under vmap on a CPU, and on a GPU rounded ones are slower grouped.
         apart = self.computing.precision == "bfloat16" and self.has_convolutions()
-        return "each" if apart or why_not_vmap(skeleton) else "vmap"
+        return "each" if apart or why_not_vmap(network) else "vmap"
 
     def has_convolutions(self) -> bool:
         """Convolutions may run slower stacked than one by one; only a clock knows."""
-        return any(isinstance(m, nn.modules.conv._ConvNd) for m in self._skeletons[Mode.LEARN].modules())
+        return any(isinstance(m, nn.modules.conv._ConvNd) for m in self._skeletons.module.modules())
 
     def has_batch_statistics(self) -> bool:
         """Whether rows of a batch influence each other in training."""
-        return any(isinstance(m, _BatchNorm) for m in self._skeletons[Mode.LEARN].modules())
+        return any(isinstance(m, _BatchNorm) for m in self._skeletons.module.modules())
 
     def output(self, x: Tensor, mode: Mode) -> Tensor:
         """The embeddings, as a local model's output."""
@@ -211,6 +211,21 @@ class Stack:
             for mine, theirs in ((self.parameters, part.parameters), (self.buffers, part.buffers)):
                 for name, value in theirs.items():
                     mine[name][list(index)] = value
+
+
+class _Skeletons(dict[Mode, nn.Module]):
+    """The structure of a network in each mode, without numbers: copied when first needed, since copies take long."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def __missing__(self, mode: Mode) -> nn.Module:
+        if _is_layered(self.module):  # such layers do the same in every mode
+            self.update(dict.fromkeys(Mode, _skeleton(self.module, Mode.LEARN)))
+        else:
+            self[mode] = _skeleton(self.module, mode)
+        return self[mode]
 
 
 def _skeleton(module: nn.Module, mode: Mode) -> nn.Module:
