@@ -7,6 +7,7 @@ figures, made here, are not. Beside it lie the same content as Markdown and as J
 
 from __future__ import annotations
 
+import functools
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -128,6 +129,13 @@ def _content(records: Sequence[Record], terms: Terms | None, headline: Headline 
 
 
 def _page(content: Content) -> str:
+    legend = [group.label for group in content.groups]
+    page: str = _template().render(pictures=content.curves, legend=legend, **content.facts)
+    return page
+
+
+@functools.cache  # reading it takes as long as filling it in
+def _template() -> Any:
     jinja = require_extra()
     environment = jinja.Environment(
         loader=jinja.PackageLoader("colonnade.report"),
@@ -136,8 +144,4 @@ def _page(content: Content) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    legend = [group.label for group in content.groups]
-    page: str = environment.get_template("report.html.j2").render(
-        pictures=content.curves, legend=legend, **content.facts
-    )
-    return page
+    return environment.get_template("report.html.j2")
