@@ -12,7 +12,7 @@ tables = { bank = "bank.csv", telco = "telco.csv" }, labels = "churn", id = "cus
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from colonnade.config import build, unknown_key
 from colonnade.data.frames import Frames, read_table
 from colonnade.data.ids import id_columns
 from colonnade.data.sets import load_set
-from colonnade.data.text_files import TextFormat
+from colonnade.data.table_file import WRITTEN, text_formats
 from colonnade.engines.base import Encoders
 from colonnade.errors import ConfigError
 from colonnade.federation import Federation
@@ -39,7 +39,6 @@ from colonnade.tasks import task_about
 SECTIONS = ("data", "method", "model", "training", "privacy", "compare")
 # What Federation.from_tables takes.
 MEANING = ("labels", "id", "task", "keep", "classes", "weights", "columns", "split", "by")
-WRITTEN = ("separator", "decimal", "encoding")  # how text files are written: for all, or by party
 TABLE_KEYS = ("tables", *MEANING, "categories", *WRITTEN)
 
 
@@ -186,22 +185,6 @@ def read_tables(options: Section) -> Frames:
         if not any(name in frame.columns for frame in frames.values()):
             raise ConfigError(f"[data] categories names {name!r}, which is a column of none of the tables")
     return frames
-
-
-def text_formats(options: Section, parties: Iterable[str]) -> dict[str, TextFormat]:
-    """How each party's text file is written; None where the file itself must show it."""
-    parties = list(parties)
-    said: dict[str, dict[str, str]] = {party: {} for party in parties}
-    for key in WRITTEN:
-        value = options.get(key)
-        by_party = value if isinstance(value, Mapping) else {} if value is None else dict.fromkeys(parties, value)
-        for party, one in by_party.items():
-            if party not in said:
-                raise ConfigError(f"[data] {key} names {party!r}, who has no table; parties: {', '.join(parties)}")
-            if not isinstance(one, str):
-                raise ConfigError(f"[data] {key} needs a text, or one per party; got {one!r}")
-            said[party][key] = one
-    return {party: TextFormat(**found) for party, found in said.items()}
 
 
 def _categories(names: Any) -> list[str]:

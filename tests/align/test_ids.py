@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from colonnade.align.ids import check_ids, read_ids
+from colonnade.data.table_file import TextFormat
 from colonnade.errors import DataError, MissingData
 
 
@@ -53,3 +54,13 @@ def test_a_missing_column_or_file_is_named(tmp_path: Path) -> None:
 def test_ids_from_elsewhere_are_checked_too(ids: list[str], sentence: str) -> None:
     with pytest.raises(DataError, match=sentence):
         check_ids(ids, 2)
+
+
+def test_an_id_of_several_columns_in_a_file_whose_separator_is_said(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("branch,account;x\n007,1;1\n8,2;2\n")
+    with pytest.raises(DataError, match=r"separated by commas .* or semicolons"):
+        read_ids(tmp_path / "t.csv", ("branch", "account;x"))
+    found = read_ids(tmp_path / "t.csv", ("branch", "account;x"), text=TextFormat(separator=","))
+    assert found == ("007|1;1", "8|2;2")
+    with pytest.raises(DataError, match=r"id column 'a' [+] 'b': 1 ids occur more than once"):
+        read_ids(pd.DataFrame({"a": [1, 1], "b": [2, 2]}), ("a", "b"))

@@ -73,7 +73,9 @@ def _summary(kind: Any) -> str:
 def _table(title: str, kind: type[BaseModel], without: type[BaseModel] = BaseModel) -> str:
     head = f"### {title}\n\n{_summary(kind)}\n\n| key | default | meaning |\n| --- | --- | --- |\n"
     known = {*rows(without)}
-    return head + "\n".join(row for row in rows(kind) if row not in known)
+    shown = [row for row in rows(kind) if row not in known]
+    shown.sort(key=lambda row: "` | required | " not in row)  # those first, else as declared
+    return head + "\n".join(shown)
 
 
 def _set_rows() -> Iterator[str]:

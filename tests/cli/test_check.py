@@ -82,3 +82,24 @@ def test_organisations_look_at_their_own_tables(cli: Call) -> None:
     Path("coordinator.toml").write_text(COORDINATOR)
     found = cli("check", "coordinator.toml")
     assert found.code == 0 and "note: labels: 0: 30, 1: 30" in found.out
+
+
+def test_organisations_say_how_their_files_are_written_and_ids_of_several_columns(cli: Call) -> None:
+    rows = [f"{k % 3};{k};{k % 7 + 1},{100 + k};{'yes' if k % 2 else 'no'}" for k in range(60)]
+    Path("telco.csv").write_text("\n".join(["shop;line;minutes;churn", *rows]) + "\n")
+    Path("party.toml").write_text(PARTY.replace('id = "customer"', 'id = ["shop", "line"]'))
+    open_comma = "column 'minutes' (1,100): the comma may be a decimal mark or mark thousands; say decimal = ..."
+    refused = cli("check", "party.toml")
+    assert refused.code == 2 and open_comma in refused.err
+    found = cli("check", "party.toml", "--set", "party.decimal=','")
+    assert found.code == 0 and "1 numbers" in found.out
+    Path("coordinator.toml").write_text(COORDINATOR.replace('id = "customer"', 'id = ["shop", "line"]\ndecimal = ","'))
+    assert "note: labels: no: 30, yes: 30" in cli("check", "coordinator.toml").out
+    for said, words in {
+        "party.id=[]": "[party] id = [] is not valid",
+        "party.id=['shop','shop']": "a column is named twice",
+        "party.separator='::'": "[party] separator = '::' is not valid: value error, needed one character",
+        "party.separater=';'": "unknown key 'separater' in [party]; did you mean 'separator'?",
+    }.items():
+        wrong = cli("check", "party.toml", "--set", said)
+        assert wrong.code == 2 and words in wrong.err, wrong.err

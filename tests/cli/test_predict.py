@@ -155,9 +155,43 @@ def test_each_table_may_have_its_own_name_for_the_id(cli: Call) -> None:
     assert named.out == straight.out
     refused(cli("predict", "here", *tables), "party 'bank' has no id column 'customer', and party 'telco' has one")
     refused(cli("predict", "here", *tables, "--id", "bank=key"), "id names no column for party 'telco'")
+    refused(cli("predict", "here", *tables, "--id", "key", "--id", "x"), "party 'bank' has no id column 'x'")
     refused(
-        cli("predict", "here", *tables, "--id", "key", "--id", "x"), "--id 'key': needed COLUMN once, or PARTY=COLUMN"
+        cli("predict", "here", *tables, "--id", "bank=key", "--id", "x"),
+        "--id 'x': say it for all tables, or PARTY=VALUE for each of bank, telco",
     )
+
+
+def test_new_files_are_read_as_they_are_said_to_be_written(cli: Call) -> None:
+    trained_from_tables(cli)
+    tables = ["--tables", "bank=bank.csv", "--tables", "telco=telco.csv"]
+    straight = cli("predict", "here", *tables, "--proba").out
+    lines = Path("bank.csv").read_text().replace(",", ";").replace(".", ",")
+    Path("bank.csv").write_text(lines)
+    with_comma = cli("predict", "here", *tables, "--proba", "--decimal", "bank=,", "--separator", "bank=;")
+    assert with_comma.code == 0 and with_comma.out == straight
+    Path("bank.csv").write_text(lines.replace(";0,", ";1,").replace(";-0,", ";-1,"))
+    refused(cli("predict", "here", *tables), "the comma may be a decimal mark or mark thousands; say decimal")
+    assert cli("predict", "here", *tables, "--decimal", "bank=,").code == 0
+    refused(cli("predict", "here", *tables, "--decimal", "."), "column 'income' had numbers in training and has text")
+    refused(cli("predict", "here", *tables, "--encoding", "utf-9"), "[options] encoding = 'utf-9' is not valid")
+    refused(cli("predict", "here", *tables, "--separator", ";", "--separator", ","), "--separator was said more than")
+
+
+def test_an_id_of_several_columns_may_be_called_otherwise(cli: Call) -> None:
+    write_tables()
+    for file in ("bank.csv", "telco.csv"):
+        lines = Path(file).read_text().splitlines()
+        Path(file).write_text("\n".join([f"branch,{lines[0]}", *(f"{k % 4},{x}" for k, x in enumerate(lines[1:]))]))
+    edit("tables.toml", 'id = "customer"', 'id = ["branch", "customer"]')
+    assert cli("train", "tables.toml", "--out", "here").code == 0
+    tables = ["--tables", "bank=bank.csv", "--tables", "telco=telco.csv"]
+    straight = cli("predict", "here", *tables)
+    assert straight.code == 0
+    edit("bank.csv", "branch,customer", "office,client")
+    bank, telco = ["--id", "bank=office", "--id", "bank=client"], ["--id", "telco=branch", "--id", "telco=customer"]
+    assert cli("predict", "here", *tables, *bank, *telco).out == straight.out
+    refused(cli("predict", "here", *tables, *bank, *telco[:2]), "all tables need ids of equally many columns")
 
 
 def test_raw_tables_that_do_not_fit_are_refused_by_party_and_column(cli: Call) -> None:

@@ -12,7 +12,7 @@ from pyarrow import feather
 
 from colonnade.data import gathered, text_files
 from colonnade.data.frames import read_table
-from colonnade.data.text_files import TextFormat
+from colonnade.data.table_file import TextFormat
 from colonnade.errors import ConfigError, DataError
 
 FRAME = pd.DataFrame({"x": [1.5, -2.25, 3.0], "k": ["a", "b, c", "d"], "n": [1, 2, 3]})
@@ -85,10 +85,10 @@ def test_what_is_said_is_not_guessed(tmp_path):
 @pytest.mark.parametrize(
     ("said", "says"),
     [
-        ({"separator": "::"}, "separator = '::': needed one character"),
-        ({"decimal": "·"}, "decimal = '·': needed '.' or ','"),
+        ({"separator": "::"}, "separator = '::' is not valid: .*needed one character"),
+        ({"decimal": "·"}, "decimal = '·' is not valid: .*needed '.' or ','"),
         ({"separator": ",", "decimal": ","}, "separator and decimal are both ','"),
-        ({"encoding": "utf-9"}, "encoding = 'utf-9': no such encoding"),
+        ({"encoding": "utf-9"}, "encoding = 'utf-9' is not valid: .*no such encoding"),
     ],
 )
 def test_a_format_that_cannot_be_is_refused(said, says):

@@ -10,14 +10,15 @@ import pandas as pd
 import pytest
 import torch
 
-from colonnade.align.files import Alignment
+from colonnade.align.files import Alignment, write_alignment
 from colonnade.align.match import Agreed, MatchReport, PartyMatch
 from colonnade.check import inspect_party
 from colonnade.data.beside import Beside
 from colonnade.data.stored import from_bytes
 from colonnade.deploy.export import export
 from colonnade.deploy.sections import CoordinatorSection
-from colonnade.deploy.settings import read_party, split_of
+from colonnade.deploy.settings import read_coordinator, read_party, split_of
+from colonnade.deploy.start import party_setup, read_undertaking
 from colonnade.deploy.tables import LabelTable, PartyTable
 from colonnade.design import Design
 from colonnade.errors import ConfigError, DataError
@@ -138,3 +139,44 @@ def test_protected_labels_are_not_counted_to_split_the_rows() -> None:
     assert split_of(CoordinatorSection(**section), protected=False).stratify is None
     assert split_of(CoordinatorSection(**section), protected=True).stratify is False
     assert split_of(CoordinatorSection(**section, stratify=True), protected=True).stratify is True  # refused later
+
+
+WRITTEN = """
+table = "written.csv"
+id = ["shop", "line"]
+separator = ";"
+decimal = ","
+encoding = "cp1252"
+run = "small"
+"""
+CONNECTION = """
+[connection]
+server = "tls://x:4222"
+certificate = "c"
+key = "k"
+authority = "a"
+"""
+
+
+def test_from_the_files_of_a_deployment_to_columns_and_labels_of_a_table_that_leaves_much_open(tmp_path: Path) -> None:
+    minutes = np.round(np.arange(ROWS) + 0.125, 3)
+    lines = [
+        f"{k % 2};{k};{str(value).replace('.', ',')};{'schön' if k % 3 else 'mäßig'}" for k, value in enumerate(minutes)
+    ]
+    (tmp_path / "written.csv").write_bytes("\n".join(["shop;line;minutes;mood", *lines]).encode("cp1252"))
+    agreed = Agreed("small", "0" * 32, ("telco",), "all", ROWS, 0)
+    report = MatchReport(ROWS, (PartyMatch("telco", ROWS, ROWS),), ROWS, 0, 10)
+    order = np.arange(ROWS)[::-1]
+    ids = tuple(f"{k % 2}|{k}" for k in order)
+    alignment = Alignment("telco", agreed, np.arange(ROWS), ids, None, report)
+    write_alignment(tmp_path / "alignment", alignment)
+    (tmp_path / "party.toml").write_text(f'[party]\nname = "telco"\n{WRITTEN}{CONNECTION}')
+    columns = party_setup(read_party(tmp_path / "party.toml")).columns(torch.arange(ROWS), ROWS)
+    assert columns.plan is not None and columns.plan.id == ("shop", "line")
+    standard = (minutes - minutes.mean()) / minutes.std()
+    np.testing.assert_allclose(columns.values[:, 0].numpy(), standard[order], atol=1e-6)
+    holder = f'[coordinator]\nparties = ["telco"]\nlabel = "mood"\n{WRITTEN}{CONNECTION}'
+    (tmp_path / "coordinator.toml").write_text(holder)
+    found = read_undertaking(read_coordinator(tmp_path / "coordinator.toml"), alignment)
+    assert found.task.classes == ("schön", "mäßig")
+    assert found.labels.flatten().tolist() == [float(k % 3 == 0) for k in order]

@@ -65,7 +65,7 @@ def _label_holder(
         raise ConfigError("[coordinator] own names every party; there is nobody to align with")
     chosen = {"name": c.run, "parties": asked, "own": c.own, "keep": c.keep, "most_ids": c.most_ids}
     settings = build(AlignSettings, {**chosen, "patience": patience}, "coordinator")
-    ids = read_ids(c.table, c.id)
+    ids = read_ids(c.table, c.id, text=c.text)
     with claimed(c.alignment), open_line(credentials, c.run, notify, asked) as line:
         notify("aligning", run=c.run, parties=list(asked))
         return align_as_label_holder(line, credentials, settings, ids, c.alignment, workers, notify), c.alignment
@@ -84,7 +84,7 @@ def _party(
     read = read_party_file(config, overrides)
     p, credentials = read.party, read.credentials()
     settings = JoinSettings(name=p.run, patience=patience, most_ids=p.most_ids)
-    ids = read_ids(p.table, p.id)
+    ids = read_ids(p.table, p.id, text=p.text)
     with claimed(p.alignment), open_line(credentials, p.run, notify) as line:
         return align_as_party(line, credentials, settings, ids, p.alignment, workers, notify), p.alignment
 

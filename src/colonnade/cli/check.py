@@ -59,7 +59,8 @@ def _party(config: Path, overrides: list[str] | None) -> Check:
 
     read = read_party(config, overrides)
     p = read.party
-    return inspect_party(p.name, read_table(p.table, id=p.id, categories=p.categories), p.id, read.columns)
+    table = read_table(p.table, id=p.id, categories=p.categories, text=p.text)
+    return inspect_party(p.name, table, p.id, read.columns)
 
 
 def _coordinator(config: Path, overrides: list[str] | None) -> Check:
@@ -68,7 +69,7 @@ def _coordinator(config: Path, overrides: list[str] | None) -> Check:
     from colonnade.deploy.settings import read_coordinator
 
     c = read_coordinator(config, overrides).coordinator
-    return inspect_label_table(read_table(c.table, id=c.id), c.id, c.label, c.task, c.classes)
+    return inspect_label_table(read_table(c.table, id=c.id, text=c.text), c.id, c.label, c.task, c.classes)
 
 
 def _show(screen: Screen, found: Check) -> None:

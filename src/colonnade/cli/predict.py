@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from colonnade.cli.options import AsJson, DataDir
+from colonnade.cli.options import AsJson, DataDir, Decimal, Encoding, Separator, formats, text_options
 from colonnade.cli.predict_ids import Absent, DeployedConfig, Ids, Patience, When, predict_ids
 from colonnade.cli.predictions import Answer, show, table_of
 from colonnade.cli.resume import data_of, read_about
@@ -52,8 +52,13 @@ def predict(  # noqa: PLR0913, PLR0917 - one parameter per option of the command
     ] = None,
     id: Annotated[
         list[str] | None,
-        typer.Option(metavar="[PARTY=]COLUMN", help="Match the tables on it; default: as in training."),
+        typer.Option(
+            metavar="[PARTY=]COLUMN", help="Match the tables on it, repeated: on all together; default: as in training."
+        ),
     ] = None,
+    separator: Separator = None,
+    decimal: Decimal = None,
+    encoding: Encoding = None,
     ids: Ids = None,
     config: DeployedConfig = None,
     absent: Absent = "refuse",
@@ -93,8 +98,10 @@ def predict(  # noqa: PLR0913, PLR0917 - one parameter per option of the command
         )
     _check_folder(folder, rows is not None, ids is not None)
     answer, screen = Answer(proba, threshold, output), Screen(as_json)
+    said = text_options(separator, decimal, encoding)
     if ids is not None:
-        return predict_ids(folder, ids, config, When(absent, patience), answer, screen)
+        text = formats(said, ["ids"])["ids"]
+        return predict_ids(folder, (ids, text), config, When(absent, patience), answer, screen)
     run, model = _load(folder)
     answer.check(model)
     model.releases_training_rows = training_rows == "release"
@@ -104,7 +111,7 @@ def predict(  # noqa: PLR0913, PLR0917 - one parameter per option of the command
         else:
             from colonnade.cli.predict_tables import read_new_tables
 
-            given, names = read_new_tables(model, tables or [], id or [])
+            given, names = read_new_tables(model, tables or [], id or [], said)
             wanted = Wanted(names, given)
         logits = model.logits(wanted.rows)
     score = None if run is None else _told(run, logits, wanted, answer)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import torch
 
     from colonnade.align.files import Alignment
+    from colonnade.data.frames import Key
+    from colonnade.data.table_file import TextFormat
 
 Ids = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Aligned ids: a table, or one per line.", show_default=False)
@@ -43,8 +45,10 @@ class When:
     patience: float
 
 
-def predict_ids(folder: Path, ids: Path, config: Path | None, when: When, answer: Answer, screen: Screen) -> None:
-    """Predict aligned ids, with whoever answers."""
+def predict_ids(
+    folder: Path, ids: tuple[Path, TextFormat], config: Path | None, when: When, answer: Answer, screen: Screen
+) -> None:
+    """Predict aligned ids, with whoever answers; `ids` are in a file, and if it is a text table, written so."""
     with operated(Journal("text", quiet=screen.as_json)) as notify:
         from colonnade.align.files import read_alignment
         from colonnade.deploy.predict import Wish, predict_rows
@@ -62,7 +66,7 @@ def predict_ids(folder: Path, ids: Path, config: Path | None, when: When, answer
             check_can_leave_out(run.method, run.privacy.secure_sum.use)
         read = read_coordinator(config or _config_of(folder))
         alignment = read_alignment(read.coordinator.alignment)
-        names = read_wanted(ids, read.coordinator.id)
+        names = read_wanted(ids[0], read.coordinator.id, ids[1])
         wish = Wish(_rows(names, alignment), alignment.presence, when.absent, when.patience)
         with claimed(folder), linked(read.credentials(), read.coordinator.run, notify) as link:
             found = predict_rows(folder, link, wish, notify)
@@ -85,13 +89,13 @@ def _config_of(folder: Path) -> Path:
     return path
 
 
-def read_wanted(path: Path, column: str) -> list[str]:
-    """The ids in a file: the id column of a table, or the lines of a text."""
+def read_wanted(path: Path, id: Key, text: TextFormat | None = None) -> list[str]:
+    """The ids in a file: the id of a table, or the lines of a text, where `|` stands between the parts of an id."""
     from colonnade.align.ids import read_ids
     from colonnade.data.frames import ENDINGS
 
     if path.name.lower().endswith(ENDINGS):
-        return list(read_ids(path, column))
+        return list(read_ids(path, id, text=text))
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from colonnade.cli.options import formats, id_option
 from colonnade.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from colonnade.data.frames import Frames
     from colonnade.data.ids import Ids
+    from colonnade.data.table_file import TextFormat
     from colonnade.model import Model
 
 
-def read_new_tables(model: Model, tables: Sequence[str], ids: Sequence[str]) -> tuple[Any, Sequence[str]]:
-    """What to hand to the model, and the names of the rows."""
+def read_new_tables(
+    model: Model, tables: Sequence[str], ids: Sequence[str], said: Mapping[str, Sequence[str]]
+) -> tuple[Any, Sequence[str]]:
+    """What to hand to the model, and the names of the rows; `said` is how text files are written."""
     from colonnade.predict import check_preprocessing, read_rows
 
     check_preprocessing(model)
@@ -22,14 +26,14 @@ def read_new_tables(model: Model, tables: Sequence[str], ids: Sequence[str]) -> 
     files = dict(_pair(text) for text in tables)
     if set(files) != set(parties) or len(files) < len(tables):
         raise DataError(f"--tables needs one file for each of the parties {', '.join(parties)}; got {', '.join(files)}")
-    id = _ids(ids, parties)
+    id, text = id_option(ids, parties), formats(said, parties)
     if model.plans:
-        rows = read_rows(model, _raw(model, files, id), id)
+        rows = read_rows(model, _raw(model, files, id, text), id)
         return rows, [str(name) for name in rows.index]
-    return _arrays(model, files, id)
+    return _arrays(model, files, id, text)
 
 
-def _raw(model: Model, files: Mapping[str, str], id: Ids) -> Frames:
+def _raw(model: Model, files: Mapping[str, str], id: Ids, written: Mapping[str, TextFormat]) -> Frames:
     """Raw tables; ids and the categories of the training stay text, whatever their values look like."""
     from colonnade.data.frames import read_table
     from colonnade.data.ids import id_columns
@@ -40,18 +44,20 @@ def _raw(model: Model, files: Mapping[str, str], id: Ids) -> Frames:
     for party, file in files.items():
         plan = plans[party]
         text = [name for name, kind in plan.categories.items() if kind != BOOLEAN]
-        frames[party] = read_table(file, id=keys.get(party, plan.id), categories=text)
+        frames[party] = read_table(file, id=keys.get(party, plan.id), categories=text, text=written[party])
     return frames
 
 
-def _arrays(model: Model, files: Mapping[str, str], id: Ids) -> tuple[Any, Sequence[str]]:
+def _arrays(
+    model: Model, files: Mapping[str, str], id: Ids, written: Mapping[str, TextFormat]
+) -> tuple[Any, Sequence[str]]:
     """Tables of a model that was trained from arrays: numbers exactly as its networks read them, in order."""
     from colonnade.data.frames import as_frame, read_table
     from colonnade.data.ids import id_columns
     from colonnade.data.new_rows import match_rows
 
     keys = id_columns(id, files)
-    read = {party: read_table(file, id=keys.get(party)) for party, file in files.items()}
+    read = {party: read_table(file, id=keys.get(party), text=written[party]) for party, file in files.items()}
     frames, index = match_rows({p: as_frame(f"party {p!r}", frame, None) for p, frame in read.items()}, keys)
     return {p: _numbers(p, frame, model.parts[p].shape) for p, frame in frames.items()}, [str(name) for name in index]
 
@@ -61,17 +67,6 @@ def _pair(text: str) -> tuple[str, str]:
     if not (party and equals and file):
         raise ConfigError(f"--tables {text!r}: needed PARTY=FILE, e.g. --tables party_1=new.csv")
     return party, file
-
-
-def _ids(texts: Sequence[str], parties: Sequence[str]) -> Ids:
-    """COLUMN for all tables, or PARTY=COLUMN once per party."""
-    pairs = [text.partition("=") for text in texts]
-    if len(texts) == 1 and (not pairs[0][1] or pairs[0][0] not in parties):
-        return texts[0]
-    for text, (party, equals, column) in zip(texts, pairs, strict=True):
-        if not (party in parties and equals and column):
-            raise ConfigError(f"--id {text!r}: needed COLUMN once, or PARTY=COLUMN for each of {', '.join(parties)}")
-    return {party: column for party, _, column in pairs} or None
 
 
 def _numbers(party: str, frame: Any, shape: tuple[int, ...]) -> Any:

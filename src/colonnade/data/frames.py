@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from colonnade.data.gathered import as_pandas, gather
-from colonnade.data.text_files import TextFormat, read_text_tables
+from colonnade.data.table_file import TextFormat
+from colonnade.data.text_files import read_text_tables
 from colonnade.errors import DataError, MissingData
 from colonnade.extras import need
 

@@ -14,15 +14,14 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
-from colonnade.errors import ConfigError, DataError
+from colonnade.data.table_file import TextFormat
+from colonnade.errors import DataError
 from colonnade.extras import need
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
-DECIMALS = (".", ",")
 MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 FALLBACK = "cp1252"  # what is not UTF-8 is nearly always this; read with a warning
 EMPTY = (
@@ -36,30 +35,6 @@ COMMA_NUMBER = re.compile(r"[+-]?\d+,\d+")
 POINT_NUMBER = re.compile(r"[+-]?\d+\.\d+([eE][+-]?\d+)?")
 THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-
-
-@dataclass(frozen=True)
-class TextFormat:
-    """How a text table is written; None: as the file itself shows."""
-
-    separator: str | None = None
-    decimal: str | None = None
-    encoding: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.separator is not None and len(self.separator) != 1:
-            raise ConfigError(f"separator = {self.separator!r}: needed one character, such as ';'")
-        if self.decimal is not None and self.decimal not in DECIMALS:
-            raise ConfigError(f"decimal = {self.decimal!r}: needed '.' or ','")
-        if self.decimal is not None and self.decimal == self.separator:
-            raise ConfigError(f"separator and decimal are both {self.decimal!r}; they must differ")
-        if self.encoding is not None:
-            try:
-                codecs.lookup(self.encoding)
-            except LookupError:
-                raise ConfigError(
-                    f"encoding = {self.encoding!r}: no such encoding; examples: utf-8, cp1252, utf-16"
-                ) from None
 
 
 class Retyped(Exception):
@@ -87,7 +62,7 @@ class TextTable:
         rows = list(csv.reader(io.StringIO(lines), delimiter=separator))
         self.names = _header([row for row in rows if row])
         decimal = given.decimal or _decimal(self.names, rows[1:], separator)
-        self.format = TextFormat(separator, decimal, encoding)
+        self.format = TextFormat(separator=separator, decimal=decimal, encoding=encoding)
 
     def tables(self, types: Mapping[str, Any] | None = None) -> Iterator[Any]:
         """Its rows, as pyarrow tables whose columns have these types; without types those of the first rows.
@@ -222,7 +197,7 @@ def read_text_tables(path: Path, given: TextFormat, text: Sequence[str] = ()) ->
                 "wrong, say encoding = ...",
                 stacklevel=2,
             )
-            given = replace(given, encoding=FALLBACK)
+            given = given.model_copy(update={"encoding": FALLBACK})
             table, types, again = TextTable(path, given, text), None, True
 
 

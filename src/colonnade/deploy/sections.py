@@ -26,6 +26,7 @@ from pydantic import Field, model_validator
 
 from colonnade.align.settings import MOST_IDS, Keep, Name, PartyName
 from colonnade.config import Settings, build, read_toml, unknown_key, with_overrides
+from colonnade.data.table_file import TableSection
 from colonnade.errors import ConfigError
 from colonnade.identity.credentials import Connection, Credentials
 from colonnade.identity.names import COORDINATOR
@@ -35,13 +36,11 @@ OF_A_PARTY = ("party", "connection", "model", "columns")
 OF_THE_COORDINATOR = ("coordinator", "connection", "method", "model", "training", "privacy", "absence")
 
 
-class PartySection(Settings):
+class PartySection(TableSection):
     """[party]: who this is, which run, and where its columns are."""
 
     name: PartyName = Field(description="this party's name; also the common name of its certificate")
     run: Name = Field(description="the run's name, as the label holder calls it: small letters, digits and -")
-    table: Path = Field(description="the party's columns: .csv, .tsv (.gz) or .parquet")
-    id: str = Field(min_length=1, description="the id column of the table")
     categories: tuple[str, ...] = Field((), description="columns that hold categories although they look like numbers")
     alignment: Path = Field(Path("alignment"), description="folder of the aligned rows, made by `colonnade align`")
     folder: Path = Field(Path("party"), description="where the party keeps its model, its ledger and what it sent")
@@ -52,15 +51,13 @@ class PartySection(Settings):
     )
 
 
-class CoordinatorSection(Settings):
+class CoordinatorSection(TableSection):
     """[coordinator]: the run, its parties, and where the labels are."""
 
     run: Name = Field(description="the run's name: small letters, digits and -")
     parties: tuple[PartyName, ...] = Field(min_length=1, description="all parties, in the order of the federation")
     own: tuple[PartyName, ...] = Field((), description="parties of this organisation: they hold all ids of the table")
-    table: Path = Field(description="the labels: .csv, .tsv (.gz) or .parquet; a row without a label is only predicted")
-    id: str = Field(min_length=1, description="the id column of the table")
-    label: str = Field(min_length=1, description="the label column of the table")
+    label: str = Field(min_length=1, description="the label column of the table; a row without one is only predicted")
     task: Literal["multiclass", "binary", "multilabel", "regression", "count"] | None = Field(
         None, description="what the labels are; guessed where that is clear"
     )

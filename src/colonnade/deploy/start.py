@@ -49,7 +49,7 @@ def party_setup(read: PartyConfig) -> PartySetup:
     """What the files of a party say it brings."""
     p = read.party
     alignment = read_alignment(p.alignment)
-    table = PartyTable(p.name, p.table, p.id, alignment, p.categories, read.columns)
+    table = PartyTable(p.name, p.table, p.id, alignment, p.categories, read.columns, p.text)
     find_device(p.device, "party.device")
     table.columns(torch.arange(alignment.complete), alignment.complete)  # what is wrong with it is said now, and here
     policy = read_policy(p.policy)
@@ -80,7 +80,7 @@ def read_undertaking(read: CoordinatorConfig, alignment: Alignment) -> Undertaki
     """What the files of the label holder ask for."""
     c = read.coordinator
     beside = Beside(c.weights, split_of(c, read.privacy.labels.protects), c.by)
-    labels = LabelTable.read(c.table, c.id, c.label, c.task, alignment, beside, c.classes)
+    labels = LabelTable.read(c.table, c.id, c.label, c.task, alignment, beside, c.classes, c.text)
     return Undertaking(
         parties=c.parties,
         labels=labels.labels,

@@ -15,9 +15,11 @@ from colonnade.align.ids import read_ids
 from colonnade.data.beside import Beside
 from colonnade.data.column_settings import PartyColumns
 from colonnade.data.columns import ColumnPlan
-from colonnade.data.frames import read_table
+from colonnade.data.frames import Key, names_of, read_table
+from colonnade.data.ids import told
 from colonnade.data.preprocess import encode_labels
 from colonnade.data.stored import check_can_store
+from colonnade.data.table_file import TextFormat
 from colonnade.deploy.membership import Columns
 from colonnade.errors import DataError, RowsDisagree
 from colonnade.federation import RowSplit, Task, check_labels
@@ -31,10 +33,11 @@ class PartyTable:
 
     party: str
     path: Path
-    id: str
+    id: Key
     alignment: Alignment
     categories: tuple[str, ...] = ()  # columns that hold categories although they look like numbers
     settings: PartyColumns | None = None  # how columns become numbers; None: as they are
+    text: TextFormat | None = None  # how a text file is written; None: as the file itself shows
 
     def columns(self, train: Tensor, rows: int) -> Columns:
         """Columns (R, F) by row number; statistics and categories come from the training rows alone."""
@@ -42,12 +45,13 @@ class PartyTable:
         a = self.alignment
         if a.complete != rows:
             raise RowsDisagree(f"the run is about {rows} rows; the alignment of {self.party!r} has {a.complete}")
-        frame = _rows_of(read_table(self.path, id=self.id, categories=self.categories), self.id, self.path, a)
+        whole = read_table(self.path, id=self.id, categories=self.categories, text=self.text)
+        frame = _rows_of(whole, self.id, self.path, a)
         for name in self.categories:
             if name not in frame.columns:
                 raise DataError(f"categories names {name!r}, which is no column of the table {self.path.name!r}")
         if not len(frame.columns):
-            raise DataError(f"the table {self.path.name!r} has no columns besides the id {self.id!r}")
+            raise DataError(f"the table {self.path.name!r} has no columns besides the id {told(self.id)}")
         place = np.full(int(a.rows.max()) + 1, -1)
         place[a.rows] = np.arange(len(a.rows))
         plan = ColumnPlan.fit(self.party, frame, torch.from_numpy(place)[train], self.settings, id=self.id)
@@ -72,15 +76,16 @@ class LabelTable:
     def read(
         cls,
         path: Path,
-        id: str,
+        id: Key,
         label: str,
         task: str | None,
         alignment: Alignment,
         beside: Beside,
         classes: tuple[str, ...] | None = None,
+        text: TextFormat | None = None,
     ) -> LabelTable:
         """Labels of the rows that all parties hold, split as what is `beside` them says."""
-        frame = _rows_of(read_table(path, id=id), id, path, alignment)
+        frame = _rows_of(read_table(path, id=id, text=text), id, path, alignment)
         for what, column in (("label", label), *beside.roles.items()):
             if column not in frame.columns:
                 raise DataError(f"the table {path.name!r} has no {what} column {column!r}; columns: {', '.join(frame)}")
@@ -111,15 +116,15 @@ def _placed(beside: Beside, facts: Any, at: Tensor, rows: int) -> tuple[Tensor |
     return heavy, groups
 
 
-def _indexed(frame: Any, column: str, path: Path) -> Any:
+def _indexed(frame: Any, id: Key, path: Path) -> Any:
     """The table with its ids as index; what would make a match doubtful is refused."""
-    ids = read_ids(frame, column, f"table {path.name!r}")
-    return frame.drop(columns=column).set_axis(list(ids), axis=0)
+    ids = read_ids(frame, id, f"table {path.name!r}")
+    return frame.drop(columns=list(names_of(id))).set_axis(list(ids), axis=0)
 
 
-def _rows_of(frame: Any, column: str, path: Path, alignment: Alignment) -> Any:
+def _rows_of(frame: Any, id: Key, path: Path, alignment: Alignment) -> Any:
     """The rows of a table that were aligned, in the order of their numbers."""
-    indexed = _indexed(frame, column, path)
+    indexed = _indexed(frame, id, path)
     gone = len(alignment.ids) - int(indexed.index.isin(alignment.ids).sum())
     if gone:
         raise RowsDisagree(
