@@ -137,6 +137,11 @@ def read_toml(path: Path) -> Mapping[str, Any]:
         raise ConfigError(f"{path} is not valid TOML: {error}") from None
 
 
+def parse_toml(text: str) -> Mapping[str, Any]:
+    """The tables of a text that we wrote ourselves."""
+    return tomllib.loads(text)
+
+
 def with_overrides(tables: Mapping[str, Any], overrides: list[str]) -> dict[str, Any]:
     """Apply `section.key=value` overrides; values are read as TOML, else taken as text."""
     result: dict[str, Any] = {k: dict(v) if isinstance(v, Mapping) else v for k, v in tables.items()}

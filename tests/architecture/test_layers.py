@@ -23,6 +23,7 @@ EVERYTHING = {
     "compare",
     "cross_validate",
     "deploy",
+    "draft",
     "estimate",
     "estimators",
     "explain",
@@ -80,6 +81,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | TRAINING,  # the loop uses all stations of the data flow
     "job": {"fit", "progress", "run", "data"} | TRAINING,  # a configuration file as objects
     "deploy": {"align", "identity"} | RUNNING,  # the processes of separate organisations, made of the parts above
+    "draft": {"report"} | RUNNING,  # a first configuration from tables; it writes TOML as the report does
     "check": RUNNING,  # looks at the data of a job, before it runs
     "estimate": RUNNING,  # the bytes of a job, before it runs
     "estimators": RUNNING,  # scikit-learn's face of tables, trainings and models

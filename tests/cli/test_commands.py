@@ -21,14 +21,14 @@ from tests.cli.test_bad_input import write_tables
 from tests.processes import HEAVY, TELLING
 
 COMMANDS = (
-    "demo", "train", "compare", "resume", "predict", "report", "estimate", "audit", "doctor",
+    "demo", "init tables", "train", "compare", "resume", "predict", "report", "estimate", "audit", "doctor",
     "certificates", "nats-config", "align", "party", "coordinator",
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_has_an_example_and_json(command: str, cli: Call) -> None:
-    done = cli(command, "--help")
+    done = cli(*command.split(), "--help")
     assert done.code == 0
     assert f"Example: colonnade {command}" in " ".join(done.out.split())
     assert "--json" in done.out

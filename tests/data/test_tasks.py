@@ -16,6 +16,7 @@ from colonnade.federation import Federation, RowSplit
 from colonnade.fit import fit
 from colonnade.job import load_data
 from colonnade.methods import VIMADMM
+from colonnade.tasks import guess, ways_to_read
 from tests.trainers import TINY
 
 X = {"a": np.random.default_rng(0).normal(size=(60, 2))}
@@ -227,3 +228,16 @@ def test_text_that_is_not_mostly_numbers_stays_classes() -> None:
 def test_the_kind_of_the_labels_is_kept_where_all_classes_are_of_it(labels: Any, classes: Any, kind: str) -> None:
     task = "multiclass" if classes is not None and len(classes) > 2 else "binary"
     assert of(labels, classes=classes, task=task).task.kind == kind
+
+
+@pytest.mark.parametrize(
+    "values", [[0, 1], [1.5, 2.5], ["a", "b"], ["a", "b", "c"], [0, 1, 2], [-1, 0, 1], [0.5, 1.0, 7.0], [3, 3]]
+)
+def test_a_task_is_guessed_where_there_is_one_way_to_read_the_labels(values: list[Any]) -> None:
+    ways = ways_to_read(np.unique(values))
+    if len(ways) == 1:
+        assert guess(np.asarray(values)) is ways[0]
+        return
+    with pytest.raises(DataError) as refused:
+        guess(np.asarray(values))
+    assert all(f'task="{way.name}"' in str(refused.value) for way in ways)

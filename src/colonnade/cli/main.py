@@ -27,6 +27,7 @@ from colonnade.cli.demo import demo
 from colonnade.cli.doctor import doctor
 from colonnade.cli.estimate import estimate
 from colonnade.cli.explain import explain
+from colonnade.cli.init import app as init
 from colonnade.cli.nats_config import nats_config
 from colonnade.cli.party import party
 from colonnade.cli.predict import predict
@@ -50,6 +51,7 @@ for command in (demo, check, train, compare, tune, resume, predict, report, expl
     app.command()(command)
 for deployed in (certificates, nats_config, align, party, coordinator):
     app.command(rich_help_panel="Separate organisations")(deployed)
+app.add_typer(init, name="init")
 app.add_typer(privacy, name="privacy")
 if find_spec("colonnade.cli.bench") is not None:  # a wheel without benchmarks has no such command
     app.command()(import_module("colonnade.cli.bench").bench)

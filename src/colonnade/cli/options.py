@@ -25,6 +25,7 @@ DataDir = Annotated[Path | None, typer.Option(help="Folder of the data files.", 
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.", show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout instead of text.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.")]
+Written = Mapping[str, str | Mapping[str, str]]  # settings of [data] about text files: for all parties, or by party
 Separator = Annotated[
     list[str] | None,
     typer.Option(metavar="[PARTY=]CHARACTER", help="Of text tables, where a file leaves it open.", show_default=False),
@@ -71,9 +72,9 @@ def text_options(
     return {name: texts for name, texts in said.items() if texts}
 
 
-def written_by(said: Mapping[str, Sequence[str]], parties: Collection[str]) -> dict[str, Any]:
+def written_by(said: Mapping[str, Sequence[str]], parties: Collection[str]) -> Written:
     """The same as settings of [data]: a text for all parties, or a text for each of some."""
-    settings: dict[str, Any] = {}
+    settings: dict[str, str | Mapping[str, str]] = {}
     for name, texts in said.items():
         found = by_party(f"--{name}", texts, parties)
         by_name = found if isinstance(found, dict) else {"": found}

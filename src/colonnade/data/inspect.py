@@ -78,10 +78,15 @@ def inspect_table(party: str, frame: Any, settings: PartyColumns | None = None) 
     facts, findings = [], []
     for name in frame.columns:
         column = some[name]
-        about = ColumnFacts(str(name), _kind(column), int(frame[name].isna().sum()), int(column.nunique()))
+        about = column_facts(frame, name, column)
         facts.append(about)
         findings += list(_refused(party, frame, about, settings)) or list(_doubts(party, column, about, len(frame)))
     return TableFacts(party, len(frame), tuple(facts), tuple(findings))
+
+
+def column_facts(frame: Any, name: Any, some: Any) -> ColumnFacts:
+    """A column in numbers; `some` are its values in the rows that are looked at."""
+    return ColumnFacts(str(name), _kind(some), int(frame[name].isna().sum()), int(some.nunique()))
 
 
 def some_rows(rows: int) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -124,9 +129,9 @@ def _doubts(party: str, column: Any, about: ColumnFacts, rows: int) -> Iterator[
     share = float(common.iloc[0]) / len(column)
     if share >= NEARLY_ALL:
         yield warning(f"{share:.1%} of the values are {_shown(common.index[0])}; it tells next to nothing")
-    if _is_identifier(column, about):
+    if is_identifier(column, about):
         yield warning("every row has another value, as ids have; a model learns nothing from it, drop it")
-    if about.kind == TEXT and _are_dates(common.index):
+    if about.kind == TEXT and are_written_dates(common.index):
         yield warning(f"its values look like dates written as text, e.g. {_shown(common.index[0])}; write YYYY-MM-DD")
     if about.kind == NUMBER:
         yield from (warning(text) for text in _codes(values.to_numpy(dtype=np.float64)))
@@ -136,7 +141,7 @@ def _shown(value: Any) -> str:
     return repr(value.item() if hasattr(value, "item") else value)
 
 
-def _is_identifier(column: Any, about: ColumnFacts) -> bool:
+def is_identifier(column: Any, about: ColumnFacts) -> bool:
     """Whether no two rows have the same value, and it is text, a row number, or called an id."""
     if len(column) < FEW_ROWS or about.distinct < len(column):
         return False
@@ -149,7 +154,8 @@ def _is_identifier(column: Any, about: ColumnFacts) -> bool:
     return numbered or bool(NAMED_LIKE_IDS.search(about.name))
 
 
-def _are_dates(values: Any) -> bool:
+def are_written_dates(values: Any) -> bool:
+    """Whether these texts are all dates of one form, which was not recognised as one."""
     some = [str(value).strip() for value in values[:100]]
     return len(some) > 1 and any(all(form.fullmatch(text) for text in some) for form in WRITTEN_DATES)
 

@@ -97,7 +97,7 @@ def text_formats(said: Mapping[str, Any], parties: Iterable[str], section: str =
         ConfigError: a party is unknown, or a value is not possible.
     """
     names = list(parties)
-    found: dict[str, dict[str, Any]] = {party: {} for party in names}
+    found: dict[str, dict[str, object]] = {party: {} for party in names}
     for key in WRITTEN:
         value = said.get(key)
         by_party = value if isinstance(value, Mapping) else {} if value is None else dict.fromkeys(names, value)

@@ -32,13 +32,14 @@ def to_toml(sections: Mapping[str, Mapping[str, Any]]) -> str:
     """Sections of plain values as TOML that reads back to the same values."""
     parts = []
     for name, body in sections.items():
-        lines = [f"{_key(key)} = {toml_value(value)}" for key, value in body.items() if value is not None]
+        lines = [f"{toml_key(key)} = {toml_value(value)}" for key, value in body.items() if value is not None]
         if lines:
-            parts.append("\n".join([f"[{_key(name)}]", *lines]))
+            parts.append("\n".join([f"[{toml_key(name)}]", *lines]))
     return "\n\n".join(parts) + "\n"
 
 
-def _key(name: str) -> str:
+def toml_key(name: str) -> str:
+    """A name as a TOML key, in quotation marks where it needs them."""
     return name if BARE.fullmatch(name) else _text(name)
 
 
@@ -49,7 +50,7 @@ def _text(value: str) -> str:
 def toml_value(value: Any) -> str:
     """One plain value as TOML."""
     if isinstance(value, Mapping):
-        inner = ", ".join(f"{_key(k)} = {toml_value(v)}" for k, v in value.items() if v is not None)
+        inner = ", ".join(f"{toml_key(k)} = {toml_value(v)}" for k, v in value.items() if v is not None)
         return f"{{ {inner} }}" if inner else "{}"
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(toml_value(item) for item in value) + "]"

@@ -43,6 +43,7 @@ __all__ = [
     "read_again",
     "read_labels",
     "task_about",
+    "ways_to_read",
 ]
 
 BUILT_IN: dict[str, type[Task]] = {
@@ -144,6 +145,23 @@ def _with_positive(seen: Array, kind: type[Task] | None, classes: Classes, posit
     if told not in names:
         raise ConfigError(f"positive = {positive!r} is none of the labels {', '.join(map(repr, names))}")
     return Binary, (names[1 - names.index(told)], told)
+
+
+def ways_to_read(distinct: Array) -> tuple[type[Task], ...]:
+    """What labels with these different values, in one column, may be; empty: nothing can be learned of them.
+
+    Where there is one way, it is the one that `guess` takes; where there are several, it asks.
+    """
+    if len(distinct) < 2:
+        return ()
+    if not numeric(distinct):
+        return (Binary,) if len(distinct) == 2 else (Multiclass,)
+    whole = bool((distinct == np.round(distinct)).all())
+    if len(distinct) == 2:
+        return (Binary,) if whole else (Binary, Regression)
+    if not whole:
+        return (Regression,)
+    return (Multiclass, Regression) if distinct.min() < 0 else (Multiclass, Count, Regression)
 
 
 def guess(seen: Array, classes: Classes = None) -> type[Task]:

@@ -1,0 +1,35 @@
+"""Columns from which a model would learn nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from colonnade.data.frames import Key, names_of
+from colonnade.data.inspect import are_written_dates, column_facts, is_identifier, some_rows
+from colonnade.data.kinds import kinds_of
+from colonnade.errors import DataError
+
+
+def ignored_columns(frames: Mapping[str, Any], keys: Mapping[str, Key], label: str) -> dict[str, tuple[str, ...]]:
+    """The columns of each party that have another value in every row, as ids have, and are no id."""
+    return {
+        party: tuple(
+            str(name)
+            for name in frame.columns
+            if name != label and name not in names_of(keys.get(party)) and _is_identifier(frame, name)
+        )
+        for party, frame in frames.items()
+    }
+
+
+def _is_identifier(frame: Any, name: Any) -> bool:
+    """Numbers with a stray text among them, and dates that were not recognised, are no ids: `check` tells of them."""
+    some = frame[name].iloc[some_rows(len(frame))]
+    if not is_identifier(some, column_facts(frame, name, some)):
+        return False
+    with suppress(DataError):
+        kinds_of("", some.to_frame())
+        return not are_written_dates(some)
+    return False
