@@ -99,6 +99,15 @@ def test_a_column_that_tells_the_label_is_found_at_its_holder_only(values, says)
     assert not check(elsewhere, labels="churn", id="customer").warnings  # it would be a release
 
 
+def test_what_was_said_about_a_column_is_not_doubted_again():
+    made = with_column("telco", "debt", [-999, -999] + [0.5, 0.7] * (ROWS // 2 - 1))
+    said = {"telco": {"by_name": {"debt": {"empty": [-999]}}}}
+    found = check(made, labels="churn", id="customer", columns=said)
+    assert found.warnings == []
+    debt = next(one for table in found.tables for one in table.columns if one.name == "debt")
+    assert (debt.missing, debt.distinct) == (2, 2)
+
+
 def test_a_number_that_is_the_label_in_disguise():
     made = tables()
     made["bank"]["churn"] = np.random.default_rng(3).normal(size=ROWS)

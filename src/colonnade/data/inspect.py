@@ -16,6 +16,7 @@ import torch
 from colonnade.data.column_settings import PartyColumns
 from colonnade.data.columns import ColumnPlan
 from colonnade.data.kinds import NUMBER, TEXT, is_categorical, kind_of
+from colonnade.data.said import as_said
 from colonnade.errors import DataError
 from colonnade.extras import need
 
@@ -74,13 +75,16 @@ def inspect_table(party: str, frame: Any, settings: PartyColumns | None = None) 
     """
     settings = settings or PartyColumns()
     frame = frame.infer_objects().drop(columns=[n for n in frame.columns if settings.of(n).kind == "ignore"])
-    some = frame.iloc[some_rows(len(frame))]
+    rows = some_rows(len(frame))
     facts, findings = [], []
     for name in frame.columns:
-        column = some[name]
-        about = column_facts(frame, name, column)
+        refused = list(_refused(party, frame, str(name), settings))
+        said = {} if refused else {key: one for key, one in settings.by_name.items() if key == name}
+        seen = as_said(party, frame[[name]], said)
+        column = seen[name].iloc[rows]
+        about = column_facts(seen, name, column)
         facts.append(about)
-        findings += list(_refused(party, frame, about, settings)) or list(_doubts(party, column, about, len(frame)))
+        findings += refused or list(_doubts(party, column, about, len(frame)))
     return TableFacts(party, len(frame), tuple(facts), tuple(findings))
 
 
@@ -103,14 +107,14 @@ def _kind(column: Any) -> str:
     return kind_of(column.dropna()) or "other"
 
 
-def _refused(party: str, frame: Any, about: ColumnFacts, settings: PartyColumns) -> Iterator[Finding]:
+def _refused(party: str, frame: Any, name: str, settings: PartyColumns) -> Iterator[Finding]:
     """What no plan could be fitted to, in the plan's own words."""
-    own = {name: one for name, one in settings.by_name.items() if name == about.name}
+    own = {key: one for key, one in settings.by_name.items() if key == name}
     try:
         alone = settings.model_copy(update={"by_name": own})
-        ColumnPlan.fit(party, frame[[about.name]], torch.from_numpy(some_rows(len(frame))), alone)
+        ColumnPlan.fit(party, frame[[name]], torch.from_numpy(some_rows(len(frame))), alone)
     except DataError as error:
-        yield Finding("error", str(error), party, about.name)
+        yield Finding("error", str(error), party, name)
 
 
 def _doubts(party: str, column: Any, about: ColumnFacts, rows: int) -> Iterator[Finding]:
