@@ -186,6 +186,18 @@ def test_an_empty_id(command: str, refuses: Refuses) -> None:
     refuses(OF_PARTIES[command], "1 ids are empty", "give those rows an id or drop them")
 
 
+@pytest.mark.parametrize("side", ["telco/party.toml", "bank/coordinator.toml"])
+def test_align_reads_ids_as_the_file_says(side: str, refuses: Refuses) -> None:
+    """What is left open is refused; once it is said, the ids are read so far that one of them is found twice."""
+    section = "party" if side.startswith("telco") else "coordinator"
+    table = Path(side).parent / "open.csv"
+    table.write_text("branch,account;x\n" + "".join(f"{k % 3},{k % 50};1\n" for k in range(50)) + "0,0;1\n")
+    said = ["--set", f"{section}.table=open.csv", "--set", f"{section}.id=['branch','account;x']"]
+    refuses(["align", side, *said], "separated by commas (2 columns) or semicolons (2 columns)", "say separator")
+    twice = "id column 'branch' + 'account;x': 1 ids occur more than once"
+    refuses(["align", side, *said, "--set", f"{section}.separator=','"], twice)
+
+
 def test_a_table_that_lost_aligned_rows(refuses: Refuses) -> None:
     edit("telco/telco.csv", customers()[2], "somebody-else")
     refuses(PARTY, f"1 of {SHARED} aligned ids are not in 'telco.csv' any more", "or align again")

@@ -168,6 +168,40 @@ def test_errors_of_the_tables_are_told_and_are_status_1(cli: Call) -> None:
     assert Path("run.toml").exists()
 
 
+def test_names_that_are_hard_to_write(cli: Call) -> None:
+    bank, telco = pair()
+    telco = telco.rename(columns={"churn": 'said "no" \\ left'})
+    bank.rename(columns={"city": "stadt\n# [x"}).to_csv("Bank & Söhne.csv", index=False)
+    telco.to_csv("2 telco.csv", index=False)
+    named = ["--party", "bank a=Bank & Söhne.csv", "--label", 'said "no" \\ left', "--out", "my run.toml"]
+    assert cli("init", "tables", "2 telco.csv", *named).code == 0
+    said = data("my run.toml")
+    assert said["tables"] == {"bank a": "Bank & Söhne.csv", "party_2_telco": "2 telco.csv"}
+    assert said["labels"] == 'said "no" \\ left'
+    assert "colonnade train 'my run.toml'" in Path("my run.toml").read_text()
+    assert cli("check", "my run.toml").code == 0
+    Path("x\ny.csv").write_text("a,b\n1,2\n")
+    refused(cli("init", "tables"), "control characters in its name; rename it")
+    refused(cli("init", "tables", "--party", "a\nb=2 telco.csv"), "a party's name has no line breaks")
+    refused(cli("init", "tables", "--out", "a\nb.toml"), "cannot be printed")
+
+
+def test_ids_that_are_said(cli: Call) -> None:
+    write_pair(*pair("customer", "subscriber"))
+    done = cli("init", "tables", "--id", "bank=customer", "--id", "telco=subscriber")
+    assert done.code == 0 and data()["id"] == {"bank": "customer", "telco": "subscriber"}
+    refused(cli("init", "tables", "--force", "--id", "bank=customer"), "id names no column for party 'telco'")
+
+
+def test_labels_in_a_file_of_their_own(cli: Call) -> None:
+    bank, telco = pair()
+    write_pair(bank, telco.drop(columns="churn"))
+    telco[["customer", "churn"]].to_csv("labels.csv", index=False)
+    done = cli("init", "tables")
+    assert done.code == 0 and "label: churn of labels" in done.out
+    assert cli("check", "run.toml").code == 0
+
+
 def test_json_has_all_that_was_found(cli: Call) -> None:
     write_pair(*pair())
     found = cli("init", "tables", "--json").json

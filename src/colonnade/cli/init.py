@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -140,7 +141,7 @@ def _checked(draft: Draft, out: Path) -> tuple[str, Check]:
     from colonnade.config import parse_toml
     from colonnade.job import read_job
 
-    text = draft.to_toml(out)
+    text = draft.to_toml(shlex.quote(str(out)))
     return text, check_job(read_job(parse_toml(text)))
 
 
@@ -175,11 +176,14 @@ def _tell(screen: Screen, draft: Draft, found: Sequence[Candidate], checked: Che
             screen.notify(f"{one.level}: {one.text}")
     screen.notify(f"check: {count(len(checked.errors), 'error')}, {count(len(checked.warnings), 'warning')}")
     screen.notify(f"written: {out}    (read it: every section says what may be changed)")
-    first = f"colonnade check {out}" if checked.errors else f"colonnade train {out} --out runs/first"
+    name = shlex.quote(str(out))
+    first = f"colonnade check {name}" if checked.errors else f"colonnade train {name} --out runs/first"
     screen.notify(f"next: {first}")
 
 
 def _check_free(out: Path, force: bool) -> None:
+    if not str(out).isprintable():
+        raise RunError(f"{str(out)!r} has characters that cannot be printed; choose another name with --out")
     if out.is_dir():
         raise RunError(f"{out} is a folder; name the file to write: --out {out / 'run.toml'}")
     if out.exists() and not force:

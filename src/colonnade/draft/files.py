@@ -14,6 +14,7 @@ from colonnade.errors import ConfigError, DataError, MissingData
 
 MOST_TABLES = 50  # a folder with more is not one of parties' tables
 KINDS = ", ".join(ENDINGS)
+UNWRITABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # no configuration file has them in a line
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,7 @@ def find_files(places: Sequence[Path], named: Mapping[str, Path]) -> dict[str, P
         MissingData: a file or folder is not there, or none of them is a table.
         ConfigError: two files would be one party's, or a single one was found.
     """
-    for party, path in named.items():
-        if not path.is_file():
-            raise MissingData(f"the table of party {party!r}, {str(path)!r}, does not exist; check the path")
+    _check_named(named)
     places = places or ([] if named else [Path()])
     taken = {path.resolve() for path in named.values()}
     found = dict(named)
@@ -52,9 +51,25 @@ def find_files(places: Sequence[Path], named: Mapping[str, Path]) -> dict[str, P
             )
         taken.add(path.resolve())
         found[party] = path
+    _check_found(found, places, bool(named))
+    return found
+
+
+def _check_named(named: Mapping[str, Path]) -> None:
+    for party, path in named.items():
+        if UNWRITABLE.search(party):
+            raise ConfigError(f"--party {party!r}: a party's name has no line breaks or other control characters")
+        if not path.is_file():
+            raise MissingData(f"the table of party {party!r}, {str(path)!r}, does not exist; check the path")
+
+
+def _check_found(found: Mapping[str, Path], places: Sequence[Path], named: bool) -> None:
     if not found:
         where = ", ".join(str(place) for place in places)
         raise MissingData(f"there is no table in {where} (needed files that end in {KINDS}); name the files or folder")
+    strange = next((path for path in found.values() if UNWRITABLE.search(str(path))), None)
+    if strange is not None:
+        raise ConfigError(f"{str(strange)!r} has line breaks or other control characters in its name; rename it")
     if len(found) == 1 and not named:
         raise ConfigError(
             f"one table was found, {next(iter(found.values()))}, and parties need one each: name the files of the "
@@ -62,7 +77,6 @@ def find_files(places: Sequence[Path], named: Mapping[str, Path]) -> dict[str, P
         )
     if len(found) > MOST_TABLES:
         raise ConfigError(f"{len(found)} tables were found; name those of the parties, at most {MOST_TABLES}")
-    return found
 
 
 def _in(place: Path) -> list[Path]:

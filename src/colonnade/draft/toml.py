@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from colonnade.draft.files import PartyFile
@@ -25,8 +25,8 @@ class Draft:
     written: Mapping[str, Any]  # how text files are written, where that was said: settings of [data]
     ignored: Mapping[str, tuple[str, ...]]  # columns by party that no model learns from
 
-    def to_toml(self, out: Path) -> str:
-        """The file, to be saved as `out`."""
+    def to_toml(self, out: str) -> str:
+        """The file, to be saved as `out`, which is a path as a shell takes it."""
         parts = (
             self._head(out),
             self._data(),
@@ -39,7 +39,7 @@ class Draft:
         )
         return "\n".join(part.strip("\n") + "\n" for part in parts)
 
-    def _head(self, out: Path) -> str:
+    def _head(self, out: str) -> str:
         return f"""
 # Written by `colonnade init tables`. It trains as it is: colonnade train {out}
 # Paths are relative to the folder you start from. Every setting and its default: docs/configuration.md
@@ -133,8 +133,9 @@ seed = 0
 # decision = {{ decide_by = "f1" }}  # yes/no: chooses the probability above which a yes is said; unset: 0.5
 """
 
-    def _next(self, out: Path) -> str:
-        new = " ".join(f"--tables {party}=new_{table.path.name}" for party, table in self.tables.items())
+    def _next(self, out: str) -> str:
+        files = {party: f"new_{table.path.name}" for party, table in self.tables.items()}
+        new = " ".join(f"--tables {shlex.quote(f'{party}={file}')}" for party, file in files.items())
         return f"""
 # What next:
 #   colonnade check {out}                      what is wrong or doubtful about the tables
