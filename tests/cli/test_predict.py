@@ -11,8 +11,10 @@ import pandas as pd
 import pytest
 import torch
 
+from colonnade.cli.predict_ids import read_wanted
 from colonnade.config import read_toml
 from colonnade.data.sets import load_set
+from colonnade.data.table_file import TextFormat
 from colonnade.job import load_data
 from colonnade.run import Run, read_record
 from colonnade.saved import TRAINED
@@ -396,3 +398,10 @@ def test_a_threshold_is_refused_for_other_tasks_before_anything_leaves(cli: Call
         "threshold = 0.4 is for a yes/no task; this is a",
     )
     assert (finished / "ledger.jsonl").read_bytes() == before
+
+
+def test_wanted_ids_of_several_columns_in_a_table_or_one_per_line(tmp_path: Path) -> None:
+    (tmp_path / "new.csv").write_text("branch,account;x\n007,1;1\n8,2;2\n")
+    table = read_wanted(tmp_path / "new.csv", ("branch", "account;x"), TextFormat(separator=","))
+    (tmp_path / "new.txt").write_text("007|1;1\n8|2;2\n")
+    assert table == read_wanted(tmp_path / "new.txt", ("branch", "account;x")) == ["007|1;1", "8|2;2"]
