@@ -271,6 +271,13 @@ def _no_id() -> None:
     write_pair(bank.drop(columns="customer"), telco.drop(columns="customer"))
 
 
+def _numbered_through() -> None:
+    bank, telco = pair()
+    write_pair(
+        bank.drop(columns="customer").assign(row=range(ROWS)), telco.drop(columns="customer").assign(no=range(ROWS))
+    )
+
+
 AWKWARD: dict[Callable[[], None], tuple[str, ...]] = {
     _no_tables: ("there is no table in .", ".parquet", "name the files or folder"),
     _one_table: ("one table was found, telco.csv", "docs/estimators.md"),
@@ -282,6 +289,7 @@ AWKWARD: dict[Callable[[], None], tuple[str, ...]] = {
     _label_twice: ("which column is the label?", "churn of bank", "churn of telco"),
     _one_name: ("telco.csv and telco.tsv would both be the table of party 'telco'", "--party"),
     _broken: ("notes.csv", "it is empty", "leave the file out"),
+    _numbered_through: ("numbered through, as rows of anything are", "say --id bank=row --id telco=no"),
     _no_id: ("no column with different values in every row is shared by the tables bank, telco", "--same-order"),
 }
 
@@ -302,6 +310,7 @@ REMEDIES: dict[Callable[[], None], list[str]] = {
     _two_ids: ["--id", "passport"],
     _one_name: ["bank.csv", "--party", "shop=telco.tsv"],
     _broken: ["bank.csv", "telco.csv"],
+    _numbered_through: ["--id", "bank=row", "--id", "telco=no"],
     _no_id: ["--same-order"],
 }
 

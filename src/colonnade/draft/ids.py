@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from colonnade.data.frames import Key, names_of
@@ -14,6 +14,7 @@ from colonnade.errors import ConfigError, DataError, RowsDisagree
 from colonnade.extras import need
 
 SOME = 0.05  # share of the smallest table's ids that must meet where columns have the same name
+FEW = 6  # tables whose ids stand in one sentence
 MANY = 0.5  # the same where they have different names: small whole numbers meet by chance
 
 
@@ -23,6 +24,7 @@ class Match:
 
     keys: Mapping[str, Key]
     common: int  # rows that all tables have
+    by_chance: bool = False  # the ids may be nothing but row numbers of different things
 
     @property
     def alike(self) -> bool:
@@ -65,9 +67,14 @@ def choose_match(frames: Mapping[str, Any], said: Ids, in_order: bool) -> Match:
         ids = {party: text_ids(f"party {party!r}", frame, keys[party]) for party, frame in frames.items()}
         return Match(keys, _common(ids))
     ways = find_matches(frames)
-    if len(ways) == 1:
+    if len(ways) == 1 and not ways[0].by_chance:
         return ways[0]
-    if len(ways) > 1:
+    if len(ways) == 1 and len(frames) <= FEW:
+        raise ConfigError(
+            f"the tables have no id of one name; {ways[0].words} have {ways[0].common:,} values in common, but are "
+            f"numbered through, as rows of anything are: if they mean the same people, say {ways[0].options}"
+        )
+    if len(ways) > 1 and len(frames) <= FEW:
         listed = "; ".join(f"{way.words} ({way.common:,} ids in all tables): {way.options}" for way in ways[:5])
         raise ConfigError(f"the tables can be matched in {len(ways)} ways, say which one: {listed}")
     if len(frames) == 1:
@@ -91,11 +98,20 @@ def find_matches(frames: Mapping[str, Any]) -> list[Match]:
     if len(frames) == 1:
         party, ids = next(iter(columns.items()))
         return [Match({party: name}, len(those)) for name, those in ids.items() if NAMED_LIKE_IDS.search(name)]
-    for ways in (_of_one_name(columns), _of_two_columns(frames), _of_different_names(columns)):
+    for ways in (_of_one_name(columns), _of_two_columns(frames)):
         found = list(ways)
         if found:
             return found
-    return []
+    return [
+        replace(way, by_chance=any(_numbered(frames[party][key]) for party, key in way.keys.items()))
+        for way in _of_different_names(columns)
+    ]
+
+
+def _numbered(column: Any) -> bool:
+    """Whether it holds 1, 2, 3, ... or nearly so, in any order."""
+    whole = need("pandas", extra="tables", purpose="a table").api.types.is_integer_dtype(column.dtype)
+    return whole and int(column.max()) - int(column.min()) < 1.1 * len(column)
 
 
 def _possible(frame: Any) -> Mapping[str, Any]:
@@ -176,9 +192,9 @@ def _share(ids: Mapping[str, Any]) -> float:
 def _no_way(frames: Mapping[str, Any]) -> str:
     """Why no id was found, and which tables do belong together."""
     pairs = []
-    for one, other in itertools.combinations(frames, 2):
+    for one, other in itertools.combinations(list(frames)[:FEW], 2):
         ways = find_matches({one: frames[one], other: frames[other]})
-        if ways:
+        if len(ways) == 1 and not ways[0].by_chance:
             pairs.append(f"{one} and {other} by {ways[0].words}")
     remedy = (
         "name the id (--id COLUMN, or --id PARTY=COLUMN for each), or if the rows are in the same order, --same-order"

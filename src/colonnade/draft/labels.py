@@ -83,12 +83,15 @@ def _tasks(column: Any) -> tuple[tuple[type[Task], ...], str]:
     ways = ways_to_read(distinct)
     if len(distinct) > min(MOST_CLASSES, max(2, len(column) // 2)):
         ways = tuple(way for way in ways if not way.one_class)
-    texts = [f"{value:g}" if kind == NUMBER else str(value) for value in np.sort(distinct)]
-    return ways, " or ".join(texts) if len(texts) == 2 else _some(texts)
+    return ways, _some([f"{value:g}" if kind == NUMBER else str(value) for value in np.sort(distinct)], kind == NUMBER)
 
 
-def _some(texts: Sequence[str]) -> str:
-    return f"{', '.join(texts[:3])}, ... {texts[-1]}" if len(texts) > 4 else ", ".join(texts)
+def _some(texts: Sequence[str], numbers: bool) -> str:
+    """Values for people, of many only the first and the last."""
+    if len(texts) == 2:
+        return " or ".join(texts)
+    few = len(texts) <= 4
+    return ", ".join(texts) if few else f"{texts[0]} to {texts[-1]}" if numbers else f"{', '.join(texts[:3])}, ..."
 
 
 def choose_label(frames: Mapping[str, Any], found: list[Candidate], said: str | None, task: str | None) -> Label:
