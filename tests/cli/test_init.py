@@ -56,6 +56,7 @@ def test_two_tables_train_and_predict_as_they_are(cli: Call) -> None:
     assert done.code == 0, done.err
     assert "id: 'customer'; 60 ids are in all tables" in done.out
     assert "label: churn of telco, yes/no (no, yes): the only column that is called as labels are" in done.out
+    assert "other columns that could be the label (--label): city of bank (classes: Bonn, Ems, Ulm); " in done.out
     said = data()
     assert said["tables"] == {"bank": "bank.csv", "telco": "telco.csv"}
     assert (said["id"], said["labels"], said["task"], said["classes"]) == ("customer", "churn", "binary", ["no", "yes"])

@@ -203,7 +203,7 @@ def _finish(screen: Screen, trials: Sequence[Trial], out: Path, told: Sequence[s
     places = {"out": str(out), "report": str(page), "next": following}
     screen.emit({**places, "scores": scores, "verdict": " ".join(told), "runs": runs})
     screen.notify(f"report: {page}")
-    screen.notify(f"next: {following}    (edit the file for tables of your own)")
+    screen.notify(f"next: {following}    (for tables of your own: colonnade init tables)")
     if any(run["diverged"] for run in runs):
         raise typer.Exit(1)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from colonnade.draft.files import PartyFile
     from colonnade.draft.labels import Candidate
     from colonnade.draft.toml import Draft
+
+SHOWN = 3  # columns that could be the label instead
 
 app = typer.Typer(no_args_is_help=True, help="Write a first configuration, from the table files that are there.")
 
@@ -85,7 +87,8 @@ def tables(  # noqa: PLR0913, PLR0917 - one parameter per option of the command 
     )
     text, checked = _checked(draft, out)
     _write(out, text)
-    _tell(screen, draft, found, checked, out)
+    screen.emit(_facts(draft, found, checked, out))
+    _tell(screen, _told(draft, found), checked, out)
     raise typer.Exit(1 if checked.errors else 0)
 
 
@@ -145,32 +148,45 @@ def _checked(draft: Draft, out: Path) -> tuple[str, Check]:
     return text, check_job(read_job(parse_toml(text)))
 
 
-def _tell(screen: Screen, draft: Draft, found: Sequence[Candidate], checked: Check, out: Path) -> None:
-    from colonnade.report.words import count
+def _facts(draft: Draft, found: Sequence[Candidate], checked: Check, out: Path) -> dict[str, object]:
+    """All that was found, for machines."""
+    label = draft.label
+    return {
+        "out": str(out),
+        "tables": {name: {"file": str(t.path), "rows": len(t.frame)} for name, t in draft.tables.items()},
+        "id": dict(draft.match.keys) or None,
+        "common": draft.match.common,
+        "label": {"party": label.party, "column": label.column, "task": label.task.name},
+        "candidates": [
+            {"party": one.party, "column": one.column, "tasks": [task.name for task in one.tasks]} for one in found
+        ],
+        "ignored": dict(draft.ignored),
+        "errors": checked.errors,
+        "warnings": checked.warnings,
+    }
 
+
+def _told(draft: Draft, found: Sequence[Candidate]) -> Iterator[str]:
+    """What the tables were taken for, in sentences."""
     match, label = draft.match, draft.label
-    screen.emit(
-        {
-            "out": str(out),
-            "tables": {name: {"file": str(t.path), "rows": len(t.frame)} for name, t in draft.tables.items()},
-            "id": dict(match.keys) or None,
-            "common": match.common,
-            "label": {"party": label.party, "column": label.column, "task": label.task.name},
-            "candidates": [
-                {"party": one.party, "column": one.column, "tasks": [task.name for task in one.tasks]} for one in found
-            ],
-            "ignored": dict(draft.ignored),
-            "errors": checked.errors,
-            "warnings": checked.warnings,
-        }
-    )
-    by = f"id: {match.words}; {match.common:,} ids are in all tables" if match.keys else f"rows by {match.words}"
-    screen.notify(by)
+    yield f"id: {match.words}; {match.common:,} ids are in all tables" if match.keys else f"rows by {match.words}"
     why = "the only column that is called as labels are" if label.by_name else "as you said"
-    screen.notify(f"label: {label.column} of {label.party}, {label.words}: {why}")
+    yield f"label: {label.column} of {label.party}, {label.words}: {why}"
+    others = [one for one in found if (one.party, one.column) != (label.party, label.column)]
+    if others:
+        listed = "; ".join(f"{one.column} of {one.party} ({one.words})" for one in others[:SHOWN])
+        more = f"; and {len(others) - SHOWN} more" if len(others) > SHOWN else ""
+        yield f"other columns that could be the label (--label): {listed}{more}"
     for name, columns in draft.ignored.items():
         if columns:
-            screen.notify(f"left out of {name}, since every row has another value: {', '.join(columns)}")
+            yield f"left out of {name}, since every row has another value: {', '.join(columns)}"
+
+
+def _tell(screen: Screen, told: Iterator[str], checked: Check, out: Path) -> None:
+    from colonnade.report.words import count
+
+    for line in told:
+        screen.notify(line)
     for one in checked.findings:
         if one.level != "note":
             screen.notify(f"{one.level}: {one.text}")
