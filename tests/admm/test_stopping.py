@@ -28,7 +28,7 @@ def test_a_fall_below_the_best_stops() -> None:
     _, seen = watched([0.9, 0.885, 0.8801, 0.8799], drop=0.02, grace=0)
     reasons = [reason for _, reason in seen]
     assert reasons[:3] == [None, None, None]
-    assert reasons[3] == "validation score 0.8799 fell more than 0.02 below its best 0.9000 (round 1)"
+    assert reasons[3] == "validation score 0.8799 is worse by more than 0.02 (best 0.9000, round 1)"
 
 
 def test_early_rounds_may_wander() -> None:
@@ -39,7 +39,7 @@ def test_early_rounds_may_wander() -> None:
 def test_patience_counts_evaluations_without_a_rise() -> None:
     _, seen = watched([0.5, 0.6, 0.6, 0.6, 0.6], patience=3)
     assert [reason is None for _, reason in seen] == [True, True, True, True, False]
-    assert seen[-1][1] == "converged: no rise in 3 evaluations (best 0.6000, round 2)"
+    assert seen[-1][1] == "converged: no better in 3 evaluations (best 0.6000, round 2)"
 
 
 def test_patience_may_ask_for_more_than_a_hair() -> None:
@@ -82,3 +82,12 @@ class TestInARun:
         assert run.result["rounds"] == 3
         assert run.result["best_round"] is None
         assert run.accuracy is not None
+
+
+def test_the_reason_is_in_the_unit_of_the_metric() -> None:
+    """Inside, errors are shares of what a constant guess has, with a sign."""
+    stopping = {"patience": 2, "rise": 10.0}  # no rise is large enough
+    chosen = {"rounds": 9, "evaluate_every": 1, "stopping": stopping, "metric": "rmse"}
+    run = fit(small(task="regression"), VIMADMMJ(local_steps=2), model=TINY, **chosen)
+    best = min(entry["score"] for entry in run.history if entry.get("score") is not None)
+    assert run.result["stop"] == f"converged: no better in 2 evaluations (best {best:.4f}, round 3)"

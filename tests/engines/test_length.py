@@ -40,13 +40,13 @@ def test_early_evaluations_choose_the_kept_round_and_do_not_stop() -> None:
     assert watch.see(0.2, 2, may_stop=False) == (False, None)
     assert (watch.best_round, watch.seen, watch.judged) == (1, 0, True)
     better, reason = watch.see(0.3, 5)
-    assert not better and reason is not None and "below its best 0.9000 (round 1)" in reason
+    assert not better and reason is not None and "(best 0.9000, round 1)" in reason
     patient = Watch(Stopping(drop=10, patience=2))
     for number in range(1, 5):
         patient.see(0.5, number, may_stop=False)
     assert patient.see(0.5, 5)[1] is None
     assert patient.see(0.5, 10)[1] is None
-    assert "no rise in 2 evaluations" in str(patient.see(0.5, 15)[1])
+    assert "no better in 2 evaluations" in str(patient.see(0.5, 15)[1])
 
 
 @pytest.mark.parametrize(("epochs", "batch", "rounds"), [(3, 1000, 3), (2, 10, None), (0.5, 1000, 1), (1.5, 1000, 2)])

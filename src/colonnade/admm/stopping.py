@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypedDict
 
@@ -37,6 +38,7 @@ class Watch:
     """The score so far: best value, its round, and how long ago it last rose."""
 
     rules: Stopping
+    value: Callable[[float], float] = float  # of a score, as users know it: in the unit of its metric
     best: float = UNTOUCHED
     best_round: int = -1
     seen: int = 0
@@ -61,14 +63,12 @@ class Watch:
         return better, self._reason(score)
 
     def _reason(self, score: float) -> str | None:
-        rules = self.rules
+        rules, best = self.rules, f"best {self.value(self.best):.4f}, round {self.best_round}"
         if self.seen > rules.grace and score < self.best - rules.drop:
-            return (
-                f"validation score {score:.4f} fell more than {rules.drop:g} below its best {self.best:.4f} "
-                f"(round {self.best_round})"
-            )
+            worse = abs(self.value(rules.drop) - self.value(0.0))
+            return f"validation score {self.value(score):.4f} is worse by more than {worse:.3g} ({best})"
         if rules.patience and self.seen - self.last_rise >= rules.patience:
-            return f"converged: no rise in {rules.patience} evaluations (best {self.best:.4f}, round {self.best_round})"
+            return f"converged: no better in {rules.patience} evaluations ({best})"
         return None
 
     def to_json(self) -> WatchFacts:

@@ -77,7 +77,7 @@ class CoordinatorSide:
     row_weights: Tensor | None = field(default=None, repr=False)  # (N,) of the metrics; None: all rows alike
 
     def __post_init__(self) -> None:
-        self.watch = Watch(self.training_plan.stopping)
+        self.watch = Watch(self.training_plan.stopping, self.judge.value)
         self.state: State
         self.state, opening = self.method.open_coordinator(self.schema, self.labels)
         self.state |= self.labels.state(self.schema.dtype)
