@@ -17,12 +17,31 @@ from colonnade.cli.demo import CONFIG, FORMER, MARKER
 from colonnade.cli.verdict import Standing, verdict
 from colonnade.compare import MARKER as MARK
 from colonnade.run import read_record
-from tests.cli.conftest import Call, Result, call_main
+from tests.cli.conftest import SMALL, Call, Result, call_main
 from tests.cli.test_train import interrupt_at
 
+MADE = ["--methods", "vimadmm,local_only", "--seeds", "3,4", "--out", "here"]
 
-def test_every_method_with_every_seed(cli: Call, config: Path) -> None:
-    done = cli("compare", config, "--methods", "vimadmm,local_only", "--seeds", "3,4", "--out", "here", "--json")
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
+    """Two methods with two seeds in the folder `here`, and what was said."""
+    folder, out, err = tmp_path_factory.mktemp("made"), io.StringIO(), io.StringIO()
+    (folder / "small.toml").write_text(SMALL)
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        patch.chdir(folder)
+        code = call_main("compare", "small.toml", *MADE, "--json")
+    return folder / "here", Result(code, out.getvalue(), err.getvalue())
+
+
+@pytest.fixture
+def compared(cli: Call, made: tuple[Path, Result]) -> Path:
+    """A copy of it in the folder in which commands are called."""
+    return Path(shutil.copytree(made[0], "here"))
+
+
+def test_every_method_with_every_seed(made: tuple[Path, Result], compared: Path) -> None:
+    done = made[1]
     assert done.code == 0, done.err
     runs = done.json["runs"]
     assert [(run["method"], run["seed"]) for run in runs] == [
@@ -30,7 +49,7 @@ def test_every_method_with_every_seed(cli: Call, config: Path) -> None:
     ]  # fmt: skip
     for run in runs:
         assert read_record(Path(run["run"]))["training"]["seed"] == run["seed"]
-    assert {path.name for path in Path("here").iterdir()} >= {
+    assert {path.name for path in compared.iterdir()} >= {
         "vimadmm-3", "vimadmm-4", "local_only-3", "local_only-4", "report.html", "comparison.svg", MARK,
     }  # fmt: skip
     mean = sum(run["test_score"] for run in runs[:2]) / 2
@@ -100,23 +119,22 @@ def test_an_interrupted_comparison_goes_on_where_it_was(cli: Call, config: Path)
 
 
 def test_finished_runs_are_not_repeated_and_more_may_be_added(
-    cli: Call, config: Path, monkeypatch: pytest.MonkeyPatch
+    cli: Call, config: Path, compared: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert cli("compare", config, "--methods", "vimadmm", "--out", "here").code == 0
-    before = Path("here/vimadmm-0/run.json").stat().st_mtime_ns
-    done = cli("compare", config, "--methods", "vimadmm,local_only", "--out", "here", "--json")
-    assert (done.code, "1 of 2 runs are finished already" in done.err) == (0, True)
-    assert [run["method"] for run in done.json["runs"]] == ["vimadmm", "local_only"]
+    before = (compared / "vimadmm-3" / "run.json").stat().st_mtime_ns
+    shutil.rmtree(compared / "local_only-4")
+    done = cli("compare", config, *MADE, "--json")
+    assert (done.code, "3 of 4 runs are finished already" in done.err) == (0, True)
+    assert [run["method"] for run in done.json["runs"]] == ["vimadmm", "vimadmm", "local_only", "local_only"]
     interrupt_at(1, monkeypatch)  # nothing is trained now
-    assert cli("compare", config, "--methods", "vimadmm,local_only", "--out", "here").code == 0
-    assert Path("here/vimadmm-0/run.json").stat().st_mtime_ns == before
+    assert cli("compare", config, *MADE).code == 0
+    assert (compared / "vimadmm-3" / "run.json").stat().st_mtime_ns == before
 
 
-def test_a_comparison_of_other_settings_is_not_gone_on_with(cli: Call, config: Path) -> None:
-    assert cli("compare", config, "--methods", "local_only", "--out", "here").code == 0
-    done = cli("compare", config, "--methods", "local_only", "--out", "here", "--set", "training.rounds=7")
+def test_a_comparison_of_other_settings_is_not_gone_on_with(cli: Call, config: Path, compared: Path) -> None:
+    done = cli("compare", config, *MADE, "--set", "training.rounds=7")
     assert done.code == 2
-    assert "here/local_only-0 holds a run of other settings (training.rounds = 6, now 7)" in done.err
+    assert "here/vimadmm-3 holds a run of other settings (training.rounds = 6, now 7)" in done.err
 
 
 def test_runs_in_several_processes_are_the_same_runs(cli: Call, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,15 +165,14 @@ def test_a_process_that_fails_says_why(cli: Call, config: Path, monkeypatch: pyt
     assert "vimadmm_j-0: damping = 0.1 is below 1/M" in done.err
 
 
-def test_the_target_is_looked_up_in_the_validation_scores(cli: Call, config: Path) -> None:
-    what = ["compare", config, "--methods", "vimadmm", "--seeds", "0,1", "--out", "here"]
-    done = cli(*what, "--target", "30")
+def test_the_target_is_looked_up_in_the_validation_scores(cli: Call, compared: Path) -> None:
+    done = cli("compare", "here", "--target", "30")
     assert done.code == 0, done.err
     for word in ("rounds\n", "to 30 %", "simulated", "s/round"):
         assert word.strip() in done.out
-    again = cli("compare", "here", "--target", "30", "--json")  # of runs that are there
+    again = cli("compare", "here", "--target", "30", "--json")
     vimadmm = next(row for row in again.json["summary"] if row["method"] == "vimadmm")
-    looks = [read_record(Path(f"here/vimadmm-{seed}"))["history"] for seed in (0, 1)]
+    looks = [read_record(compared / f"vimadmm-{seed}")["history"] for seed in (3, 4)]
     first = [next((h["round"] for h in look if h.get("score", 0) >= 0.3), None) for look in looks]
     known = [n for n in first if n is not None]
     assert vimadmm["reached"] == len(known)
@@ -164,13 +181,15 @@ def test_the_target_is_looked_up_in_the_validation_scores(cli: Call, config: Pat
     assert "never" in never.out
 
 
-def test_columns_are_chosen_and_json_has_every_metric(cli: Call, config: Path) -> None:
-    options = ("--methods", "vimadmm,local_only", "--metric", "log_loss,f1", "--out", "here")
-    done = cli("compare", config, *options, "--json")
+def test_columns_are_chosen_and_json_has_every_metric(cli: Call, compared: Path) -> None:
+    done = cli("compare", "here", "--metric", "log_loss,f1", "--json")
     assert done.code == 0, done.err
-    run, summary = done.json["runs"][0], done.json["summary"][0]
-    assert set(run["metrics"]) == set(run["validation_metrics"]) == set(summary["metrics"]) >= {"accuracy", "log_loss"}
-    assert summary["metrics"]["log_loss"] == {"mean": run["metrics"]["log_loss"]["test"], "std": None}
+    runs, summary = done.json["runs"][:2], done.json["summary"][0]
+    for run in runs:
+        assert set(run["metrics"]) == set(run["validation_metrics"]) == set(summary["metrics"])
+    assert set(summary["metrics"]) >= {"accuracy", "log_loss"}
+    losses = [run["metrics"]["log_loss"]["test"] for run in runs]
+    assert summary["metrics"]["log_loss"]["mean"] == pytest.approx(sum(losses) / 2)
     shown = cli("compare", "here", "--metric", "brier")
     assert "Brier" in shown.out and "test accuracy" not in " ".join(shown.out.split())
 
@@ -181,8 +200,8 @@ def test_a_metric_of_another_task_is_refused_before_anything_is_trained(cli: Cal
     assert not Path("here").exists()
 
 
-def test_the_clock_is_a_setting(cli: Call, config: Path) -> None:
-    what = ["compare", config, "--methods", "vimadmm", "--out", "here", "--json"]
+def test_the_clock_is_a_setting(cli: Call, config: Path, compared: Path) -> None:
+    what = ["compare", config, *MADE, "--json"]
     slow = cli(*what, "--set", "compare.clock.latency=1000").json["summary"][0]
     quick = cli(*what, "--set", "compare.clock.latency=0").json["summary"][0]
     # The opening, and a question and an answer in each of six rounds, wait one second each way more.
