@@ -15,11 +15,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from colonnade import saved as files
 from colonnade.data.columns import ColumnPlan
 from colonnade.data.ids import Ids
 from colonnade.design import Design
@@ -35,23 +36,10 @@ from colonnade.predict import logits_of, named, read_groups, read_rows, read_tru
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.training_rows import TrainingRows, noised
 from colonnade.record import RECORD, ByGroup, RunRecord, read_record
-from colonnade.saved import (
-    LEDGER,
-    MODEL,
-    append_ledger,
-    fingerprint,
-    read_json,
-    read_ledger,
-    read_plans,
-    read_tensors,
-    read_trained,
-    replace_file,
-    write_ledger,
-    write_plans,
-    write_tensors,
-    write_trained,
-)
 from colonnade.tasks import Task
+
+if TYPE_CHECKING:
+    from colonnade.explain.contributions import Contributions, Importance
 
 ABOUT = "model.json"
 FORMAT = 1
@@ -150,7 +138,7 @@ class Model:
 
     def fingerprint(self) -> str:
         """SHA-256 over every number of the model: equal for models that are bit-identical."""
-        return fingerprint(self.flat())
+        return files.fingerprint(self.flat())
 
     # -- predicting -----------------------------------------------------------------------------
 
@@ -243,6 +231,18 @@ class Model:
         groups = read_groups(self, read, rows, by, id)
         return by_group(chosen, self.task, self.answers(logits_of(self, read)), truth, groups, None)
 
+    def contributions(self, rows: Any, *, party: str | None = None, **how: Any) -> Contributions:
+        """What each party, or each column of one party, adds to the score (`explain.of_model.contributions`)."""
+        from colonnade.explain.of_model import contributions
+
+        return contributions(self, rows, party, **how)
+
+    def importance(self, rows: Any, labels: Any, metric: str | None = None, **how: Any) -> Importance:
+        """What the model loses when a column's values are dealt out anew (`explain.of_model.importance`)."""
+        from colonnade.explain.of_model import importance
+
+        return importance(self, rows, labels, metric, **how)
+
     def _metrics(self, names: Sequence[str] | None) -> Sequence[Metric]:
         if isinstance(names, str):
             raise ConfigError(f"metrics: needed a list of names, e.g. [{names!r}]; got the text {names!r}")
@@ -264,16 +264,16 @@ class Model:
     def append_ledger(self, before: int) -> None:
         """Add what was released after the first `before` to the saved ledger, if the model is saved."""
         if self.path is not None:
-            append_ledger(self.path / LEDGER, self.ledger.since(before))
+            files.append_ledger(self.path / files.LEDGER, self.ledger.since(before))
 
     # -- saving ---------------------------------------------------------------------------------
 
     def write(self, folder: Path) -> str | None:
         """Write the files that a folder of a run and one of a model have in common; the digest of the column plans."""
-        write_tensors(folder, self.flat())
-        write_ledger(folder, self.ledger)
-        columns = write_plans(folder, self.plans)
-        write_trained(folder, self.trained, self.design.id)
+        files.write_tensors(folder, self.flat())
+        files.write_ledger(folder, self.ledger)
+        columns = files.write_plans(folder, self.plans)
+        files.write_trained(folder, self.trained, self.design.id)
         return columns
 
     def save(self, folder: str | Path) -> Path:
@@ -302,7 +302,7 @@ class Model:
                 "columns": self.write(folder),
                 **({} if self.decision is None else {"decision": self.decision.to_json()}),
             }
-            replace_file(folder / ABOUT, (json.dumps(about, indent=1) + "\n").encode())
+            files.replace_file(folder / ABOUT, (json.dumps(about, indent=1) + "\n").encode())
         except OSError as error:
             raise Unwritable(f"the model cannot be saved in {folder} ({error.strerror}); see to the disk") from None
         self.path = folder if self.path is None else self.path
@@ -324,12 +324,12 @@ class Model:
             if (folder / PARTY).exists() and not (folder / RECORD).exists():
                 raise RunError(f"{folder} holds the part of one party, which is read with Part.load")
             return cls.of_run(read_record(folder), folder, encoders)
-        about = read_json(folder / ABOUT)
+        about = files.read_json(folder / ABOUT)
         try:
             if about["format"] != FORMAT:
                 raise RunError(f"{folder / ABOUT} has format {about['format']!r}; this version reads {FORMAT}")
             design, shapes, own = Design.from_json(about["design"]), about["shapes"], bool(about["own_encoders"])
-            plans, rounds = read_plans(folder, about["columns"], ABOUT), int(about["rounds"])
+            plans, rounds = files.read_plans(folder, about["columns"], ABOUT), int(about["rounds"])
             from_tables, told = bool(about["from_tables"]), str(about["fingerprint"])
             decision = _decision(about)
         except BROKEN as error:
@@ -345,7 +345,7 @@ class Model:
             shapes = {party["name"]: party["shape"] for party in record["about"]["parties"]}
             tokens = [party["name"] for party in record["about"]["parties"] if party.get("integers")]
             design = Design.from_json({**record, "parties": list(shapes), "tokens": tokens})
-            plans = read_plans(folder, record.get("columns"), RECORD)
+            plans = files.read_plans(folder, record.get("columns"), RECORD)
             model = _read(design, folder, shapes, plans, (record["own_encoders"], encoders))
             model.rounds = record["result"]["rounds"]
             model.from_tables = bool(plans) or "tables" in (record["config"] or {}).get("data", {})
@@ -367,10 +367,10 @@ def _read(
     own, encoders = networks
     if own and encoders is None:
         raise RunError(f"{folder} was trained with networks of your own; pass them again as encoders=")
-    flat, ledger = read_tensors(folder), read_ledger(folder)
+    flat, ledger = files.read_tensors(folder), files.read_ledger(folder)
     state, models = _beginning(flat, COORDINATOR_PART), {p: _beginning(flat, f"{PARTY_PART}{p}/") for p in shapes}
     model = Model.assemble(design, state, models, shapes, plans, encoders, ledger)
-    model.trained, model.path = read_trained(folder, noised(ledger), design.id), folder
+    model.trained, model.path = files.read_trained(folder, noised(ledger), design.id), folder
     return model
 
 
@@ -382,7 +382,9 @@ def _decision(about: Mapping[str, Any]) -> Decision | None:
 
 def _checked(model: Model, told: str, record: str) -> Model:
     if model.fingerprint() != told:
-        raise RunError(f"{(model.path or Path()) / MODEL} does not belong to its {record}; restore both from one copy")
+        raise RunError(
+            f"{(model.path or Path()) / files.MODEL} does not belong to its {record}; restore both from one copy"
+        )
     return model
 
 

@@ -15,7 +15,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -46,6 +46,9 @@ from colonnade.saved import (
     write_trained,
 )
 from colonnade.schedule import chunked
+
+if TYPE_CHECKING:
+    from colonnade.explain.contributions import Contributions, Importance
 
 PARTY = "party.json"
 PART_LEDGER = "part_ledger.jsonl"  # the ledger of a party's process is another, and its own
@@ -215,6 +218,43 @@ class Part:
             if self.path is not None:
                 append_ledger(self.path / PART_LEDGER, self.ledger.since(len(self.ledger) - 1))
         return {name: torch.cat([part[name][0] for part in found]).cpu() for name in found[0]}
+
+    # -- explaining, at home: nothing leaves ------------------------------------------------------
+
+    def contributions(self, table: Any, *, background: Any = None, seed: int = 0) -> Contributions:
+        """What each of the party's own columns adds to its share of the score of each row, from a starting row.
+
+        Columns are those of the table: what one of them was encoded to counts together. Base and contributions add up
+        to the share. Nothing leaves the party and no ledger grows.
+
+        Args:
+            table: as for `read`.
+            background: rows whose mean is the starting row, given as a table; None: the mean training row.
+            seed: of random orders, which only some local models need.
+
+        Raises:
+            ConfigError: the head is at the coordinator, so that the upload is no score; or no starting row is known.
+        """
+        from colonnade.explain.columns import explain_part
+
+        return explain_part(self, table, background, seed)
+
+    def importance(self, table: Any, *, draws: int = 5, seed: int = 0) -> Importance:
+        """How much the party's share of the score changes when the values of one column are dealt out anew.
+
+        It needs no labels, and says nothing about whether the changes make the score better or worse.
+
+        Args:
+            table: as for `read`, at least two rows.
+            draws: how often they are dealt out; the spread is over these.
+            seed: of the draws.
+
+        Raises:
+            ConfigError: the head is at the coordinator, so that the upload is no score.
+        """
+        from colonnade.explain.columns import importance_of_part
+
+        return importance_of_part(self, table, draws, seed)
 
     # -- saving ---------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ together with the others'.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from colonnade.data.new_rows import check_parties, read_new_rows
 from colonnade.engines.base import GroupUploads
 from colonnade.engines.coordinator import open_sum, rows_that_fit
 from colonnade.errors import ConfigError, DataError, RowsDisagree, RunError
-from colonnade.methods.base import Uploads, outputs
+from colonnade.methods.base import State, Uploads, outputs
 from colonnade.models.schema import Schema
 from colonnade.part import open_parts, uploads
 from colonnade.privacy.mechanism import Mechanism, Opener, Protection
@@ -190,6 +190,11 @@ def _in_order(rows: Rows, labels: Any) -> Any:
 
 def logits_of(model: Model, rows: Rows) -> Tensor:
     """Logits (B, K): every party answers about all rows, in as many messages as their size needs."""
+    return answers_of(model, rows, lambda state, uploads, schema: outputs(model.method, state, uploads).cpu())
+
+
+def answers_of(model: Model, rows: Rows, answer: Callable[[State, Uploads, Schema], Tensor]) -> Tensor:
+    """What is made of everybody's uploads about rows, (B, ...); `answer` gets the coordinator's part and some rows."""
     trained = check_new(model.trained, noised(model.ledger), rows, model.releases_training_rows)
     mechanism, opener = _sum(model)
     engine = open_parts(model.design, list(model.parts.values()), model.ledger, Protection.everywhere(mechanism))
@@ -202,8 +207,7 @@ def logits_of(model: Model, rows: Rows) -> Tensor:
     try:
         for part in uploads(engine, rows, trained, first, most):
             with torch.no_grad():
-                all_uploads = _opened(part.groups, part.number, part.rows, schema, opener)
-                parts.append(outputs(model.method, state, all_uploads).cpu())
+                parts.append(answer(state, _opened(part.groups, part.number, part.rows, schema, opener), schema))
     finally:  # a prediction is a release: the saved ledger goes on, also if something fails later
         model.append_ledger(before)
     return torch.cat(parts)

@@ -113,7 +113,8 @@ MAY_IMPORT_LATE: dict[str, set[str]] = {
     "checkpoint": {"fit"},  # the Trainer, for the type checker
     "progress": {"run"},  # for the type checker
     "callbacks": {"progress", "run"},  # for the type checker
-    "model": {"report.notebook"},  # a card is made only when a notebook asks
+    "part": {"explain"},  # its owner's explanations, only when asked
+    "model": {"explain", "report.notebook"},  # the same, and a card is made only when a notebook asks
     "predict": {"model"},  # the Model, for the type checker
     "outward": {"report", "run"},  # reading a run as a report does, only when asked; the Run, for the type checker
     "run": {"report", "explain"},  # drawing and explaining only when asked: a run needs neither

@@ -132,6 +132,23 @@ class ColumnPlan:
         """F, the numbers per row."""
         return sum(feature.width for feature in self.features)
 
+    @property
+    def places(self) -> dict[str, tuple[int, ...]]:
+        """Where each column of the table stands among the F numbers of a row; a date in several places."""
+        found: dict[str, tuple[int, ...]] = dict.fromkeys(self.columns, ())
+        start = 0
+        for one in self.features:
+            found[one.column] += tuple(range(start, start + one.width))
+            start += one.width
+        return found
+
+    @property
+    def mean(self) -> Tensor | None:
+        """(F,) the mean of the encoded training rows in float64; None: an earlier version did not keep it."""
+        means = [one.mean for one in self.features]
+        known = [number for mean in means if mean is not None for number in mean]
+        return None if None in means else torch.tensor(known, dtype=torch.float64)
+
     def strangers(self, frame: Any, feature: LevelFeature) -> tuple[int, str]:
         """How many rows of a frame have a level that training did not see, and the first of these levels."""
         levels = _levels(frame, feature.column, feature.part, feature.kind)

@@ -40,6 +40,7 @@ class NumberFeature:
     refuses: bool = False  # empty values are an error
     constant: bool = False
     quantiles: Values | None = field(default=None, repr=False)  # (Q,) in place of centre and scale
+    mean: tuple[float, ...] | None = field(default=None, repr=False)  # (width,) of the encoded training rows
 
     @classmethod
     def fit(cls, column: str, part: str, values: Values, settings: ColumnSettings) -> NumberFeature:
@@ -48,7 +49,7 @@ class NumberFeature:
         holes = len(known) < len(values)
         refuses, indicator = settings.missing == "refuse", holes and settings.missing == "indicate"
         if not len(known):
-            return cls(column, part, holes=True, constant=True)
+            return cls(column, part, holes=True, constant=True, mean=(0.0,))
         some = np.sort(known[:: -(-len(known) // MOST_SORTED)])
         fill = float(np.median(some))
         low, high = _bounds(some, settings.clip)
@@ -56,13 +57,21 @@ class NumberFeature:
             known = np.clip(known, low, high)
         plain = cls(column, part, 0.0, 1.0, low, high, fill, holes, indicator, refuses)
         if known.min() == known.max():
-            return replace(plain, center=float(known[0]), constant=True)
-        if settings.scaling == "plain":
-            return plain
-        if settings.scaling == "quantile":
-            return replace(plain, quantiles=_quantiles(some))
-        center, scale = _moments(known)
-        return replace(plain, center=center, scale=scale)
+            fitted = replace(plain, center=float(known[0]), constant=True)
+        elif settings.scaling == "plain":
+            fitted = plain
+        elif settings.scaling == "quantile":
+            fitted = replace(plain, quantiles=_quantiles(some))
+        else:
+            center, scale = _moments(known)
+            fitted = replace(plain, center=center, scale=scale)
+        return fitted._with_mean(known if fitted.quantiles is None else some, len(known) / len(values))
+
+    def _with_mean(self, known: Values, share: float) -> NumberFeature:
+        """With the mean of the encoded training rows: of those that are known, `share` of all, and of the empty."""
+        encoded = self.encode(np.append([known.mean()] if self.quantiles is None else known, np.nan))[0].astype(float)
+        first = share * float(encoded[:-1].mean()) + (1 - share) * float(encoded[-1] if share < 1 else 0.0)
+        return replace(self, mean=(first, 1 - share) if self.indicator else (first,))
 
     @property
     def width(self) -> int:
@@ -123,6 +132,7 @@ class LevelFeature:
     indicator: bool = False  # empty values have the last place
     refuses: bool = False  # empty values are an error
     buckets: int = 0  # places that levels are hashed to, in place of the known ones
+    mean: tuple[float, ...] | None = field(default=None, repr=False)  # (width,) of the encoded training rows
 
     @classmethod
     def fit(
@@ -142,9 +152,21 @@ class LevelFeature:
         if len(kept) > settings.most and settings.levels == "auto" and 2 * len(count) > sum(count.values()):
             raise ValueError(f"has {len(count)} different values in {len(rows)} training rows")
         if settings.levels == "hash" or (settings.levels == "auto" and len(kept) > settings.most):
-            return replace(plain, buckets=settings.buckets)
-        kept = sorted(kept, key=lambda text: (-count[text], text))[: settings.most]
-        return replace(plain, known=tuple(sorted(kept)), rare=tuple(sorted(set(count) - set(kept))))
+            fitted = replace(plain, buckets=settings.buckets)
+        else:
+            kept = sorted(kept, key=lambda text: (-count[text], text))[: settings.most]
+            fitted = replace(plain, known=tuple(sorted(kept)), rare=tuple(sorted(set(count) - set(kept))))
+        return fitted._with_mean(levels.texts, counts)
+
+    def _with_mean(self, texts: tuple[str, ...], counts: Values) -> LevelFeature:
+        """With the mean of the encoded training rows; `counts` are of the empty ones and of each text."""
+        mean = np.zeros(self.width)
+        if not self.constant:
+            codes = np.flatnonzero(counts) - 1  # -1: empty
+            places, values = self.encode(Levels(texts, codes))
+            shares = values * counts[codes + 1] / counts.sum()
+            np.add.at(mean, places[places >= 0], shares[places >= 0])
+        return replace(self, mean=tuple(mean.tolist()))
 
     @property
     def places(self) -> int:
@@ -204,7 +226,7 @@ def from_plain(facts: Mapping[str, Any]) -> Feature:
 
 def _exact(feature: Feature) -> dict[str, Any]:
     """What must be equal on two machines."""
-    facts = to_plain(feature)
+    facts = {name: value for name, value in to_plain(feature).items() if name != "mean"}  # nothing is made of it
     rounded = {"center", "scale", "low", "high", "fill", "quantiles"}
     return {name: (value is None) if name in rounded else value for name, value in facts.items()}
 

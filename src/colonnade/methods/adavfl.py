@@ -83,7 +83,11 @@ class AdaVFL(Settings):
 
     def upload(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
         """The logits, dropout off."""
-        return Upload({"o": apply_heads(cohort.head, cohort.encode(x, Mode.UPLOAD if training else Mode.PREDICT))})
+        return Upload(self.computed(cohort, x, Mode.UPLOAD if training else Mode.PREDICT))
+
+    def computed(self, cohort: Cohort, x: Tensor, mode: Mode) -> dict[str, Tensor]:
+        """f(x) W of every party."""
+        return {"o": apply_heads(cohort.head, cohort.encode(x, mode))}
 
     def coordinate(self, state: State, plan: RoundPlan, uploads: Uploads, labels: Labels) -> Reply:
         """The sum goes back, and with it the step counts of who learns from it."""

@@ -16,6 +16,7 @@ from colonnade.errors import ConfigError
 from colonnade.federation import Federation
 from colonnade.models.cohort import Cohort
 from colonnade.models.schema import Group, Schema
+from colonnade.models.stack import Mode
 from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.gaussian import NoiseSource
 from colonnade.privacy.labels import Labels
@@ -128,6 +129,17 @@ class PredictsWithout(Protocol):
 
     def predict_without(self, state: State, uploads: Uploads, present: Sequence[Tensor]) -> Tensor:
         """Logits (B, K) from those present, at least one: a mask (P,) per group; the others' entries are no uploads."""
+
+
+@runtime_checkable
+class Traceable(Protocol):
+    """A method whose uploads can be traced back to columns; explanations of the others' columns are refused by name."""
+
+    def computed(self, cohort: Cohort, x: Tensor, mode: Mode) -> dict[str, Tensor]:
+        """What `upload` wraps, with gradients (P, B, ...).
+
+        An array called `o` is the party's own outputs, which the coordinator only weighs and adds up.
+        """
 
 
 def small_enough(*parts: Mapping[str, Tensor]) -> bool:

@@ -106,6 +106,10 @@ class CELUVFL(Settings):
         """The embeddings."""
         return upload_embedding(cohort, x, training)
 
+    def computed(self, cohort: Cohort, x: Tensor, mode: Mode) -> dict[str, Tensor]:
+        """The embeddings."""
+        return {"h": cohort.encode(x, mode)}
+
     def coordinate(self, state: State, plan: RoundPlan, uploads: Uploads, labels: Labels) -> Reply:
         """(exact): one step and the derivatives; then (cached) steps of the server model."""
         h = [group["h"] for group in uploads.groups]  # (P, B, d_f) per group

@@ -39,6 +39,7 @@ from colonnade.models.cohort import Cohort
 from colonnade.models.descend import descend
 from colonnade.models.optimise import AdamW, Optimiser
 from colonnade.models.schema import Group, Schema
+from colonnade.models.stack import Mode
 from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.sealed import Array, Upload
@@ -95,6 +96,10 @@ class FedBCD(Settings):
     def upload(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
         """The embeddings."""
         return upload_embedding(cohort, x, training)
+
+    def computed(self, cohort: Cohort, x: Tensor, mode: Mode) -> dict[str, Tensor]:
+        """The embeddings."""
+        return {"h": cohort.encode(x, mode)}
 
     def coordinate(self, state: State, plan: RoundPlan, uploads: Uploads, labels: Labels) -> Reply:
         """One step of the server model, and the gradient of every party (partial)."""

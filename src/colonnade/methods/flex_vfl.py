@@ -34,6 +34,7 @@ from colonnade.methods.base import Received, Reply, State, Uploads
 from colonnade.models.cohort import Cohort
 from colonnade.models.optimise import AdamW, Optimiser
 from colonnade.models.schema import Group, Schema
+from colonnade.models.stack import Mode
 from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.sealed import Array, Upload
@@ -86,6 +87,10 @@ class FlexVFL(Settings):
     def upload(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
         """The embeddings."""
         return upload_embedding(cohort, x, training)
+
+    def computed(self, cohort: Cohort, x: Tensor, mode: Mode) -> dict[str, Tensor]:
+        """The embeddings."""
+        return {"h": cohort.encode(x, mode)}
 
     def coordinate(self, state: State, plan: RoundPlan, uploads: Uploads, labels: Labels) -> Reply:
         """The snapshot as it is now goes down; then the server model takes its own steps."""

@@ -44,6 +44,7 @@ from colonnade.methods.base import Received, Reply, State, Uploads
 from colonnade.models.cohort import Cohort
 from colonnade.models.ridge import ridge_solve, with_constant
 from colonnade.models.schema import Group, Schema
+from colonnade.models.stack import Mode
 from colonnade.privacy.declared import Declared, ModelNoiseEvent
 from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.gaussian import NoiseSource
@@ -108,7 +109,11 @@ class LinearADMM(Settings):
 
     def upload(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
         """x_k W_k."""
-        return Upload({"o": torch.bmm(self.design(x), cohort.head["weight.0"])})
+        return Upload(self.computed(cohort, x, Mode.PREDICT))
+
+    def computed(self, cohort: Cohort, x: Tensor, mode: Mode) -> dict[str, Tensor]:
+        """The same in every mode: there is no network."""
+        return {"o": torch.bmm(self.design(x), cohort.head["weight.0"])}
 
     def coordinate(self, state: State, plan: RoundPlan, uploads: Uploads, labels: Labels) -> Reply:
         """z and lambda of the round's rows; one matrix for all goes back."""

@@ -63,7 +63,11 @@ class LocalOnly(Settings):
 
     def upload(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
         """Logits; only ever asked for evaluation and prediction."""
-        return Upload({"o": apply_heads(cohort.head, cohort.encode(x, Mode.PREDICT))})
+        return Upload(self.computed(cohort, x, Mode.PREDICT))
+
+    def computed(self, cohort: Cohort, x: Tensor, mode: Mode) -> dict[str, Tensor]:
+        """f(x) W of every party."""
+        return {"o": apply_heads(cohort.head, cohort.encode(x, mode))}
 
     def coordinate(self, state: State, plan: RoundPlan, uploads: Uploads, labels: Labels) -> Reply:
         """Nothing was uploaded and nothing is answered."""

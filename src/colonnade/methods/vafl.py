@@ -48,6 +48,7 @@ from colonnade.models.cohort import Cohort
 from colonnade.models.descend import descend
 from colonnade.models.optimise import AdamW, Optimiser, rate_of
 from colonnade.models.schema import Group, Schema
+from colonnade.models.stack import Mode
 from colonnade.privacy.bounded import BoundedGaussian, BoundedGaussianEvent
 from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.gaussian import NoiseSource
@@ -125,6 +126,10 @@ class VAFL(Settings):
     def upload(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
         """The embeddings."""
         return upload_embedding(cohort, x, training)
+
+    def computed(self, cohort: Cohort, x: Tensor, mode: Mode) -> dict[str, Tensor]:
+        """The embeddings."""
+        return {"h": cohort.encode(x, mode)}
 
     def coordinate(self, state: State, plan: RoundPlan, uploads: Uploads, labels: Labels) -> Reply:
         """(sum), (server), (weights), (gradient)."""

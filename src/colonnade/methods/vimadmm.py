@@ -49,6 +49,7 @@ from colonnade.models.cohort import Cohort
 from colonnade.models.heads import Head, apply_heads, dropout_keys
 from colonnade.models.optimise import SGD, AdamW, Optimiser, rate_of
 from colonnade.models.schema import Group, Schema
+from colonnade.models.stack import Mode
 from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.sealed import Array, Upload
@@ -125,6 +126,10 @@ class VIMADMM(Settings):
     def upload(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
         """Step (1): the embeddings."""
         return upload_embedding(cohort, x, training)
+
+    def computed(self, cohort: Cohort, x: Tensor, mode: Mode) -> dict[str, Tensor]:
+        """The embeddings."""
+        return {"h": cohort.encode(x, mode)}
 
     def coordinate(self, state: State, plan: RoundPlan, uploads: Uploads, labels: Labels) -> Reply:
         """Steps (2) to (5)."""

@@ -89,7 +89,11 @@ class VIMADMMJ(Settings):
 
     def upload(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
         """Step (1): the logits, dropout off so that both sides mean the same."""
-        return Upload({"o": apply_heads(cohort.head, cohort.encode(x, Mode.UPLOAD if training else Mode.PREDICT))})
+        return Upload(self.computed(cohort, x, Mode.UPLOAD if training else Mode.PREDICT))
+
+    def computed(self, cohort: Cohort, x: Tensor, mode: Mode) -> dict[str, Tensor]:
+        """f(x) W of every party."""
+        return {"o": apply_heads(cohort.head, cohort.encode(x, mode))}
 
     def coordinate(self, state: State, plan: RoundPlan, uploads: Uploads, labels: Labels) -> Reply:
         """Steps (2) to (4)."""

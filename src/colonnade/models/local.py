@@ -83,6 +83,22 @@ class Regressor(Protocol):
         """Put back what `tensors` gave, after `open`."""
 
 
+@runtime_checkable
+class Explains(Protocol):
+    """A regressor that says itself what each of its columns adds to its outputs; others are tried from outside."""
+
+    def contributions(self, x: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+        """What each number of a row x (B, ...) adds to its outputs, and what it is added to.
+
+        Args:
+            x: rows.
+            start: (...) the row from which to count; a model that counts from its own mean need not use it.
+
+        Returns:
+            (B, ..., outputs), and (outputs,): their sum is `output(x)`.
+        """
+
+
 def text_tensor(text: str) -> Tensor:
     """A text (of a model file, of JSON) as a tensor that can be stored."""
     return torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8) if text else torch.zeros(0, dtype=torch.uint8)

@@ -64,6 +64,12 @@ class Ridge:
         s, last = self.settings, self.weight.to(x.device)
         self.weight = ridge_solve(self._design(x)[None], target[None], last[None], weight, s.beta, s.kappa)[0]
 
+    def contributions(self, x: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+        """(x - start) W, column by column, and start W."""
+        wide = (x - start).double().unsqueeze(-1)  # (B, ..., 1)
+        weight = self.weight[: start.numel()].reshape(*start.shape, -1)
+        return wide * weight, self.output(start[None])[0]
+
     def tensors(self) -> dict[str, Tensor]:
         """The weights."""
         return {"weight": self.weight}

@@ -122,7 +122,7 @@ def check_new(trained: TrainingRows | None, noisy: bool, rows: Rows, release: bo
             "this run was saved without digests of its training rows, so it cannot recognise them: make sure that none "
             f"of these rows trained it, since predicting them {WHY}",
             UnknownTrainingRows,
-            stacklevel=5,  # where `predict` was called
+            stacklevel=6,  # where `predict` was called
         )
     found = torch.stack([nothing, *by.values()]).any(dim=0)
     if bool(found.any()) and not release:
