@@ -21,6 +21,7 @@ if _TYPE_CHECKING:
     from colonnade.part import Part
     from colonnade.report import report
     from colonnade.run import Run, Training
+    from colonnade.scorecards.make import scorecard
     from colonnade.tune import tune
 
 __version__ = "0.1.0"
@@ -45,6 +46,7 @@ __all__ = [
     "methods",
     "report",
     "resume",
+    "scorecard",
     "sets",
     "tune",
 ]
@@ -69,6 +71,7 @@ _HOMES = {
     "methods": "colonnade.methods",
     "report": "colonnade.report",
     "resume": "colonnade.fit",
+    "scorecard": "colonnade.scorecards.make",
     "sets": "colonnade.data.sets",
     "tune": "colonnade.tune",
 }

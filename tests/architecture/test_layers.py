@@ -30,6 +30,7 @@ EVERYTHING = {
     "identity",
     "many",
     "report",
+    "scorecards",
     "search_space",
     "testing",
     "tune",
@@ -90,6 +91,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "many": {"search_space"} | RUNNING,  # several trainings, one folder each, perhaps in processes of their own
     "cross_validate": {"compare", "many", "report"} | RUNNING,  # one method on several splits of the same rows
     "compare": {"many", "report"} | RUNNING,  # several methods side by side, for Python and the command line
+    "scorecards": RUNNING,  # tables in, a table of points out; nothing below knows of points
     "search_space": RUNNING,  # what a search may change about a method
     "tune": {"compare", "many", "search_space"}
     | RUNNING,  # trains many times and keeps the best settings; nothing below knows that it is tuned
@@ -98,7 +100,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "bench": EVERYTHING - {"cli"},  # measures anything, prints nothing
     "cli": EVERYTHING,  # the outermost shell
     "__main__": {"cli"},  # only a door to the command line
-    "__init__": {"check", "compare", "cross_validate", "estimators", "report", "tune"}
+    "__init__": {"check", "compare", "cross_validate", "estimators", "report", "scorecards", "tune"}
     | RUNNING,  # the front door re-exports; it opens without any extra installed
 }
 

@@ -61,7 +61,7 @@ class Contributions:
         frame = pandas.DataFrame(list(self.rows()), columns=self.header)
         return frame.set_index(keys)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Plain values, without the rows."""
         return {
             "of": self.of,
@@ -108,7 +108,7 @@ class Importance:
         pandas: Any = need("pandas", extra="tables", purpose="data frames")
         return pandas.DataFrame(self.ranked(), columns=["party", "column", "importance", "spread"])
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Plain values."""
         lines = [dict(zip(("party", "column", "importance", "spread"), one, strict=True)) for one in self.ranked()]
         return {"of": self.of, "rows": self.rows, "draws": len(self.draws), "score": self.score, "columns": lines}

@@ -1,0 +1,249 @@
+"""A scorecard: for each party a table of columns, bins and points; the points of a row are added up by hand.
+
+    score = base points + the points of the bins that a row is in
+          = offset + factor ln(odds),    factor = pdo / ln 2,    odds = non-events to events
+
+`odds` to one at `base_score` points, twice the odds at `pdo` points more. High scores mean that the event is unlikely.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+
+from colonnade.config import build
+from colonnade.data.column_settings import OneColumn
+from colonnade.data.frames import as_frame, by_party, check_no_path, listed
+from colonnade.data.ids import Ids, id_columns
+from colonnade.data.new_rows import check_parties, match_rows
+from colonnade.data.said import as_said
+from colonnade.errors import ConfigError, DataError, RunError, Unwritable
+from colonnade.extras import need
+from colonnade.privacy.ledger import Ledger
+from colonnade.saved import read_json, read_ledger, replace_file, write_ledger
+from colonnade.scorecards.bins import Bins
+from colonnade.scorecards.evidence import Evidence
+
+FILE, FORMAT = "scorecard.json", 1
+HEADINGS = ("column", "bin", "rows", "events", "noise", "woe", "iv", "points")  # noise: the deviation of events
+Values = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What points mean."""
+
+    base_score: float = 600.0
+    odds: float = 50.0  # non-events to one event, at base_score points
+    pdo: float = 20.0  # points that double the odds
+
+    def __post_init__(self) -> None:
+        for name, value in (("odds", self.odds), ("pdo", self.pdo)):
+            if not 0 < value < math.inf:
+                raise ConfigError(f"{name} = {value!r}: needed a number above 0")
+        if not math.isfinite(self.base_score):
+            raise ConfigError(f"base_score = {self.base_score!r}: needed a number")
+
+    @property
+    def factor(self) -> float:
+        """Points for one unit of log odds."""
+        return self.pdo / math.log(2)
+
+    @property
+    def offset(self) -> float:
+        """Points where the odds are even."""
+        return self.base_score - self.factor * math.log(self.odds)
+
+
+@dataclass(frozen=True)
+class ColumnCard:
+    """One column: its bins, what labels say of them, the weight of its evidence in the log odds, and points."""
+
+    bins: Bins
+    evidence: Evidence = field(repr=False)
+    weight: float  # of the woe in the log odds of the event: about -1 where columns say different things
+    points: tuple[int, ...] = field(repr=False)
+
+    def lines(self) -> Iterator[tuple[str, str, int, float, float, float, float, int]]:
+        """One line per bin that has training rows, in the order of `HEADINGS`."""
+        e = self.evidence
+        for at, name in enumerate(self.bins.names):
+            if e.rows[at]:
+                told = (float(values[at]) for values in (e.events, e.noise, e.woe))
+                yield self.bins.column, name, int(e.rows[at]), *told, e.iv, self.points[at]  # type: ignore[misc]
+
+    def to_json(self) -> dict[str, object]:
+        """Plain values."""
+        e = self.evidence
+        told = {"rows": e.rows.tolist(), "events": e.events.tolist(), "noise": e.noise.tolist(), "woe": e.woe.tolist()}
+        return {**self.bins.to_json(), "names": list(self.bins.names), **told, "iv": e.iv, "weight": self.weight,
+                "points": list(self.points)}  # fmt: skip
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any]) -> ColumnCard:
+        """The inverse of `to_json`."""
+        rows, events, noise, woe = (np.array(facts[name]) for name in ("rows", "events", "noise", "woe"))
+        evidence = Evidence(rows, events, noise, woe, float(facts["iv"]))
+        return cls(Bins.from_json(facts), evidence, float(facts["weight"]), tuple(map(int, facts["points"])))
+
+
+@dataclass(frozen=True)
+class PartyCard:
+    """What one party holds of a scorecard: its own columns."""
+
+    party: str
+    columns: tuple[ColumnCard, ...]
+    said: Mapping[str, OneColumn] = field(default_factory=dict, repr=False)  # what their owner said some columns hold
+
+    def codes(self, table: Any) -> list[Values]:
+        """For each column the bin (N,) of every row of a table, whose columns are found by name."""
+        whose = f"party {self.party!r}"
+        check_no_path(whose, table)
+        frame, names = as_frame(whose, table, None), [one.bins.column for one in self.columns]
+        for name in names:
+            if name not in frame.columns:
+                raise DataError(
+                    f"{whose}: the table lacks the column {name!r} of the scorecard; it has {listed(frame)}"
+                )
+        frame = as_said(self.party, frame[names], self.said)
+        return [one.bins.codes(self.party, frame[one.bins.column]) for one in self.columns]
+
+    def points(self, table: Any) -> Values:
+        """(N,) the sum of the points of its columns, in the order of the table; computed at home."""
+        each = [np.array(one.points)[codes] for one, codes in zip(self.columns, self.codes(table), strict=True)]
+        total: Values = np.sum(each, axis=0)
+        return total
+
+    def lines(self) -> list[tuple[Any, ...]]:
+        """One line per column and bin, in the order of `HEADINGS`."""
+        return [line for one in self.columns for line in one.lines()]
+
+    def to_json(self) -> dict[str, object]:
+        """Plain values."""
+        said = {name: one.model_dump(mode="json", exclude_unset=True) for name, one in self.said.items()}
+        return {"columns": [one.to_json() for one in self.columns], "said": said}
+
+    @classmethod
+    def from_json(cls, party: str, facts: Mapping[str, Any]) -> PartyCard:
+        """The inverse of `to_json`."""
+        said = {name: build(OneColumn, one, name) for name, one in facts["said"].items()}
+        return cls(party, tuple(map(ColumnCard.from_json, facts["columns"])), said)
+
+    def csv(self) -> str:
+        """The same as text."""
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(HEADINGS)
+        writer.writerows((*line[:3], *(f"{x:.6g}" for x in line[3:7]), line[7]) for line in self.lines())
+        return out.getvalue()
+
+
+@dataclass(frozen=True)
+class Scorecard:
+    """The cards of all parties, in one place; `party(name)` is what one of them may keep."""
+
+    parties: tuple[PartyCard, ...]
+    base_points: int
+    scale: Scale
+    event: str  # the class that low scores warn of
+    labels: str  # what was released of the labels, to whom and at what price, in a sentence
+    metrics: Mapping[str, float | None] = field(default_factory=dict)  # of the scores on the test rows
+    notes: tuple[str, ...] = ()
+    ledger: Ledger = field(default_factory=Ledger, repr=False)
+
+    def party(self, name: str) -> PartyCard:
+        """One party's card."""
+        found = next((card for card in self.parties if card.party == name), None)
+        if found is None:
+            raise ConfigError(f"no party called {name!r}; parties: {', '.join(card.party for card in self.parties)}")
+        return found
+
+    def score(self, tables: Any, *, id: Ids = None) -> Any:
+        """Points of new rows: a pandas.Series in the order of the first table, indexed by id where one is named.
+
+        Args:
+            tables: one data frame per party, raw.
+            id: the column to match rows on, or one per party; None: the same rows in the same order.
+        """
+        pandas: Any = need("pandas", extra="tables", purpose="a table")
+        given = by_party("tables", tables)
+        check_parties({card.party: card for card in self.parties}, given)
+        keys = id_columns(id, given)
+        frames, index = match_rows({p: as_frame(f"party {p!r}", t, keys.get(p)) for p, t in given.items()}, keys)
+        total = sum(card.points(frames[card.party]) for card in self.parties)
+        return pandas.Series(self.base_points + total, index=index, name="points")
+
+    def probability(self, points: Any) -> Values:
+        """What scores say of the event's probability."""
+        odds = (np.asarray(points, dtype=np.float64) - self.scale.offset) / self.scale.factor
+        return 1 / (1 + np.exp(odds))
+
+    def __str__(self) -> str:
+        lines = [f"Points warn of {self.event!r} where they are low; base points {self.base_points}. {self.labels}"]
+        for card in self.parties:
+            lines.append(f"\n{card.party}")
+            lines += [
+                f"  {column:<20} {name:<28} {rows:>8,} rows  woe {woe:+.3f}  {points:+d} points"
+                for column, name, rows, _, _, woe, _, points in card.lines()
+            ]
+        return "\n".join([*lines, *self.notes])
+
+    # -- files ----------------------------------------------------------------------------------
+
+    def to_json(self) -> dict[str, object]:
+        """Plain values, without the ledger."""
+        s = self.scale
+        return {
+            "format": FORMAT,
+            "event": self.event,
+            "base_points": self.base_points,
+            "scale": {"base_score": s.base_score, "odds": s.odds, "pdo": s.pdo},
+            "labels": self.labels,
+            "metrics": dict(self.metrics),
+            "notes": list(self.notes),
+            "parties": {card.party: card.to_json() for card in self.parties},
+        }
+
+    def save(self, folder: str | Path) -> Path:
+        """Write NAME.csv for each party, the ledger, and scorecard.json last."""
+        folder = Path(folder)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for card in self.parties:
+                replace_file(folder / f"{quote(card.party, safe=' ')}.csv", card.csv().encode())
+            write_ledger(folder, self.ledger)
+            replace_file(folder / FILE, (json.dumps(self.to_json(), indent=1) + "\n").encode())
+        except OSError as error:
+            raise Unwritable(f"the scorecard cannot be saved in {folder} ({error.strerror}); see to the disk") from None
+        return folder
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Scorecard:
+        """Read what `save` wrote.
+
+        Raises:
+            RunError: there is no scorecard in the folder, or it is damaged.
+        """
+        path = Path(folder) / FILE
+        try:
+            facts = read_json(path)
+        except (FileNotFoundError, NotADirectoryError):
+            raise RunError(f"{folder} has no {FILE}; make one with colonnade scorecard") from None
+        try:
+            if facts["format"] != FORMAT:
+                raise RunError(f"{path} has format {facts['format']!r}; this version reads {FORMAT}")
+            parties = tuple(PartyCard.from_json(name, card) for name, card in facts["parties"].items())
+            scale, notes, metrics = Scale(**facts["scale"]), tuple(facts["notes"]), dict(facts["metrics"])
+            told = int(facts["base_points"]), scale, str(facts["event"]), str(facts["labels"])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise RunError(f"{path} is damaged ({error!r}); restore it from a copy") from None
+        return cls(parties, *told, metrics, notes, read_ledger(Path(folder)))
