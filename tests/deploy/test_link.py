@@ -345,6 +345,17 @@ class TestPrediction:
                 time.sleep(0.1)
         assert Part.load(scene.trial.place("party_1")).fingerprint() == part.fingerprint()
 
+    def test_a_party_explains_its_columns_from_its_own_folder(self, tmp_path: Path) -> None:
+        with plain_room(tmp_path, method="vimadmm_j") as scene:
+            scene.train()
+        columns = small(**DATA).parties[1].columns[self.rows]
+        there, here = Part.load(scene.trial.place("party_1")), plainly_simulated("vimadmm_j").model.part("party_1")
+        found, wanted = there.contributions(columns), here.contributions(columns)
+        torch.testing.assert_close(found.values, wanted.values, rtol=0, atol=1e-9)
+        assert found.gap < 1e-9 and found.way.endswith("counted from the mean training row")
+        torch.testing.assert_close(there.importance(columns).draws, here.importance(columns).draws, rtol=0, atol=1e-9)
+        assert not (scene.trial.place("party_1") / "part_ledger.jsonl").exists(), "nothing left the party"
+
     def test_a_party_folder_knows_the_rows_that_trained_with_noise(self, tmp_path: Path) -> None:
         with room(tmp_path) as scene:
             scene.train()

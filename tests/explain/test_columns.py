@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from colonnade import Federation, Part, fit
 from colonnade.errors import ConfigError, DataError
@@ -73,7 +73,7 @@ class TestContributions:
         distance = float((found.total - found.base).abs().max())
         assert found.gap < 1e-12 and distance > 0.1
         bent = method != "linear_admm" and encoder == "mlp"
-        assert found.error < (1e-3 * distance if bent else 1e-12)
+        assert found.error < (5e-3 * distance if bent else 1e-12)
 
     @pytest.mark.parametrize("encoder", ["linear", "ridge"])
     def test_a_linear_model_by_hand(self, encoder: str) -> None:
@@ -141,6 +141,24 @@ class TestContributions:
         assert list(frame.columns) == ["(base)", "income", "age", "since", "(total)"]
         pd.testing.assert_frame_equal(frame, other.to_frame().loc[frame.index])
         assert len(again.ledger) == 0 and not list(tmp_path.glob("*ledger*"))
+
+    def test_a_row_is_told_the_same_in_whatever_company(self) -> None:
+        part, table = trained().model.part("bank"), shoppers(rows=40, seed=5)["bank"]
+        together = part.contributions(table).values
+        for at in (0, 7, 39):
+            torch.testing.assert_close(part.contributions(table[at : at + 1]).values[0], together[at])
+
+    def test_a_table_may_come_among_others_or_as_rows_of_the_federation(self) -> None:
+        model, new = trained("vimadmm").model, shoppers(rows=160)
+        alone = model.contributions(new["bank"], party="bank")
+        among = model.contributions(new, party="bank", reference=new)
+        federation = Federation.from_tables(new, labels="churn", id="customer")
+        rows = model.contributions(federation.select(range(160)), party="bank")
+        torch.testing.assert_close(rows.values, alone.values, rtol=0, atol=1e-6)
+        assert among.total.equal(alone.total) and among.way.endswith("160 background rows")
+        other = Federation.from_tables(shoppers(rows=160, seed=1), labels="churn", id="customer")
+        with pytest.raises(DataError, match="these rows have no columns of party 'bank' as its part reads them"):
+            model.contributions(other.select(range(5)), party="bank")
 
     def test_background_rows_are_the_start(self) -> None:
         part, table = trained().model.part("bank"), shoppers(rows=12, seed=5)["bank"]
@@ -295,6 +313,18 @@ class TestRefused:
         model = fit(federation, method, rounds=1, progress=False).model
         with pytest.raises(ConfigError, match=f"uploads of {method} cannot be traced back to columns"):
             model.part("party_0").contributions(federation.parties[0].columns[:5])
+
+    def test_tokens_have_no_mean_row(self) -> None:
+        rng = np.random.default_rng(0)
+        columns = {"words": rng.integers(0, 5, (60, 3)), "bank": rng.normal(size=(60, 2))}
+        own = {"words": nn.Sequential(nn.Embedding(5, 2), nn.Flatten())}
+        federation = Federation.from_arrays(columns, (columns["bank"][:, 0] > 0).astype(int))
+        model = fit(federation, "vimadmm_j", rounds=1, encoders=own, progress=False).model
+        with pytest.raises(ConfigError, match="the columns of party 'words' are tokens"):
+            model.part("words").contributions(columns["words"][:5])
+        assert model.part("bank").contributions(columns["bank"][:5]).gap < 1e-9
+        found = model.importance(federation.select(range(60)), federation.labels.flatten(), draws=1)
+        assert found.ranked()[0][:2] == ("bank", "0")
 
     def test_columns_in_one_place(self) -> None:
         federation = small(widths=(3, 3), rows=40)

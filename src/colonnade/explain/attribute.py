@@ -24,7 +24,7 @@ from colonnade.models.local import Explains
 from colonnade.randomness import stream
 
 STEPS = (16, 64, 256, 1024)  # of the integration: the first that are enough
-ENOUGH = 1e-3  # what may be missing, relative to the largest distance of a share from that of the starting row
+ENOUGH = 1e-3  # what may be missing of a row's share, relative to what its columns add, whatever the sign
 CHUNK = 2048  # rows at once
 ORDERS = 32  # of the columns: half of them drawn, the others their reverses
 
@@ -63,13 +63,20 @@ def attribute(share: Share, columns: Tensor, start: Tensor, seed: int = 0) -> At
 
 
 def _integrated(share: Share, columns: Tensor, start: Tensor) -> tuple[Tensor, float]:
-    """(B, F, K) that add up, and what was missing at most before the rest was spread."""
+    """(B, F, K) that add up, and what was missing at most before the rest was spread.
+
+    Every row gets the steps that it needs itself: what it is told does not depend on the others.
+    """
     with torch.no_grad():
         way = share(columns) - share(start[None])  # (B, K)
+    found = columns.new_zeros((len(columns), start.numel(), way.shape[1]))
+    rest, left = way.clone(), torch.arange(len(columns))
     for steps in STEPS:
-        found = _mean_gradient(share, columns, start, steps) * (columns - start).flatten(1).unsqueeze(2)
-        rest = way - found.sum(dim=1)
-        if float(rest.abs().max()) <= ENOUGH * float(way.abs().max()):
+        some = columns[left]
+        found[left] = _mean_gradient(share, some, start, steps) * (some - start).flatten(1).unsqueeze(2)
+        rest[left] = way[left] - found[left].sum(dim=1)
+        left = left[(rest[left].abs() > ENOUGH * found[left].abs().sum(dim=1)).any(dim=1)]
+        if not len(left):
             break
     size = found.abs()
     weight = size / size.sum(dim=1, keepdim=True).clamp(min=torch.finfo(size.dtype).tiny)
@@ -78,16 +85,17 @@ def _integrated(share: Share, columns: Tensor, start: Tensor) -> tuple[Tensor, f
 
 def _mean_gradient(share: Share, columns: Tensor, start: Tensor, steps: int) -> Tensor:
     """(B, F, K): of the share, at the middles of so many equal steps from the starting row."""
-    total: Tensor | None = None
-    for step in range(steps):
-        at = (start + (step + 0.5) / steps * (columns - start)).requires_grad_()
+    rows, way = len(columns), columns - start
+    total: Tensor | float = 0.0
+    for some in torch.arange(steps).split(max(1, CHUNK // rows)):  # several steps at once, where there are few rows
+        middle = ((some.double() + 0.5) / steps).reshape(-1, *[1] * columns.dim())
+        at = (start + middle * way).flatten(0, 1).requires_grad_()  # (S B, ...)
         out = share(at)
         outputs = range(out.shape[1])
         each = [torch.autograd.grad(out[:, k].sum(), at, retain_graph=k < len(outputs) - 1)[0] for k in outputs]
-        found = torch.stack(each, dim=-1).flatten(1, -2)
-        total = found if total is None else total + found
-    assert total is not None
-    return total / steps
+        found = torch.stack(each, dim=-1).flatten(1, -2)  # (S B, F, K)
+        total = total + found.reshape(len(some), rows, *found.shape[1:]).sum(dim=0)
+    return torch.as_tensor(total) / steps
 
 
 def _orders(share: Share, columns: Tensor, start: Tensor, seed: int) -> Attribution:

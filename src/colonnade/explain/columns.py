@@ -6,6 +6,7 @@ them was encoded to counts together.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from colonnade.extras import need
 from colonnade.model import Model
 from colonnade.part import Part
 from colonnade.randomness import stream
+from colonnade.rows import Rows
 from colonnade.tasks import Task
 
 DRAWS = 5  # how often the values of a column are dealt out anew, unless somebody says otherwise
@@ -71,7 +73,7 @@ def check_draws(draws: int, rows: int) -> None:
 def _contributions(
     share: Share, part: Part, table: Any, background: Any, seed: int, task: Task | None = None
 ) -> Contributions:
-    columns = part.read(table).double()
+    columns = read_own(part, table)
     start, told = _start(share, part, background)
     found = attribute(share, columns, start, seed)
     with torch.no_grad():
@@ -87,7 +89,7 @@ def _contributions(
 def _start(share: Share, part: Part, background: Any) -> tuple[Tensor, str]:
     """The row from which is counted, and what it is in words."""
     if background is not None:
-        rows = part.read(background).double()
+        rows = read_own(part, background)
         return rows.mean(dim=0), f"the mean of {len(rows):,} background rows"
     if share.start is None:
         raise ConfigError(
@@ -98,7 +100,7 @@ def _start(share: Share, part: Part, background: Any) -> tuple[Tensor, str]:
 
 
 def _importance(share: Share, part: Part, table: Any, draws: int, seed: int) -> Importance:
-    columns = part.read(table).double()
+    columns = read_own(part, table)
     check_draws(draws, len(columns))
     changes = torch.zeros(draws, len(share.places), dtype=torch.float64)
     with torch.no_grad():
@@ -118,9 +120,33 @@ def _told_apart(outputs: Tensor, task: Task) -> Tensor:
     return outputs - outputs.mean(dim=1, keepdim=True) if task.exclusive else outputs
 
 
-def row_names(part: Part, table: Any) -> Any:
+def read_own(part: Part, given: Any) -> Tensor:
+    """(B, ...) float64: a party's columns, from its table, everybody's tables, or rows of the training's federation.
+
+    Raises:
+        DataError: these are not columns of this party, or rows that were encoded otherwise.
+    """
+    if not isinstance(given, Rows):
+        return part.read(_own_table(part, given)).double()
+    plan, columns = part.plans.get(part.party), given.columns.get(part.party)
+    fits = plan is None or plan.agrees(given.plans.get(part.party))
+    if columns is None or not fits or tuple(columns.shape[1:]) != part.shape:
+        raise DataError(
+            f"these rows have no columns of party {part.party!r} as its part reads them; pass its table, or rows of "
+            "the federation of the training"
+        )
+    return columns.double()
+
+
+def _own_table(part: Part, given: Any) -> Any:
+    """A party's table, also where everybody's are given by name."""
+    mine = given.get(part.party) if isinstance(given, Mapping) else None
+    return given if mine is None or not is_frame(mine) else mine
+
+
+def row_names(part: Part, given: Any) -> Any:
     """The ids of a table as it has them, where it has those of the training; None: rows have no names."""
-    plan = part.plans.get(part.party)
+    plan, table = part.plans.get(part.party), _own_table(part, given)
     if plan is None or plan.id is None or not is_frame(table):
         return None
     frame, names = as_frame(f"party {part.party!r}", table, plan.id), names_of(plan.id)

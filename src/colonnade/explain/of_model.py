@@ -8,8 +8,9 @@ from colonnade.data.ids import Ids
 from colonnade.errors import ConfigError
 from colonnade.explain.columns import DRAWS, explain_party
 from colonnade.explain.contributions import Contributions, Importance
-from colonnade.explain.parties import explain_parties, measure
+from colonnade.explain.parties import check_measured, explain_parties, measure
 from colonnade.model import Model
+from colonnade.predict import read_rows, read_truth
 
 
 def contributions(
@@ -19,7 +20,7 @@ def contributions(
 
     Args:
         model: with all its parts.
-        rows: as for `Model.logits`; with `party`, that party's table alone.
+        rows: as for `Model.logits`; with `party`, that party's table is enough.
         party: None: one number per party and output, the terms of the sum, which the label holder gets in a prediction
             anyway: each party's answer is a release, as there. A name: one per column of this party's table, which is
             for its own people and is released to nobody.
@@ -66,4 +67,6 @@ def importance(
     Raises:
         ConfigError: a secure sum hides what one party says, or an epsilon does not cover it.
     """
-    return measure(model, (rows, labels, id), metric, draws, seed, uncovered)
+    check_measured(model, uncovered)
+    read = read_rows(model, rows, id)
+    return measure(model, read, read_truth(model, read, rows, labels, id), metric, draws=draws, seed=seed)

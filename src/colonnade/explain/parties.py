@@ -20,14 +20,14 @@ from colonnade.engines.party import PartySide, upload_about
 from colonnade.engines.stacked import Stacked
 from colonnade.errors import ConfigError, DataError
 from colonnade.evaluate.metrics import Metric, choose_metric
-from colonnade.explain.columns import check_draws, dealt, order_of
+from colonnade.explain.columns import DRAWS, check_draws, dealt, order_of
 from colonnade.explain.contributions import Contributions, Importance, output_names
 from colonnade.explain.shares import in_float64, no_sum, places_of
 from colonnade.methods.base import Method, State, Uploads, outputs
 from colonnade.model import Model
 from colonnade.models.schema import Schema
 from colonnade.part import open_parts
-from colonnade.predict import AFTER_TRAINING, answers_of, read_rows, read_truth
+from colonnade.predict import AFTER_TRAINING, answers_of, read_rows
 from colonnade.privacy.mechanism import Protection
 from colonnade.privacy.training_rows import check_new, noised, note
 from colonnade.rows import Rows
@@ -56,17 +56,18 @@ def explain_parties(model: Model, rows: Any, id: Ids = None, reference: Any = No
     return Contributions("the score", way, tuple(model.parts), names, base, values, total, read.index)
 
 
-def measure(
-    model: Model, asked: tuple[Any, Any, Ids], metric: str | None, draws: int, seed: int, uncovered: bool
-) -> Importance:
-    """See `of_model.importance`; `asked` are rows, labels and ids."""
+def check_measured(model: Model, uncovered: bool = False) -> None:
+    """Refuse a model whose columns may not be measured, before anything is read."""
     _refuse(model)
     if not (model.design.privacy.evaluates() or uncovered):
         raise ConfigError(UNCOVERED)
-    rows, labels, id = asked
+
+
+def measure(
+    model: Model, read: Rows, truth: Tensor, metric: str | None = None, *, draws: int = DRAWS, seed: int = 0
+) -> Importance:
+    """What `of_model.importance` says of rows that were read, with labels as the task has them."""
     chosen = choose_metric(model.task, metric)
-    read = read_rows(model, rows, id)
-    truth = read_truth(model, read, rows, labels, id)
     check_draws(draws, len(read))
     places = {party: places_of(part) for party, part in model.parts.items()}
     before = len(model.ledger)

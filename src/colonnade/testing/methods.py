@@ -33,9 +33,13 @@ from colonnade.evaluate.metrics import METRICS
 from colonnade.federation import Federation
 from colonnade.fit import fit, resume
 from colonnade.methods import make_method
-from colonnade.methods.base import Method
+from colonnade.methods.base import Method, Traceable
 from colonnade.models.optimise import SGD, AdamW
+from colonnade.models.stack import Mode
+from colonnade.part import open_parts
 from colonnade.privacy.events import LabelExposure
+from colonnade.privacy.ledger import Ledger
+from colonnade.privacy.mechanism import Protection
 from colonnade.progress import Progress
 from colonnade.run import Run
 from colonnade.testing.federations import normed_encoder, small, trivial
@@ -237,6 +241,20 @@ class PredictionContract(Tried):
             assert loaded.record()["history"] == run.record()["history"]
             assert loaded.traffic.to_json() == run.traffic.to_json()
             assert loaded.method == method
+
+    def test_what_explains_columns_is_what_is_uploaded(self) -> None:
+        """`computed`, where a method has it, is computed beside the gate: it must be what passes the gate."""
+        method, federation = self.make(), self.federation()
+        if not isinstance(method, Traceable):
+            return
+        run = fit(federation, self.make(), rounds=2, model=TINY)
+        for party, x in self.columns(federation, federation.split.test).items():
+            part = run.model.part(party)
+            cohort = open_parts(part.design, [part], Ledger(), Protection()).sides[0].cohort
+            computed, uploaded = method.computed(cohort, cohort.read(x[None]), Mode.PREDICT), part.predict(x)
+            assert computed.keys() == uploaded.keys()
+            for name, value in uploaded.items():
+                torch.testing.assert_close(computed[name][0].detach(), value, rtol=0, atol=1e-5)
 
 
 class EnginesContract(Tried):
