@@ -21,6 +21,7 @@ from colonnade.cli.align import align
 from colonnade.cli.audit import audit
 from colonnade.cli.certificates import certificates
 from colonnade.cli.check import check
+from colonnade.cli.columns import columns
 from colonnade.cli.compare import compare
 from colonnade.cli.coordinator import coordinator
 from colonnade.cli.demo import demo
@@ -34,6 +35,7 @@ from colonnade.cli.predict import predict
 from colonnade.cli.privacy import app as privacy
 from colonnade.cli.report import report
 from colonnade.cli.resume import resume
+from colonnade.cli.scorecard import scorecard
 from colonnade.cli.train import train
 from colonnade.cli.tune import tune
 from colonnade.errors import ColonnadeError, DoubtfulScore
@@ -47,7 +49,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Start with `colonnade demo`: real data, half a minute, no network.",
 )
-for command in (demo, check, train, compare, tune, resume, predict, report, explain, estimate, audit, doctor):
+COMMANDS = (
+    demo, check, train, compare, tune, resume, predict, report, explain, columns, scorecard, estimate, audit, doctor,
+)  # fmt: skip
+for command in COMMANDS:
     app.command()(command)
 for deployed in (certificates, nats_config, align, party, coordinator):
     app.command(rich_help_panel="Separate organisations")(deployed)

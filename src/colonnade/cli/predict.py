@@ -14,7 +14,7 @@ import typer
 
 from colonnade.cli.options import AsJson, DataDir, Decimal, Encoding, Separator, formats, text_options
 from colonnade.cli.predict_ids import Absent, DeployedConfig, Ids, Patience, When, predict_ids
-from colonnade.cli.predictions import Answer, show, table_of
+from colonnade.cli.predictions import Answer, show, table_of, with_terms
 from colonnade.cli.resume import data_of, read_about
 from colonnade.cli.screen import Screen
 from colonnade.errors import ConfigError, DataError, RunError, UnknownTrainingRows
@@ -67,6 +67,9 @@ def predict(  # noqa: PLR0913, PLR0917 - one parameter per option of the command
         Literal["refuse", "release"], typer.Option(help="Rows that trained with noise, which none protects now.")
     ] = "refuse",
     proba: Annotated[bool, typer.Option("--proba", help="Also the probability of each class.")] = False,
+    by_party: Annotated[
+        bool, typer.Option("--by-party", help="Also what each party adds to the score, where it is a sum.")
+    ] = False,
     threshold: Annotated[
         float | None,
         typer.Option(
@@ -98,24 +101,28 @@ def predict(  # noqa: PLR0913, PLR0917 - one parameter per option of the command
         )
     _check_folder(folder, rows is not None, ids is not None)
     answer, screen = Answer(proba, threshold, output), Screen(as_json)
+    if ids is not None and by_party:
+        raise ConfigError("--by-party takes the parts of all parties in one place; with --ids they are at home")
     said = text_options(separator, decimal, encoding)
     if ids is not None:
         text = formats(said, ["ids"])["ids"]
         return predict_ids(folder, (ids, text), config, When(absent, patience), answer, screen)
-    run, model = _load(folder)
+    run, model = load_model(folder)
     answer.check(model)
     model.releases_training_rows = training_rows == "release"
     with _warnings_told(screen):
         if run is not None and rows is not None:
-            wanted = _own_rows(folder, run, rows, data_dir)
+            wanted = own_rows(folder, run, rows, data_dir)
         else:
             from colonnade.cli.predict_tables import read_new_tables
 
             given, names = read_new_tables(model, tables or [], id or [], said)
             wanted = Wanted(names, given)
-        logits = model.logits(wanted.rows)
+        terms = model.contributions(wanted.rows) if by_party else None
+        logits = model.logits(wanted.rows) if terms is None else terms.total
     score = None if run is None else _told(run, logits, wanted, answer)
-    return show(screen, folder, output, table_of(model, wanted.names, logits, answer), score)
+    table = table_of(model, wanted.names, logits, answer)
+    return show(screen, folder, output, table if terms is None else with_terms(table, terms), score)
 
 
 def _check_folder(folder: Path, rows: bool, ids: bool) -> None:
@@ -137,7 +144,7 @@ def _check_folder(folder: Path, rows: bool, ids: bool) -> None:
         )
 
 
-def _load(folder: Path) -> tuple[Run | None, Model]:
+def load_model(folder: Path) -> tuple[Run | None, Model]:
     """The run of a folder and its model; of a saved model there is no run."""
     from colonnade.model import ABOUT, Model
     from colonnade.record import RECORD
@@ -155,7 +162,8 @@ def _load(folder: Path) -> tuple[Run | None, Model]:
     return run, run.model
 
 
-def _own_rows(folder: Path, run: Run, rows: Rows, data_dir: Path | None) -> Wanted:
+def own_rows(folder: Path, run: Run, rows: Rows, data_dir: Path | None) -> Wanted:
+    """Rows of the data that a run was trained on, found again by its own configuration."""
     from colonnade.checkpoint import fingerprint
     from colonnade.job import load_data
     from colonnade.privacy.training_rows import TrainingRows

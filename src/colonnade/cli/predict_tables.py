@@ -9,7 +9,8 @@ from colonnade.cli.options import formats, id_option
 from colonnade.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from colonnade.data.frames import Frames
+    from colonnade.data.columns import ColumnPlan
+    from colonnade.data.frames import Frames, Key
     from colonnade.data.ids import Ids
     from colonnade.data.table_file import TextFormat
     from colonnade.model import Model
@@ -23,7 +24,7 @@ def read_new_tables(
 
     check_preprocessing(model)
     parties = list(model.plans) or list(model.parts)
-    files = dict(_pair(text) for text in tables)
+    files = dict(party_and_file(text) for text in tables)
     if set(files) != set(parties) or len(files) < len(tables):
         raise DataError(f"--tables needs one file for each of the parties {', '.join(parties)}; got {', '.join(files)}")
     id, text = id_option(ids, parties), formats(said, parties)
@@ -35,17 +36,19 @@ def read_new_tables(
 
 def _raw(model: Model, files: Mapping[str, str], id: Ids, written: Mapping[str, TextFormat]) -> Frames:
     """Raw tables; ids and the categories of the training stay text, whatever their values look like."""
-    from colonnade.data.frames import read_table
     from colonnade.data.ids import id_columns
+
+    keys = id_columns(id, model.plans)
+    return {party: read_raw(model.plans[party], file, written[party], keys.get(party)) for party, file in files.items()}
+
+
+def read_raw(plan: ColumnPlan, file: str, written: TextFormat, key: Key | None = None) -> Any:
+    """One party's raw table, for its column plan."""
+    from colonnade.data.frames import read_table
     from colonnade.data.kinds import BOOLEAN
 
-    plans = model.plans
-    keys, frames = id_columns(id, plans), {}
-    for party, file in files.items():
-        plan = plans[party]
-        text = [name for name, kind in plan.categories.items() if kind != BOOLEAN]
-        frames[party] = read_table(file, id=keys.get(party, plan.id), categories=text, text=written[party])
-    return frames
+    text = [name for name, kind in plan.categories.items() if kind != BOOLEAN]
+    return read_table(file, id=key if key is not None else plan.id, categories=text, text=written)
 
 
 def _arrays(
@@ -59,17 +62,20 @@ def _arrays(
     keys = id_columns(id, files)
     read = {party: read_table(file, id=keys.get(party), text=written[party]) for party, file in files.items()}
     frames, index = match_rows({p: as_frame(f"party {p!r}", frame, None) for p, frame in read.items()}, keys)
-    return {p: _numbers(p, frame, model.parts[p].shape) for p, frame in frames.items()}, [str(name) for name in index]
+    return {p: input_numbers(p, frame, model.parts[p].shape) for p, frame in frames.items()}, [
+        str(name) for name in index
+    ]
 
 
-def _pair(text: str) -> tuple[str, str]:
+def party_and_file(text: str) -> tuple[str, str]:
+    """PARTY=FILE."""
     party, equals, file = text.partition("=")
     if not (party and equals and file):
         raise ConfigError(f"--tables {text!r}: needed PARTY=FILE, e.g. --tables party_1=new.csv")
     return party, file
 
 
-def _numbers(party: str, frame: Any, shape: tuple[int, ...]) -> Any:
+def input_numbers(party: str, frame: Any, shape: tuple[int, ...]) -> Any:
     """The columns of a table as the party's model inputs (N, *shape)."""
     import numpy as np
 

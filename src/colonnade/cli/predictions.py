@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from colonnade.errors import RunError
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from colonnade.explain.contributions import Contributions
     from colonnade.model import Model
 
 Table = tuple[list[str], list[list[Any]]]
@@ -53,7 +54,26 @@ def table_of(model: Model, names: Sequence[str], logits: Tensor, answer: Answer)
     return header, lines
 
 
-def _csv(header: Sequence[str], lines: Sequence[Sequence[Any]]) -> str:
+def with_terms(table: Table, terms: Contributions) -> Table:
+    """The same with what each party adds to the score: columns base, from_PARTY, with several outputs each by name."""
+    import torch
+
+    header, lines = table
+    several = len(terms.outputs) > 1
+    added = [
+        f"{name}_{output}" if several else name
+        for output in terms.outputs
+        for name in ("base", *(f"from_{party}" for party in terms.names))
+    ]
+    base = terms.base.expand(len(lines), 1, -1)
+    values = torch.cat([base, terms.values], dim=1).transpose(1, 2).flatten(1).tolist()  # (B, K (M + 1))
+    return [*header, *added], [
+        [*line, *(float(f"{x:.6g}") for x in row)] for line, row in zip(lines, values, strict=True)
+    ]
+
+
+def csv_text(header: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:
+    """A table as the text of a CSV file."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(header)
@@ -61,7 +81,7 @@ def _csv(header: Sequence[str], lines: Sequence[Sequence[Any]]) -> str:
     return out.getvalue()
 
 
-def _write(path: Path, text: str) -> None:
+def write_text(path: Path, text: str) -> None:
     """Beside, then renamed: a reader sees the old file or the new one."""
     beside = path.with_name(path.name + ".part")
     try:
@@ -69,7 +89,7 @@ def _write(path: Path, text: str) -> None:
         beside.replace(path)
     except OSError as error:
         beside.unlink(missing_ok=True)
-        raise RunError(f"the predictions cannot be written to {path}: {error}; choose another --output") from None
+        raise RunError(f"the results cannot be written to {path}: {error}; choose another --output") from None
 
 
 def show(
@@ -83,7 +103,7 @@ def show(
     """Write the table to its file or to stdout, and say in a line what it is."""
     header, lines = table
     if output is not None:
-        _write(output, _csv(header, lines))
+        write_text(output, csv_text(header, lines))
     name, value = score or (None, None)
     told = {"run": str(run), "rows": len(lines), "score": value, "score_name": name}
     told |= {"left_out": list(left_out)} if left_out else {}
@@ -94,7 +114,7 @@ def show(
         screen.emit({**told, **where})
         return
     if output is None:
-        sys.stdout.write(_csv(header, lines))
+        sys.stdout.write(csv_text(header, lines))
     known = "" if score is None else f", {name} {value:.4f} against the known labels"
     without = f"; WITHOUT the part of {', '.join(left_out)}, see the column without" if left_out else ""
     screen.aside(f"{len(lines):,} rows{known}" + (f", written to {output}" if output else "") + without)
