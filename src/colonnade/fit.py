@@ -23,6 +23,8 @@ from colonnade.engines.coordinator import CoordinatorSide, is_model
 from colonnade.engines.loop import Loop
 from colonnade.engines.stacked import Stacked
 from colonnade.errors import ConfigError, Diverged, DoubtfulScore, RunError, ShortTraining
+from colonnade.evaluate.answers import Answers, Evaluated
+from colonnade.evaluate.binned import PROTECTED, binned, withheld
 from colonnade.evaluate.chance import measured
 from colonnade.evaluate.metrics import Metric, choose_metric
 from colonnade.federation import Federation
@@ -171,6 +173,7 @@ class Trainer:
     config: Sections | None = None
     written: dict[str, int] = field(default_factory=lambda: {"history": 0, "traffic": 0, "ledger": 0})
     may_evaluate: bool = True  # something may leave for an evaluation on the test rows, if the settings allow it
+    tested: Evaluated | None = None
 
     @classmethod
     def open(  # the one place where all parts meet
@@ -280,6 +283,7 @@ class Trainer:
         for warning in result["warnings"]:
             warnings.warn(warning, DoubtfulScore, stacklevel=4)  # where fit was called
         run = Run(self._model(state), self.training, describe(self)["about"], c.history, c.traffic, result, self.config)
+        run.tested = self.tested
         if store is not None:
             run.save(store.path.parent)
             store.close()
@@ -318,7 +322,11 @@ class Trainer:
         shares = c.shares(train if known is None else train[known[train]])
         truth, weights = c.truth[rows.to(c.truth.device)], c.weights_of(rows)
         groups = None if self.federation.by is None else self.federation.by.take(rows)
-        return measured(c.schema.task, logits, truth, shares, self._metric, weights, c.decision, groups)
+        task = c.schema.task
+        found = measured(task, logits, truth, shares, self._metric, weights, c.decision, groups)
+        self.tested = Evaluated(task, Answers.of_outputs(task, logits, c.decision), truth, weights)
+        found["binned"] = withheld(PROTECTED) if self.privacy.labels.protects else binned(self.tested)
+        return found
 
 
 def _protect(coordinator: CoordinatorSide, run: str, privacy: PrivacySettings) -> Protection:

@@ -140,6 +140,63 @@ class DecisionTold(TypedDict):
     calibration_error: list[float]
 
 
+class ScoreBins(TypedDict):
+    """Rows in bins from the lowest probability to the highest; lists of equal length."""
+
+    rows: list[int]
+    yes: list[float]  # how many rows are what the probability is of, or their weights
+    no: list[float]
+    mean: list[float]  # probability
+    lowest: list[float]  # probability, rounded
+
+
+class NumberBins(TypedDict):
+    """Rows in bins from the lowest prediction to the highest; means, but for `spread`: the residuals' deviation."""
+
+    rows: list[int]
+    predicted: list[float]
+    actual: list[float]
+    residual: list[float]
+    spread: list[float]
+
+
+class Histogram(TypedDict):
+    """How many rows lie between two neighbouring edges; the first bin has no lower end, the last one no upper."""
+
+    edges: list[float]  # one fewer than bins
+    rows: list[int]
+
+
+class NumberBinned(TypedDict):
+    """One number or count that is predicted. Residuals: actual - predicted; of counts those of the deviance."""
+
+    bins: NumberBins
+    residuals: Histogram
+    quantiles: list[list[float]]  # of the residuals: [share of the rows below, value]
+
+
+class KindScores(TypedDict):
+    """One class against the rest, or one of several labels; None: undefined, or of too few rows."""
+
+    rows: int | None
+    precision: float | None
+    recall: float | None
+    f1: float | None
+    auc: float | None
+
+
+class Binned(TypedDict, total=False):
+    """What pictures need of the test rows (`evaluate.binned`): nothing in it is of fewer than `fewest` rows."""
+
+    fewest: Required[int]
+    left_out: str  # why there is nothing else
+    scores: ScoreBins  # yes/no: by the probability of a yes
+    top: ScoreBins  # classes: by the probability of the class that was decided for; yes: it was right
+    each: list[KindScores]  # classes and labels, in their order
+    numbers: list[NumberBinned]  # the first few
+    deviance: bool  # residuals are those of the deviance
+
+
 class OnTest(TypedDict, total=False):
     """What the test rows say of the kept model; a version that did not measure something has no such key."""
 
@@ -157,6 +214,7 @@ class OnTest(TypedDict, total=False):
     warnings: list[str]
     by_group: ByGroup
     decision: DecisionTold
+    binned: Binned
     absent: list[str]  # who did not answer, so that there is no score
 
 

@@ -19,6 +19,7 @@ from colonnade.data.ids import Ids
 from colonnade.design import DTYPES
 from colonnade.engines.base import Encoders
 from colonnade.errors import NoSuchScore, Unwritable
+from colonnade.evaluate.answers import Evaluated
 from colonnade.evaluate.decision import DecisionSettings
 from colonnade.evaluate.metrics import metric_of
 from colonnade.federation import Federation, Task
@@ -124,6 +125,7 @@ class Run(Outward):
     traffic: Traffic = field(repr=False)
     result: Result  # scores, rounds, reason, seconds
     config: Sections | None = None  # the TOML tables it came from, if any
+    tested: Evaluated | None = field(default=None, repr=False, compare=False)  # after training; never saved
 
     def __repr__(self) -> str:
         """What was trained on what, how good it is, and where it is saved: settings are in `method` and `training`."""

@@ -34,3 +34,13 @@ class Answers:
     def of(self, rows: Tensor) -> Answers:
         """Of some rows."""
         return Answers(self.calibrated[rows], self.decided[rows])
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """Answers to the test rows beside what is true: for comparisons row by row, in memory only."""
+
+    task: Task
+    answers: Answers = field(repr=False)
+    truth: Tensor = field(repr=False)  # (B,) classes or (B, K) numbers
+    weights: Tensor | None = field(default=None, repr=False)  # (B,) of the rows; None: all alike

@@ -9,6 +9,7 @@ from typing import TypedDict
 from colonnade.errors import RunError
 from colonnade.report import explained, metrics, repeat, tables, words
 from colonnade.report.curves import Picture, confusion, pictures
+from colonnade.report.on_test import OnTest, on_test
 from colonnade.report.privacy import Page, notes, privacy_page
 from colonnade.report.record import Group, Record, Terms, check_record, grouped
 from colonnade.report.tables import Table
@@ -43,6 +44,7 @@ class RunFacts(TypedDict):
     metrics: Table | None
     decision: Table | None
     by_group: Table | None
+    on_test: OnTest | None
     classes: Table | None
     confusion: list[list[tables.Cell]]
     matrix: list[Picture]
@@ -101,11 +103,13 @@ class Content:
         """Every picture that becomes a file: those of the page, and the matrix that the page has as a table."""
         run = self.facts["run"]
         runs: Sequence[RunFacts] = self.facts["groups"] if run is None else [run]
-        more = (picture for run in runs for picture in (*run["matrix"], *_drawn(run["explained"])))
+        more = (
+            picture for run in runs for picture in (*_drawn(run["on_test"]), *run["matrix"], *_drawn(run["explained"]))
+        )
         return [*self.curves, *more]
 
 
-def _drawn(told: explained.Explained | None) -> tuple[Picture, ...]:
+def _drawn(told: explained.Explained | OnTest | None) -> tuple[Picture, ...]:
     return () if told is None else told.pictures
 
 
@@ -193,6 +197,7 @@ def _details(record: Record, prefix: str = "") -> RunFacts:
         "metrics": metrics.metrics_table(record),
         "decision": metrics.decision_table(record),
         "by_group": metrics.groups_table(record),
+        "on_test": on_test(record, prefix),
         "classes": tables.classes_table(record),
         "confusion": tables.confusion_cells(record),
         "matrix": [] if prefix else confusion(record),

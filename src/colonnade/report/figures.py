@@ -71,6 +71,8 @@ PAPER = Palette(  # as report.css
     "#9ca3af",
     ("#1d4ed8", "#c2570c", "#047857", "#8b2fc9", "#be123c", "#0e7490", "#854d0e", "#475569"),
 )
+Sheet = Figure  # what a drawing is painted on,
+Field = Axes  # and where, for painters in other files
 Painter = Callable[[Figure, Palette], None]
 
 

@@ -6,12 +6,13 @@ Names come from users: whatever Markdown or HTML would read as markup is escaped
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from colonnade.report.content import Content, RunFacts
 from colonnade.report.curves import Picture
 from colonnade.report.explained import Explained
+from colonnade.report.on_test import OnTest
 from colonnade.report.privacy import Page
 from colonnade.report.tables import Table
 
@@ -20,10 +21,11 @@ MARKUP = re.compile(r"([\\`*_\[\]<>|#~$&])")
 
 def as_markdown(content: Content, pictures: str) -> str:
     """The file as text; `pictures` is the folder of pictures beside it."""
-    blocks = [*_opening(content), *_curves(content, pictures)]
+    blocks, curves = list(_opening(content)), list(_curves(content, pictures))
     if (run := content.facts["run"]) is not None:
-        blocks += _run(run, 2, pictures)
+        blocks += _run(run, 2, pictures, curves)
     else:
+        blocks += curves
         if content.facts["contributions"] is not None:
             blocks += ["## What each party contributed", *_table(content.facts["contributions"])]
         blocks.append("## Methods one by one")
@@ -73,25 +75,29 @@ def _curves(content: Content, pictures: str) -> Iterator[str]:
     yield from (_picture(picture, pictures) for picture in content.curves)
 
 
-def _run(run: RunFacts, level: int, pictures: str) -> Iterator[str]:
-    """The sections about one run, under headings of a level."""
+def _run(run: RunFacts, level: int, pictures: str, curves: Sequence[str] = ()) -> Iterator[str]:
+    """The sections about one run, under headings of a level; curves of its training stand after what came out of it."""
     head = "#" * level
     if run["metrics"]:
         yield f"{head} Metrics"
         for table in (run["metrics"], run["decision"], run["by_group"]):
             yield from [] if table is None else _table(table)
+    if run["on_test"] is not None:
+        yield f"{head} Test rows"
+        yield from _shown(run["on_test"], pictures)
     if run["classes"]:
         yield f"{head} Classes"
         yield from (_picture(picture, pictures) for picture in run["matrix"])
         if run["pairs"]:
             yield plain(f"Most frequent mistakes: {'; '.join(run['pairs'])}.")
         yield from _table(run["classes"])
+    yield from curves
     yield f"{head} Parties and traffic"
     yield from _table(run["parties"])
     yield from _table(run["traffic"])
     if run["explained"] is not None:
         yield f"{head} What each party contributed"
-        yield from _explained(run["explained"], pictures)
+        yield from _shown(run["explained"], pictures)
     yield f"{head} Privacy"
     yield from _privacy(run["privacy"])
     yield f"{head} Settings"
@@ -101,7 +107,7 @@ def _run(run: RunFacts, level: int, pictures: str) -> Iterator[str]:
     yield from _table(run["machine"])
 
 
-def _explained(told: Explained, pictures: str) -> Iterator[str]:
+def _shown(told: Explained | OnTest, pictures: str) -> Iterator[str]:
     yield from (plain(sentence) for sentence in told.sentences)
     for table in told.tables:
         yield from _table(table)

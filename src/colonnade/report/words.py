@@ -61,7 +61,7 @@ def score(record: Record, value: float | None, digits: int = 2) -> str:
     """A score of the run's task: per cent for accuracy, a plain number for AUC and R2."""
     if value is None or not math.isfinite(value):
         return "not measured"
-    return f"{100 * value:.{digits}f} %" if is_share(record) else f"{value:.{digits + 2}f}"
+    return f"{100 * value:.{digits}f} %" if is_share(record) else f"{round(value, digits + 2) + 0.0:.{digits + 2}f}"
 
 
 def size(count: float) -> str:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from colonnade.errors import ConfigError, DataError
-from colonnade.tasks.base import Array, Classes, Read
+from colonnade.tasks.base import Array, Classes, Pictures, Read
 from colonnade.tasks.flags import Flags, right
 from colonnade.tasks.reading import AS_NAMED, as_labels, codes_of, kind_of, named, no_and_yes, numeric
 
@@ -29,6 +29,7 @@ class Binary(Flags):
         "auc", "accuracy", "balanced_accuracy", "average_precision", "log_loss", "brier", "ks", "f1",
     )  # fmt: skip
     one_class: ClassVar[bool] = True
+    pictures: ClassVar[Pictures] = "scores"
 
     @classmethod
     def read(cls, seen: Array, classes: Classes) -> Read:

@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from colonnade.errors import DataError
-from colonnade.tasks.base import Array, Classes, Read
+from colonnade.tasks.base import Array, Classes, Pictures, Read
 from colonnade.tasks.flags import Flags, right
 from colonnade.tasks.reading import cells_of, no_classes
 
@@ -23,6 +23,7 @@ class Multilabel(Flags):
     words: ClassVar[str] = "multilabel"
     metric: ClassVar[str] = "accuracy"
     metrics: ClassVar[tuple[str, ...]] = ("accuracy", "auc", "log_loss", "brier", "f1")
+    pictures: ClassVar[Pictures] = "labels"
 
     @classmethod
     def read(cls, seen: Array, classes: Classes) -> Read:
