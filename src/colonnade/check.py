@@ -130,6 +130,7 @@ def check_job(job: Job, *, rounds: bool = True) -> Check:
     if "tables" in job.data:
         frames, options = read_table_data(job.labelled_data)
         found = check(frames, **options)
+        found = replace(found, federation=found.federation and job.part_of(found.federation))
     else:
         found = Check((), (), job.federation())
     if found.federation is None:

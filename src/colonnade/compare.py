@@ -17,24 +17,33 @@ from colonnade.extras import need
 from colonnade.federation import Federation
 from colonnade.job import Job, read_job
 from colonnade.keywords import Owner, sorted_out
-from colonnade.many import Entry, of_rows, train_all
+from colonnade.many import Done, Entry, of_rows, train_all
 from colonnade.methods import METHODS, as_method
 from colonnade.methods.base import Method
 from colonnade.models.encoders import ModelSettings
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.progress import Watcher
-from colonnade.record import RunRecord
+from colonnade.record import RunRecord, Worth
 from colonnade.report.metrics import compared, mean_metrics
 from colonnade.report.record import Group, Terms, grouped, with_files
-from colonnade.report.tables import Table, reached, simulated_seconds, spread
+from colonnade.report.tables import Table, best_in_words, reached, simulated_seconds, spread
 from colonnade.report.words import score_name
+from colonnade.report.worth import verdict
 from colonnade.run import Run, Training
+from colonnade.worth import Question, read_beside, trials
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 MARKER = ".colonnade-compare"  # a folder that has it belongs to a comparison, which may go on there
-SETTINGS = ("methods", "seeds", "target", "clock", "metrics")  # of [compare]; all else there is a method's name
+SETTINGS = (
+    "methods",
+    "seeds",
+    "target",
+    "clock",
+    "metrics",
+    "beside",
+)  # of [compare]; all else there is a method's name
 
 
 @dataclass(frozen=True)
@@ -43,6 +52,12 @@ class Comparison:
 
     runs: tuple[Run, ...] = field(repr=False)  # method by method, seed by seed
     terms: Terms = field(default_factory=Terms, repr=False)
+    worth: Worth | None = field(default=None, repr=False)  # where parties alone or one central model were asked for
+
+    @property
+    def verdict(self) -> str:
+        """Whether it is worth joining; without parties alone or one central model, which method was best."""
+        return " ".join(best_in_words(self.groups) if self.worth is None else verdict(self.worth))
 
     @cached_property
     def groups(self) -> list[Group]:
@@ -68,7 +83,7 @@ class Comparison:
         """Write report.html and the files beside it; the path of the page."""
         from colonnade.report.html import write_report  # pictures are an optional extra
 
-        return write_report([_whole(run) for run in self.runs], Path(folder), self.terms)
+        return write_report([_whole(run) for run in self.runs], Path(folder), self.terms, worth=self.worth)
 
     def words(self) -> Table:
         """The table for people, as the command line shows it."""
@@ -104,6 +119,7 @@ def compare(  # noqa: PLR0913 - the front door: everything a user may want to sa
     model: ModelSettings | Mapping[str, Any] | None = None,
     encoders: Encoders = None,
     privacy: PrivacySettings | Mapping[str, Any] | None = None,
+    beside: Sequence[str] = (),
     out: str | Path | None = None,
     progress: bool | None = None,
     **settings: Any,
@@ -118,6 +134,8 @@ def compare(  # noqa: PLR0913 - the front door: everything a user may want to sa
         model: shapes the built-in networks.
         encoders: brings networks of your own.
         privacy: what is promised to whom.
+        beside: "alone", "central" or both: trains each party alone, and one model over all columns in one place, on the
+            same rows as one method; `worth` and `verdict` then say what joining is worth.
         out: a folder for the runs, each saved in a folder of its own. The same call goes on after an interruption,
             and does not repeat finished runs. None: nothing is written.
         progress: as in `fit`.
@@ -140,12 +158,49 @@ def compare(  # noqa: PLR0913 - the front door: everything a user may want to sa
         for name, (data, method, usual) in jobs.items()
         for chosen in (usual.model_copy(update={"seed": seed}) for seed in read_seeds(seeds))
     ]
+    question = worth_question(entries, federation, read_beside(beside))
     quiet: Watcher | None = (lambda now: None) if progress is False else None
-    if out is None:
-        return Comparison(tuple(entry.job.fit(federation, None, quiet) for entry in entries))
-    folder = marked(Path(out))
-    train_all(entries, federation, folder, watching=lambda name, rounds: quiet)
-    return Comparison(tuple(Run.load(folder / entry.folder, encoders) for entry in entries))
+    if question is None:
+        return Comparison(tuple(_trained(entries, federation, encoders, out, quiet)))
+    runs = _trained(question.entries, federation, encoders, out, quiet, question.done)
+    records = [run.record() for run in runs]
+    found = question.weigh(federation, records) if out is None else question.settle(federation, records, Path(out))
+    return Comparison(tuple(runs), worth=found)
+
+
+def _trained(
+    entries: Sequence[Entry],
+    federation: Federation,
+    encoders: Encoders,
+    out: str | Path | None,
+    quiet: Watcher | None,
+    done: Done = lambda name, run: None,
+) -> list[Run]:
+    """The runs, from a folder if there is one."""
+    if out is not None:
+        folder = marked(Path(out))
+        train_all(entries, federation, folder, watching=lambda name, rounds: quiet, done=done)
+        return [Run.load(folder / entry.folder, entry.job.encoders) for entry in entries]
+    runs = []
+    for entry in entries:
+        runs.append(entry.job.fit(entry.job.part_of(federation), None, quiet))
+        done(entry.folder, runs[-1])
+    return runs
+
+
+def worth_question(entries: Sequence[Entry], federation: Federation, beside: Sequence[str]) -> Question | None:
+    """What else to train where it was asked what joining is worth; None: it was not.
+
+    Raises:
+        ConfigError: there are several methods.
+    """
+    if not beside:
+        return None
+    methods = list(dict.fromkeys(entry.job.method.name for entry in entries))
+    seeds = list(dict.fromkeys(entry.job.training.seed for entry in entries))
+    if len(entries) > len(seeds):
+        raise ConfigError(f"what joining is worth is asked of one method; got {', '.join(methods)}; name one")
+    return Question(trials(entries[0].job, federation, beside), seeds)
 
 
 Prepared = dict[str, tuple[dict[str, Any], Method, Training]]
@@ -216,6 +271,8 @@ def plan(tables: Mapping[str, Any]) -> list[Entry]:
         if key not in known:
             raise ConfigError(unknown_key(key, known, "compare"))
     usual = _usual(lambda method: not hasattr(method, "parties"))
+    if read_beside(section.get("beside", [])):
+        usual = [read_job(tables).method.name]
     methods = distinct(section.get("methods", usual), str, "methods", '["vimadmm", "local_only"]')
     seeds = distinct(section.get("seeds", [tables.get("training", {}).get("seed", 0)]), int, "seeds", "[0, 1, 2]")
     return [Entry(f"{m}-{s}", read_job(tables, method=m, seed=s)) for m in methods for s in seeds]
@@ -223,7 +280,8 @@ def plan(tables: Mapping[str, Any]) -> list[Entry]:
 
 def left_out(tables: Mapping[str, Any]) -> list[str]:
     """The methods that are not tried unless they are named: they are not for every number of parties."""
-    return [] if "methods" in tables.get("compare", {}) else _usual(lambda method: hasattr(method, "parties"))
+    section = tables.get("compare", {})
+    return [] if "methods" in section or section.get("beside") else _usual(lambda method: hasattr(method, "parties"))
 
 
 def _usual(keep: Callable[[type[Settings]], bool]) -> list[str]:

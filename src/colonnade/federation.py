@@ -11,6 +11,7 @@ its columns, an unknown label is zero too, and `held` and `labelled` say that ne
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -233,6 +234,11 @@ class Federation:
         meaning: dict[str, Any] = {"task": task, "classes": classes, "positive": positive, "columns": columns}
         beside: dict[str, Any] = {"split": split, "weights": weights, "by": by}
         return join_tables(tables, labels=labels, id=id, name=name, keep=keep, **beside, **meaning)
+
+    @property
+    def width(self) -> int:
+        """How many numbers of a row all parties hold together."""
+        return sum(math.prod(party.columns.shape[1:]) for party in self.parties)
 
     def pooled(self) -> Federation:
         """All columns in one place: what the `centralized` reference trains on."""

@@ -39,7 +39,8 @@ from colonnade.tasks import task_about
 SECTIONS = ("data", "method", "model", "training", "privacy", "compare")
 # What Federation.from_tables takes.
 MEANING = ("labels", "id", "task", "keep", "classes", "weights", "columns", "split", "by")
-TABLE_KEYS = ("tables", *MEANING, "categories", *WRITTEN)
+CHOOSES = ("only", "pooled")  # whose columns are trained on; for every kind of data
+TABLE_KEYS = ("tables", *MEANING, "categories", *WRITTEN, *CHOOSES)
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,10 @@ class Job:
         if "tables" not in self.data or not self.privacy.labels.protects:
             return self.data
         return _unstratified(self.data)
+
+    def part_of(self, federation: Federation) -> Federation:
+        """The columns of this data that the job trains on: usually all."""
+        return chosen_part(federation, self.data)
 
     def on(self, federation: Federation) -> Job:
         """The same with its length in rounds of these training rows."""
@@ -135,13 +140,30 @@ def load_data(data: Mapping[str, Any], about: About | None = None) -> Federation
 
     The first version guessed tasks by other rules, and numbered classes up to the largest label.
     """
-    options = dict(data)
+    options = {key: value for key, value in data.items() if key not in CHOOSES}
     if "tables" in options:
-        return _load_tables(_as_before(about, options) if about is not None else options)
+        return chosen_part(_load_tables(_as_before(about, options) if about is not None else options), data)
     name = options.pop("set", None)
     if name is None:
         raise ConfigError("[data] needs `set = NAME` (digits, mnist, ...) or `tables = { party = FILE, ... }`")
-    return load_set(name, **options)
+    return chosen_part(load_set(name, **options), data)
+
+
+def chosen_part(federation: Federation, data: Mapping[str, Any]) -> Federation:
+    """What `only = ["bank"]` (some parties' columns) or `pooled = true` (all columns in one place) of [data] leaves."""
+    only, pooled = data.get("only"), data.get("pooled", False)
+    if only is not None and (not isinstance(only, list) or not only or not all(isinstance(n, str) for n in only)):
+        raise ConfigError(f'[data] only = {only!r} is not valid: needed a list of parties, e.g. ["bank"]')
+    if not isinstance(pooled, bool):
+        raise ConfigError(f"[data] pooled = {pooled!r} is not valid: needed true or false")
+    if only is not None and pooled:
+        raise ConfigError("[data] has both only and pooled; choose some parties, or all columns in one place")
+    if pooled:
+        return replace(federation.pooled(), plans={}, name=f"{federation.name} in one place")
+    if only is None:
+        return federation
+    name = f"{only[0]} alone" if len(only) == 1 else "+".join(only)
+    return replace(federation.only(only), name=name)
 
 
 def _as_before(about: About, options: Section) -> Section:

@@ -43,13 +43,14 @@ class Entry:
     job: Job
 
     def on(self, federation: Federation) -> Entry:
-        """The same with its length in rounds of these training rows."""
-        return replace(self, job=self.job.on(federation))
+        """The same with its length in rounds of the training rows; `federation` is of the whole comparison."""
+        return replace(self, job=self.job.on(self.job.part_of(federation)))
 
 
 State = Literal["finished", "begun", "new"]
 Watching = Callable[[str, int], "Watcher | None"]  # who is told of a training of that name and so many rounds
 Watches = Mapping[str, "Watcher | None"]
+Done = Callable[[str, "Run"], None]
 Around = Callable[["Path | None"], AbstractContextManager[None]]  # what stands around a training; None: around all
 
 
@@ -96,7 +97,8 @@ def _check_same(entry: Entry, found: Mapping[str, Any], place: Path) -> None:
         "training": job.training.model_dump(),
         "privacy": job.privacy.model_dump(),
     }
-    mine = flat({**json.loads(json.dumps(wanted)), "data": job.data})
+    own = of_rows(job.data["rows"]) if "rows" in job.data else job.data
+    mine = flat({**json.loads(json.dumps(wanted)), "data": own})
     config, about = found.get("config"), found["about"]
     data = of_rows(about.get("data")) if config is None else config.get("data", {"set": "digits"})
     theirs = flat({**{key: found[key] for key in wanted}, "data": data})
@@ -115,6 +117,7 @@ def train_all(
     jobs: int = 1,
     watching: Watching = lambda name, rounds: None,
     around: Around = lambda place: nullcontext(),
+    done: Done = lambda name, run: None,
 ) -> list[RunRecord]:
     """Train what is not finished yet, each into its own folder; the records of all.
 
@@ -125,6 +128,7 @@ def train_all(
         jobs: how many at a time, in processes of their own if there are several.
         watching: who is told of each.
         around: what stands around each, or around all where they are in processes, e.g. to catch an interruption.
+        done: is told of each run that this process has trained.
     """
     from colonnade.run import read_record
 
@@ -139,8 +143,9 @@ def train_all(
         for entry in open_ones:
             place, watch = folder / entry.folder, watching(entry.folder, entry.job.training.rounds)
             with around(place):
-                run = train_one(entry.job, federation, place, watch, states[entry.folder])
+                run = train_one(entry.job, entry.job.part_of(federation), place, watch, states[entry.folder])
                 records[entry.folder] = run.record()
+                done(entry.folder, run)
     return [records.get(entry.folder) or read_record(folder / entry.folder) for entry in entries]
 
 
@@ -181,7 +186,7 @@ def _free_memory() -> float:
 def _in_processes(
     entries: Sequence[Entry], federation: Federation, folder: Path, jobs: int, watching: Watching
 ) -> None:
-    for text in dict.fromkeys(entry.job.shortfall(federation) for entry in entries):
+    for text in dict.fromkeys(entry.job.shortfall(entry.job.part_of(federation)) for entry in entries):
         if text:
             warnings.warn(text, ShortTraining, stacklevel=2)
     context = multiprocessing.get_context("spawn")
@@ -244,9 +249,9 @@ def _work(tables: Sections, name: str, place: str, threads: int, news: Any) -> N
 
     torch.set_num_threads(threads)
     try:
-        entry = Entry(name, read_job(tables))
-        federation = entry.job.federation()
-        entry = entry.on(federation)
+        job = read_job(tables)
+        federation = job.federation()
+        entry = Entry(name, job.on(federation))
         state = state_of(entry, Path(place))
         train_one(entry.job, federation, Path(place), lambda now: news.put((name, now)), state)
     except ColonnadeError as error:

@@ -299,6 +299,40 @@ class RunRecord(TypedDict):
     unexplained: NotRequired[str]  # why it cannot be used
 
 
+class TrialRecord(TypedDict):
+    """One line of `Worth`: means over its runs, which differ in their seed."""
+
+    role: str  # alone, joint or central
+    who: str
+    runs: list[str]  # ids
+    method: str
+    columns: int
+    score: float | None
+    interval: list[float] | None
+    validation: float | None
+
+
+class Difference(TypedDict):
+    """Of two scores on the same test rows; `paired`: measured row by row, else put together from two intervals."""
+
+    value: float
+    interval: list[float] | None
+    paired: bool
+
+
+class Worth(TypedDict):
+    """Is it worth joining? What `worth.json` beside the runs holds."""
+
+    format: int
+    metric: str
+    rows: int  # test rows
+    trials: list[TrialRecord]
+    best: str | None  # who to compare with: the best alone by its validation score
+    gain: Difference | None  # joint minus best alone
+    price: Difference | None  # central minus joint
+    notes: list[str]
+
+
 class Described(TypedDict):
     """What the store of a run says it is: enough to open it again. Between organisations it holds more."""
 

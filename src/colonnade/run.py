@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -87,6 +87,16 @@ class Training(Settings):
         if self.epochs is not None and "rounds" in self.model_fields_set:
             raise ValueError(f"rounds = {self.rounds} and epochs = {self.epochs:g} both say how long; give one of them")
         return self
+
+    def on_parties(self, names: Sequence[str]) -> Training:
+        """The same, without what the schedule says of other parties; a party by itself is in every round."""
+        schedule = self.schedule
+        named = {key: dict(getattr(schedule, key)) for key in ("speeds", "steps")}
+        kept = {key: {name: value for name, value in own.items() if name in names} for key, own in named.items()}
+        changed: dict[str, Any] = {key: own for key, own in kept.items() if own != named[key]}
+        if len(names) == 1 and schedule.participation < 1:
+            changed["participation"] = 1.0
+        return self.model_copy(update={"schedule": schedule.model_copy(update=changed)}) if changed else self
 
     def in_rounds(self, has_uplink: bool, train: Tensor, parties: tuple[str, ...]) -> Training:
         """The same with its length in rounds, which depends on the training rows; unchanged where it was said so.

@@ -34,6 +34,7 @@ EVERYTHING = {
     "search_space",
     "testing",
     "tune",
+    "worth",
 } | RUNNING
 
 # Unit -> what it may import besides itself. A unit is a folder or a top-level module of the package.
@@ -90,8 +91,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "explain": RUNNING,  # asks finished runs, and trains again; nothing below knows that it is explained
     "many": {"search_space"} | RUNNING,  # several trainings, one folder each, perhaps in processes of their own
     "cross_validate": {"compare", "many", "report"} | RUNNING,  # one method on several splits of the same rows
-    "compare": {"many", "report"} | RUNNING,  # several methods side by side, for Python and the command line
     "scorecards": RUNNING,  # tables in, a table of points out; nothing below knows of points
+    "worth": {"many", "report"} | RUNNING,  # a method beside each party alone and all columns in one place
+    "compare": {"many", "report", "worth"} | RUNNING,  # several methods side by side, for Python and the command line
     "search_space": RUNNING,  # what a search may change about a method
     "tune": {"compare", "many", "search_space"}
     | RUNNING,  # trains many times and keeps the best settings; nothing below knows that it is tuned

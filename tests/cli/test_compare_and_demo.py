@@ -14,7 +14,6 @@ import pytest
 
 from colonnade.cli.compare import read_numbers
 from colonnade.cli.demo import CONFIG, FORMER, MARKER
-from colonnade.cli.verdict import Standing, verdict
 from colonnade.compare import MARKER as MARK
 from colonnade.run import read_record
 from tests.cli.conftest import SMALL, Call, Result, call_main
@@ -246,7 +245,7 @@ def test_the_demo_trains_alone_together_and_in_one_place(shown: tuple[Path, Resu
     folder, done = shown
     assert done.code == 0, done.err
     reports = {"report.html", "report.md", "report.json", "pictures"}
-    assert {path.name for path in folder.iterdir()} == {*FOLDERS, *reports, CONFIG, MARKER}
+    assert {path.name for path in folder.iterdir()} == {*FOLDERS, *reports, "worth.json", CONFIG, MARKER}
     found = json.loads((folder / "together" / "explain.json").read_text())
     assert found["shapley_error"] is None and len(found["shapley"]) == 4  # exact
     page = (folder / "report.html").read_text()
@@ -294,25 +293,6 @@ def test_an_interrupted_demo_says_how_to_start_again(cli: Call, monkeypatch: pyt
     interrupt_at(1, monkeypatch)
     done = cli("demo", "--rounds", "2")
     assert (done.code, "start again with: colonnade demo --out demo-run" in done.err) == (130, True)
-
-
-def standing(alone: float, together: float, one_place: float, rows: int = 400) -> Standing:
-    return Standing(rows, {"a": 0.2, "b": alone}, "b", together, one_place)
-
-
-@pytest.mark.parametrize(
-    ("found", "worth", "costs"),
-    [
-        (standing(0.71, 0.89, 0.90), "Joining is worth 18.0 percentage points: 72 more of 400", "costs nothing that"),
-        (standing(0.71, 0.72, 0.90), "shows no gain: a difference of 4 of 400", "costs 18.0 percentage points"),
-        (standing(0.90, 0.70, 0.50), "NOT worth it here: together 20.0 percentage points worse", "even 20.0 percent"),
-        (standing(0.71, 0.89, 0.90, rows=20), "may be chance", "costs nothing that"),  # the scores of the first case
-    ],
-)
-def test_the_verdict_says_no_more_than_the_rows_prove(found: Standing, worth: str, costs: str) -> None:
-    scores, *told = verdict(found)
-    assert f"Best party alone {100 * found.alone['b']:.1f} %, all 2 together" in scores
-    assert worth in told[0] and costs in told[1]
 
 
 @pytest.mark.slow

@@ -125,7 +125,7 @@ def test_one_run_says_what_happened(one: str, trained: dict[tuple[str, int], dic
     for part in (
         "vimadmm on small",
         "vimadmm trained one model over 4 parties of small (54 training, 18 validation and 18 test rows).",
-        f"Test accuracy {100 * result['test_score']:.2f} % (95 % interval {100 * result['test_interval'][0]:.1f} to ",
+        f"test accuracy {100 * result['test_score']:.2f} % (95 % interval {100 * result['test_interval'][0]:.1f} to ",
         f'always guessing "{result["baseline_class"]}": {100 * result["baseline_score"]:.1f} %).',
         "It ran 4 of at most 4 rounds (all rounds done)",
         f"the model of round {result['best_round']} was kept",

@@ -18,8 +18,8 @@ from colonnade.errors import ConfigError
 
 if TYPE_CHECKING:
     from colonnade.federation import Federation
-    from colonnade.many import Entry
-    from colonnade.record import RunRecord
+    from colonnade.many import Done, Entry
+    from colonnade.record import RunRecord, Worth
     from colonnade.report.record import Terms
 
 
@@ -41,6 +41,8 @@ def compare(  # noqa: PLR0913, PLR0917 - one parameter per option
             help="Columns about the test rows, e.g. auc,f1; default: what chooses the round.", show_default=False
         ),
     ] = None,
+    alone: Annotated[bool, typer.Option("--alone", help="Also train each party alone: is it worth joining?")] = False,
+    central: Annotated[bool, typer.Option("--central", help="Also train one model over all columns.")] = False,
     jobs: Annotated[int, typer.Option(min=0, help="Trainings at a time; 0: as many as fit.")] = 1,
     overrides: Overrides = None,
     out: Annotated[Path | None, typer.Option(help="Folder; default: a new one in runs/.", show_default=False)] = None,
@@ -50,12 +52,14 @@ def compare(  # noqa: PLR0913, PLR0917 - one parameter per option
 ) -> None:
     """Train several methods on the same rows and put them side by side. Exit status 1: a run diverged.
 
-    The [compare] section names methods and seeds; [compare.NAME] holds settings of one method. An interrupted
-    comparison goes on with the same command and its --out: finished runs are not repeated.
+    The [compare] section names methods and seeds; [compare.NAME] holds settings of one method. With --alone and
+    --central (beside = ["alone", "central"]) one method is compared with each party alone and with all columns in one
+    place, and a verdict says what joining is worth. An interrupted comparison goes on with the same command and its
+    --out: finished runs are not repeated.
 
     Example: colonnade compare examples/compare.toml --seeds 0,1,2
     """
-    from colonnade.compare import check_metrics, check_target, left_out, marked, plan
+    from colonnade.compare import check_metrics, check_target, left_out, marked, plan, worth_question
     from colonnade.many import affordable_jobs, state_of
     from colonnade.report.html import require_extra
 
@@ -66,6 +70,7 @@ def compare(  # noqa: PLR0913, PLR0917 - one parameter per option
         "seeds": None if seeds is None else read_numbers(seeds),
         "target": target,
         "metrics": None if metric is None else read_names(metric),
+        "beside": [name for name, wanted in (("alone", alone), ("central", central)) if wanted] or None,
     }
     chosen = {key: value for key, value in asked.items() if value is not None}
     if what[0].is_dir():
@@ -79,12 +84,13 @@ def compare(  # noqa: PLR0913, PLR0917 - one parameter per option
     entries, terms = plan(tables), _terms(tables)
     folder = _folder(out)
     federation = entries[0].job.federation()
-    entries = [entry.on(federation) for entry in entries]
+    question = worth_question(entries, federation, tables.get("compare", {}).get("beside", []))
+    entries = [entry.on(federation) for entry in (entries if question is None else question.entries)]
     check_target(terms, federation, entries[0].job.training.metric)
     check_metrics(terms, federation)
     for entry in entries:
         state_of(entry, folder / entry.folder)
-        check(entry.job, federation)
+        check(entry.job, entry.job.part_of(federation))
     fitting = affordable_jobs(jobs, len(entries), federation, entries[0].job.training.device)
     if fitting < min(jobs, len(entries)):
         screen.aside(f"--jobs {jobs}: memory is enough for {fitting} at a time")
@@ -92,24 +98,32 @@ def compare(  # noqa: PLR0913, PLR0917 - one parameter per option
         screen.aside(f"left out, because not for every number of parties: {left}; name it with --method to try it")
     marked(folder)
     again = f"colonnade compare {what[0]} --out {folder} (and the same options)"
-    records = train_all(screen, entries, federation, folder, fitting, again)
-    show(screen, records, [folder / entry.folder for entry in entries], folder, terms)
+    done = question.done if question is not None else lambda name, run: None
+    records = train_all(screen, entries, federation, folder, fitting, again, done)
+    worth = None if question is None else question.settle(federation, records, folder)
+    show(screen, records, [folder / entry.folder for entry in entries], folder, terms, worth)
 
 
 def train_all(
-    screen: Screen, entries: Sequence[Entry], federation: Federation, folder: Path, jobs: int = 1, again: str = ""
+    screen: Screen,
+    entries: Sequence[Entry],
+    federation: Federation,
+    folder: Path,
+    jobs: int = 1,
+    again: str = "",
+    done: Done = lambda name, run: None,
 ) -> list[RunRecord]:
     """Train what is not finished yet, with bars on the screen; the records of all. `again` is how to go on."""
     from colonnade import many
 
     afterwards = f"; finished runs stay in {folder}: colonnade report {folder}"
     afterwards += f"; go on with all: {again}" if again else ""
-    done = sum(many.state_of(entry, folder / entry.folder) == "finished" for entry in entries)
-    if done:
-        screen.aside(f"{done} of {len(entries)} runs are finished already")
+    finished = sum(many.state_of(entry, folder / entry.folder) == "finished" for entry in entries)
+    if finished:
+        screen.aside(f"{finished} of {len(entries)} runs are finished already")
     with screen.progress() as bars:
         return many.train_all(
-            entries, federation, folder, jobs, bars.watch, lambda place: _stoppable(place, afterwards)
+            entries, federation, folder, jobs, bars.watch, lambda place: _stoppable(place, afterwards), done
         )
 
 
@@ -135,24 +149,27 @@ def show(
     places: Sequence[Path],
     folder: Path,
     terms: Terms | None = None,
+    worth: Worth | None = None,
 ) -> None:
-    """The table, the page, the figure and the facts; status 1 if a run diverged."""
+    """The verdict, the table, the page, the figure and the facts; status 1 if a run diverged."""
     from colonnade.compare import summary
     from colonnade.report.html import write_figure, write_report
     from colonnade.report.metrics import compared
     from colonnade.report.privacy import notes
     from colonnade.report.record import Terms, grouped, with_files
     from colonnade.report.tables import costs_table
+    from colonnade.report.worth import joint_groups
 
     records = [with_files(record, place) for record, place in zip(records, places, strict=True)]
-    page = write_report(records, folder, terms)
+    page = write_report(records, folder, terms, worth=worth)
     groups = grouped(records)
-    screen.table(compared(groups, terms or Terms()))
-    extra: dict[str, object] = {}
-    if terms is not None:
+    extra: dict[str, object] = {} if worth is None else _tell_worth(screen, worth)
+    if worth is None or (terms is not None and terms.metrics):
+        screen.table(compared(groups, terms or Terms()))
+    if terms is not None and worth is None:
         screen.table(costs_table(groups, terms))
-        extra = {"figure": str(write_figure(groups, folder, terms)), "clock": terms.clock.model_dump()}
-    for labels, text in notes(groups):
+        extra |= {"figure": str(write_figure(groups, folder, terms)), "clock": terms.clock.model_dump()}
+    for labels, text in notes(groups if worth is None else joint_groups(groups, worth)):
         screen.notify(f"{labels}: {text}")
     runs = [facts(record, place) for record, place in zip(records, places, strict=True)]
     lines = [summary(group, terms or Terms()) for group in groups]
@@ -162,10 +179,21 @@ def show(
         screen.aside(f"{run['run']}: {run['stop']}")
     screen.notify(f"runs: {folder}")
     screen.notify(f"report: {page}")
-    if extra:
+    if "figure" in extra:
         screen.notify(f"figure: {extra['figure']}")
     if diverged:
         raise typer.Exit(1)
+
+
+def _tell_worth(screen: Screen, worth: Worth) -> dict[str, object]:
+    """Whether it is worth joining, on the screen; and for machines."""
+    from colonnade.report.worth import verdict, worth_table
+
+    told = verdict(worth)
+    for sentence in (*told, *worth["notes"]):
+        screen.notify(sentence)
+    screen.table(worth_table(worth))
+    return {"verdict": " ".join(told), "worth": worth}
 
 
 def _side_by_side(
@@ -178,10 +206,13 @@ def _side_by_side(
     """Runs that are there already: the same table, page and figure, nothing trained."""
     from colonnade.config import with_overrides
     from colonnade.report.record import Terms, check_record, run_folders
+    from colonnade.report.worth import read_worth
     from colonnade.run import read_record
 
-    if "methods" in chosen or "seeds" in chosen:
-        raise ConfigError("--methods and --seeds choose what to train; these runs are trained already")
+    if {"methods", "seeds", "beside"} & set(chosen):
+        raise ConfigError(
+            "--methods, --seeds, --alone and --central choose what to train; these runs are trained already"
+        )
     places = [place for folder in folders for place in run_folders(folder)]
     records = [check_record(read_record(place), str(place)) for place in places]
     changes = with_overrides({"compare": (records[0]["config"] or {}).get("compare", {})}, overrides or [])
@@ -190,7 +221,8 @@ def _side_by_side(
             "--set changes only compare.clock, compare.target and compare.metrics of runs that are trained already"
         )
     terms = Terms.read({**changes["compare"], **chosen})
-    show(screen, records, places, out or (folders[0] if len(folders) == 1 else Path()), terms)
+    worth = read_worth(folders[0], records) if len(folders) == 1 else None
+    show(screen, records, places, out or (folders[0] if len(folders) == 1 else Path()), terms, worth)
 
 
 def _terms(tables: Mapping[str, Any]) -> Terms:

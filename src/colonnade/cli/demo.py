@@ -6,7 +6,7 @@ import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,13 +16,12 @@ from colonnade.cli.options import AsJson
 from colonnade.cli.screen import Screen
 from colonnade.cli.stopping import Terminated, terminable, told_of
 from colonnade.cli.training import facts
-from colonnade.cli.verdict import Standing, verdict
 from colonnade.errors import RunError
 
 if TYPE_CHECKING:
     from colonnade.federation import Federation
-    from colonnade.record import RunRecord, Section
-    from colonnade.report.tables import Table
+    from colonnade.record import Section, Worth
+    from colonnade.worth import Trial
 
 MARKER, CONFIG = ".colonnade-demo", "demo.toml"
 PARTIES, ROUNDS = 4, 40
@@ -37,20 +36,6 @@ ABOUT_CONFIG = """\
 #   id = "customer"
 
 """
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One training of the demo. All use the same method, network and settings: only the columns differ."""
-
-    folder: str
-    who: str
-    federation: Federation
-
-    @property
-    def columns(self) -> int:
-        """How many numbers of each row it reads."""
-        return sum(party.columns[0].numel() for party in self.federation.parties)
 
 
 def demo(
@@ -71,38 +56,35 @@ def demo(
     screen.aside("loading the data and PyTorch")
     from colonnade.data.sets import digits
     from colonnade.report.html import require_extra
+    from colonnade.report.worth import verdict, worth_table
 
     require_extra()
     federation = digits(PARTIES)
-    trials = _trials(federation)
+    trials = _trials(federation, rounds)
     _clear(out, [trial.folder for trial in trials])
     _begin(out, rounds)
     screen.notify(
         f"{federation.rows:,} handwritten digits; {PARTIES} parties hold one strip of each picture "
-        f"({trials[0].columns} of {trials[-1].columns} pixels)"
+        f"({federation.only(federation.names[:1]).width} of {federation.width} pixels)"
     )
     with _one_thread():
-        records = _train(screen, trials, out, rounds)
-        screen.table(_table(trials, records))
-        found = _standing(trials, records)
-        told = verdict(found)
+        found = _train(screen, trials, federation, out)
+        screen.table(worth_table(found))
         screen.aside("asking the parties what each of them contributed")
-        told.append(_explain(out / TOGETHER, federation))
-    for line in told:
+        more = _explain(out / TOGETHER, federation)
+    for line in (*verdict(found), more):
         screen.notify(line)
     screen.aside("writing the report")
-    _finish(screen, trials, out, told, found)
+    _finish(screen, trials, out, found, more)
 
 
-def _trials(federation: Federation) -> list[Trial]:
+def _trials(federation: Federation, rounds: int) -> list[Trial]:
     """Each party alone, with the labels but only its own columns; all together; all columns in one place."""
-    alone = [
-        Trial(f"alone-{name}", f"{name} alone", replace(federation.only([name]), name=f"{name} alone"))
-        for name in federation.names
-    ]
-    together = Trial(TOGETHER, "all together", federation)
-    pooled = replace(federation.pooled(), name="all columns in one place")
-    return [*alone, together, Trial(ONE_PLACE, pooled.name, pooled)]
+    from colonnade.job import read_job
+    from colonnade.worth import BESIDE, trials
+
+    joint, *alone, central = trials(read_job(_configuration(rounds)), federation, BESIDE)
+    return [*alone, replace(joint, folder=TOGETHER), replace(central, folder=ONE_PLACE)]
 
 
 def _configuration(rounds: int) -> dict[str, Section]:
@@ -123,60 +105,22 @@ def _begin(out: Path, rounds: int) -> None:
     (out / CONFIG).write_text(text, encoding="utf-8")
 
 
-def _train(screen: Screen, trials: Sequence[Trial], out: Path, rounds: int) -> list[RunRecord]:
-    """Train all, each into its own folder; their records."""
-    from colonnade.fit import fit
-    from colonnade.job import read_job
+def _train(screen: Screen, trials: Sequence[Trial], federation: Federation, out: Path) -> Worth:
+    """Train all, each into its own folder; what joining is worth."""
+    from colonnade.worth import Trained, weigh, write_worth
 
-    job = read_job(_configuration(rounds))
-    records = []
+    found = []
     try:
         with terminable(), screen.progress() as bars:
             for trial in trials:
-                run = fit(
-                    trial.federation, job.method, training=job.training, model=job.model, out=out / trial.folder,
-                    watch=bars.watch(trial.who, rounds), config=job.tables if trial.folder == TOGETHER else None,
-                )  # fmt: skip
-                records.append(run.record())
+                part = trial.job.part_of(federation)
+                run = trial.job.fit(part, out / trial.folder, bars.watch(trial.who, trial.job.training.rounds))
+                found.append(Trained(trial, part.width, [run.record()], [run.tested]))
     except (KeyboardInterrupt, Terminated) as stop:
         told, status = told_of(stop)
         print(f"{told}; start again with: colonnade demo --out {out}", file=sys.stderr)
         raise typer.Exit(status) from None
-    return records
-
-
-def _table(trials: Sequence[Trial], records: Sequence[RunRecord]) -> Table:
-    from colonnade.report.tables import Table
-    from colonnade.report.words import score, size
-
-    rows = []
-    for trial, record in zip(trials, records, strict=True):
-        result, traffic = record["result"], record["traffic"]
-        moved = {TOGETHER: size(traffic["up"] + traffic["down"]), ONE_PLACE: "every column"}
-        scores = (score(record, result[key]) for key in ("validation_score", "test_score"))
-        rows.append((trial.who, str(trial.columns), *scores, moved.get(trial.folder, "nothing")))
-    columns = ("who trains", "columns", "validation accuracy", "test accuracy", "leaves home")
-    return Table("The same method, network and settings; only the columns differ", columns, tuple(rows))
-
-
-def _standing(trials: Sequence[Trial], records: Sequence[RunRecord]) -> Standing:
-    results = {trial.folder: record["result"] for trial, record in zip(trials, records, strict=True)}
-    federation = next(trial.federation for trial in trials if trial.folder == TOGETHER)
-    alone = {name: results[f"alone-{name}"] for name in federation.names}
-    return Standing(
-        rows=len(federation.split.test),
-        alone={name: _measured(result["test_score"]) for name, result in alone.items()},
-        best=max(alone, key=lambda name: _measured(alone[name]["validation_score"])),
-        together=_measured(results[TOGETHER]["test_score"]),
-        one_place=_measured(results[ONE_PLACE]["test_score"]),
-    )
-
-
-def _measured(score: float | None) -> float:
-    """A score of a training that evaluated: one that diverged before has none, and the demo ends there."""
-    if score is None:
-        raise RunError("a training of the demo has no score: it diverged; start it again with fewer rounds")
-    return score
+    return write_worth(weigh(found), out)
 
 
 def _explain(folder: Path, federation: Federation) -> str:
@@ -189,23 +133,30 @@ def _explain(folder: Path, federation: Federation) -> str:
     return f"To the joint score {first} contributed most and {last} least (Shapley values)."
 
 
-def _finish(screen: Screen, trials: Sequence[Trial], out: Path, told: Sequence[str], found: Standing) -> None:
+def _finish(screen: Screen, trials: Sequence[Trial], out: Path, found: Worth, more: str) -> None:
     """The page, the facts, and what to type next; status 1 if a run diverged."""
-    from colonnade.report.content import Headline
     from colonnade.report.html import write_report
     from colonnade.report.record import read_records
+    from colonnade.report.worth import verdict
 
     records = read_records([out / trial.folder for trial in trials])
-    page = write_report(records, out, headline=Headline(f"Is it worth joining? {PARTIES} parties and digits", told))
+    page = write_report(records, out, worth=found, more=[more])
     runs = [facts(record, out / trial.folder) for trial, record in zip(trials, records, strict=True)]
     following = f"colonnade train {out / CONFIG} --out runs/first"
-    scores = {"alone": dict(found.alone), TOGETHER: found.together, ONE_PLACE: found.one_place}
     places = {"out": str(out), "report": str(page), "next": following}
-    screen.emit({**places, "scores": scores, "verdict": " ".join(told), "runs": runs})
+    told = " ".join((*verdict(found), more))
+    screen.emit({**places, "scores": _scores(found), "verdict": told, "worth": found, "runs": runs})
     screen.notify(f"report: {page}")
     screen.notify(f"next: {following}    (for tables of your own: colonnade init tables)")
     if any(run["diverged"] for run in runs):
         raise typer.Exit(1)
+
+
+def _scores(found: Worth) -> dict[str, object]:
+    """Test scores: of each party alone, together, and in one place."""
+    of = {role: [one for one in found["trials"] if one["role"] == role] for role in ("alone", "joint", "central")}
+    alone = {one["who"].removesuffix(" alone"): one["score"] for one in of["alone"]}
+    return {"alone": alone, TOGETHER: of["joint"][0]["score"], ONE_PLACE: of["central"][0]["score"]}
 
 
 @contextmanager
@@ -231,9 +182,11 @@ def _check_free(out: Path) -> None:
 def _clear(out: Path, folders: Sequence[str]) -> None:
     """Remove an older demo, and only what a demo writes."""
     from colonnade.report.html import clear_report
+    from colonnade.report.worth import FILE
 
     if not out.exists():
         return
+    (out / FILE).unlink(missing_ok=True)
     for folder in (*folders, *FORMER):
         if (out / folder).is_dir():
             shutil.rmtree(out / folder)

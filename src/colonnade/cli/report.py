@@ -33,13 +33,15 @@ def report(
     """
     from colonnade.report.html import beside, write_report
     from colonnade.report.record import read_records
+    from colonnade.report.worth import read_worth
 
     screen = Screen(as_json)
     records = read_records(runs)
     for why in (record["unexplained"] for record in records if "unexplained" in record):
         screen.aside(f"{why}; the report does without it")
     target = out if out is not None else (runs[0] if len(runs) == 1 else Path())
-    path = write_report(records, target, alone=alone)
+    worth = read_worth(runs[0], records) if len(runs) == 1 else None
+    path = write_report(records, target, alone=alone, worth=worth)
     markdown, data, pictures = (None if alone else str(place) for place in beside(path))
     files = {"markdown": markdown, "data": data, "pictures": pictures}
     screen.emit({"report": str(path), **files, "runs": len(records), "bytes": path.stat().st_size})

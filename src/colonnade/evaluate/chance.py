@@ -11,7 +11,7 @@ would get an interval from 100 % to 100 %. The constant guess knows how often th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -162,20 +162,27 @@ def bootstrap(
 
     None for a single row.
     """
-    rows = len(truth)
-    if rows < 2:
+    if len(truth) < 2:
         return None
-    values, count = [], min(RESAMPLES, max(FEWEST, CELLS // rows))
+    values = [metric.values(task, outputs, truth, heavy) for heavy in resamples(len(truth), weights)]
+    return percentiles(torch.cat(values))
+
+
+def resamples(rows: int, weights: Tensor | None = None) -> Iterator[Tensor]:
+    """How much each row counts in which resample, (some, rows) at a time: the same for every metric and model."""
+    count = min(RESAMPLES, max(FEWEST, CELLS // rows))
     step = max(1, CELLS // (10 * rows))
     draw = stream(rows, "bootstrap")
     for first in range(0, count, step):
         picked = torch.from_numpy(draw.integers(0, rows, (min(step, count - first), rows)))
         once = torch.ones_like(picked, dtype=torch.float64)
         times = torch.zeros_like(once).scatter_add_(1, picked, once)
-        heavy = times if weights is None else times * weights.cpu().double()
-        values.append(metric.values(task, outputs, truth, heavy))
-    found = torch.cat(values)
-    found = found[torch.isfinite(found)]  # a resample may lack a class
+        yield times if weights is None else times * weights.cpu().double()
+
+
+def percentiles(values: Tensor) -> Interval | None:
+    """The 95 % interval of the values of resamples; None where most resamples lack a class."""
+    found = values[torch.isfinite(values)]
     if len(found) < FEWEST // 2:
         return None
     low, high = torch.quantile(found, torch.tensor([TAIL, 1 - TAIL], dtype=torch.float64)).tolist()

@@ -32,12 +32,14 @@ def report(runs: Run | str | Path | Iterable[Run | str | Path], folder: str | Pa
     'report.html'
     """
     from colonnade.report.html import write_report  # pictures are an optional extra: imported only here
+    from colonnade.report.worth import read_worth
 
     several = [runs] if isinstance(runs, (str, Path)) or hasattr(runs, "record") else list(runs)
     records = [record for one in several for record in _records(one)]
     if not records:
         raise RunError("report needs at least one run, e.g. report(run, 'page'); got none")
-    return write_report(records, Path(folder))
+    whole = Path(several[0]) if len(several) == 1 and isinstance(several[0], (str, Path)) else None
+    return write_report(records, Path(folder), worth=None if whole is None else read_worth(whole, records))
 
 
 def _records(run: Any) -> list[RunRecord]:

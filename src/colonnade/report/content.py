@@ -7,20 +7,14 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 from colonnade.errors import RunError
+from colonnade.record import Worth
 from colonnade.report import explained, metrics, repeat, tables, words
 from colonnade.report.curves import Picture, confusion, pictures
 from colonnade.report.on_test import OnTest, on_test
 from colonnade.report.privacy import Page, notes, privacy_page
 from colonnade.report.record import Group, Record, Terms, check_record, grouped
 from colonnade.report.tables import Table
-
-
-@dataclass(frozen=True)
-class Headline:
-    """What the runs were trained to find out, and the answer; a comparison of methods has no other question."""
-
-    title: str
-    told: Sequence[str]  # sentences instead of the usual summary
+from colonnade.report.worth import WorthPage, joint_groups, worth_page
 
 
 class Told(TypedDict):
@@ -68,6 +62,8 @@ class Facts(TypedDict):
 
     title: str
     kind: str
+    verdict: str  # the first sentence; empty: there is none
+    worth: WorthPage | None
     tiles: list[tuple[str, str]]
     run: RunFacts | None
     summary: list[str]
@@ -106,15 +102,24 @@ class Content:
         more = (
             picture for run in runs for picture in (*_drawn(run["on_test"]), *run["matrix"], *_drawn(run["explained"]))
         )
-        return [*self.curves, *more]
+        worth = self.facts["worth"]
+        return [*(worth.pictures if worth is not None else ()), *self.curves, *more]
 
 
 def _drawn(told: explained.Explained | OnTest | None) -> tuple[Picture, ...]:
     return () if told is None else told.pictures
 
 
-def content(records: Sequence[Record], terms: Terms | None = None, headline: Headline | None = None) -> Content:
+def content(
+    records: Sequence[Record], terms: Terms | None = None, worth: Worth | None = None, more: Sequence[str] = ()
+) -> Content:
     """All that a report about these runs says.
+
+    Args:
+        records: of the runs.
+        terms: clock and target of a comparison.
+        worth: what joining is worth, where the runs were trained to find that out.
+        more: sentences after its own.
 
     Raises:
         RunError: there is no run, or one is damaged.
@@ -126,10 +131,23 @@ def content(records: Sequence[Record], terms: Terms | None = None, headline: Hea
     groups = tuple(grouped(records))
     terms = Terms.of(records[0]) if terms is None else terms
     alone = sum(len(group.records) for group in groups) == 1  # also where it was named twice
-    facts = _one(records[0]) if alone else _several(groups, terms)
-    if headline is not None:
-        facts["title"], facts["summary"] = headline.title, list(headline.told)
+    drawn = () if worth is None else joint_groups(groups, worth)
+    facts = _one(records[0]) if alone else _several(groups, terms, drawn)
+    if worth is not None:
+        page = worth_page(worth)
+        facts["title"] = f"Is it worth joining? {_joint(worth, records)}"
+        facts["verdict"], facts["worth"], facts["summary"] = page.verdict, page, [*page.sentences, *more]
+        facts["costs"] = None  # of methods; here there is one
+        facts["comparison"] = facts["comparison"] if terms.metrics else None
+        facts["notes"] = notes(joint_groups(groups, worth))
     return Content(groups, terms, facts, tuple(pictures(groups, terms)))
+
+
+def _joint(worth: Worth, records: Sequence[Record]) -> str:
+    """The joint training by its method and data."""
+    joint = next(one for one in worth["trials"] if one["role"] == "joint")
+    first = next(record for record in records if record["id"] == joint["runs"][0])
+    return f"{joint['method']} on {first['about']['federation']}"
 
 
 def _one(record: Record) -> Facts:
@@ -144,9 +162,11 @@ def _one(record: Record) -> Facts:
     return {
         "title": f"{record['method']['name']} on {about['federation']}",
         "kind": "one run",
+        "verdict": words.verdict(record),
+        "worth": None,
         "tiles": tiles,
         "run": _details(record),
-        "summary": words.summary(record),
+        "summary": [text for text in words.summary(record) if text != words.how_good(record)],  # the verdict has it
         "comparison": None,
         "costs": None,
         "contributions": None,
@@ -156,27 +176,34 @@ def _one(record: Record) -> Facts:
     }
 
 
-def _several(groups: Sequence[Group], terms: Terms) -> Facts:
+def _several(groups: Sequence[Group], terms: Terms, drawn: Sequence[Group]) -> Facts:
+    """Several runs; those of `drawn` groups with pictures of their test rows: of all it would be dozens."""
     methods = len({group.first["method"]["name"] for group in groups})
     number = sum(len(group.records) for group in groups)
+    best = tables.best_in_words(groups)
     bad = [group.label for group in groups if any(r["result"]["diverged"] for r in group.records)]
     return {
         "title": f"{words.count(methods, 'method')} on {tables.on_data(groups)}",
         "kind": words.count(number, "run"),
+        "verdict": " ".join(best),
+        "worth": None,
         "tiles": [],
         "run": None,
-        "summary": tables.in_words(groups),
+        "summary": [text for text in tables.in_words(groups) if text not in best],
         "comparison": metrics.compared(groups, terms),
         "costs": tables.costs_table(groups, terms),
         "contributions": explained.side_by_side(groups),
         "notes": notes(groups),
-        "groups": [_member(group, f"method-{number}-") for number, group in enumerate(groups, start=1)],
+        "groups": [_member(group, f"method-{number}-", group in drawn) for number, group in enumerate(groups, start=1)],
         "diverged": f"{words.listing(bad)}: a run diverged; its best round was kept" if bad else None,
     }
 
 
-def _member(group: Group, prefix: str) -> GroupFacts:
-    return {"label": group.label, "runs": [_told(r) for r in group.records], **_details(group.first, prefix)}
+def _member(group: Group, prefix: str, draws: bool) -> GroupFacts:
+    facts = _details(group.first, prefix)
+    shown = facts["on_test"]
+    facts["on_test"] = shown if draws or shown is None else shown.without_pictures()
+    return {"label": group.label, "runs": [_told(r) for r in group.records], **facts}
 
 
 def _told(record: Record) -> Told:

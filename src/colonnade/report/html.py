@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from colonnade.errors import RunError
 from colonnade.extras import need
+from colonnade.record import Worth
 from colonnade.report.record import Group, Record, Terms
 
 if TYPE_CHECKING:
-    from colonnade.report.content import Content, Headline
+    from colonnade.report.content import Content
 
 PAGE, FIGURE, PICTURES = "report.html", "comparison.svg", "pictures"
 ENDS = (".html", ".htm")
@@ -30,7 +31,8 @@ def write_report(
     terms: Terms | None = None,
     *,
     alone: bool = False,
-    headline: Headline | None = None,
+    worth: Worth | None = None,
+    more: Sequence[str] = (),
 ) -> Path:
     """Write the page and what lies beside it; return the page's path. Each file appears whole or not at all.
 
@@ -39,13 +41,14 @@ def write_report(
         folder_or_file: a file that ends in .html, or a folder to write report.html into.
         terms: clock and target of a comparison; those of the first run's [compare] section if None.
         alone: only the page: no Markdown, JSON and pictures beside it.
-        headline: title and summary, where the runs answer a question of their own.
+        worth: what joining is worth, where the runs were trained to find that out.
+        more: sentences after its own.
 
     Raises:
         RunError: there is no record, one is damaged, or a file cannot be written.
         DataError: the report extra is not installed.
     """
-    content = _content(records, terms, headline)
+    content = _content(records, terms, worth, more)
     path = page_path(folder_or_file)
     page = _page(content)
     if not alone:
@@ -121,11 +124,13 @@ def render(records: Sequence[Record], terms: Terms | None = None) -> str:
     return _page(_content(records, terms))
 
 
-def _content(records: Sequence[Record], terms: Terms | None, headline: Headline | None = None) -> Content:
+def _content(
+    records: Sequence[Record], terms: Terms | None, worth: Worth | None = None, more: Sequence[str] = ()
+) -> Content:
     require_extra()
     from colonnade.report.content import content  # draws, so it needs the extra
 
-    return content(records, terms, headline)
+    return content(records, terms, worth, more)
 
 
 def _page(content: Content) -> str:

@@ -33,6 +33,7 @@ def data(content: Content, pictures: str) -> dict[str, object]:
         "version": VERSION,
         "kind": "run" if content.alone else "comparison",
         "title": facts["title"],
+        "verdict": facts["verdict"],
         "summary": facts["summary"],
         "diverged": facts["diverged"],
         "comparison": None if content.alone else _comparison(content),
@@ -50,7 +51,8 @@ def data(content: Content, pictures: str) -> dict[str, object]:
 
 def _comparison(content: Content) -> dict[str, object]:
     facts, terms = content.facts, content.terms
-    shown = (facts["comparison"], facts["costs"], facts["contributions"])
+    worth = facts["worth"]
+    shown = (worth.table if worth is not None else None, facts["comparison"], facts["costs"], facts["contributions"])
     return {
         "tables": [_table(table) for table in shown if table is not None],
         "methods": [_method(group, terms) for group in content.groups],

@@ -21,7 +21,7 @@ MARKUP = re.compile(r"([\\`*_\[\]<>|#~$&])")
 
 def as_markdown(content: Content, pictures: str) -> str:
     """The file as text; `pictures` is the folder of pictures beside it."""
-    blocks, curves = list(_opening(content)), list(_curves(content, pictures))
+    blocks, curves = list(_opening(content, pictures)), list(_curves(content, pictures))
     if (run := content.facts["run"]) is not None:
         blocks += _run(run, 2, pictures, curves)
     else:
@@ -49,7 +49,7 @@ def verbatim(text: str) -> str:
     return f"{fence}\n{text.rstrip()}\n{fence}"
 
 
-def _opening(content: Content) -> Iterator[str]:
+def _opening(content: Content, pictures: str) -> Iterator[str]:
     facts = content.facts
     yield f"# {plain(facts['title'])}"
     yield f"Colonnade, {plain(facts['kind'])}"
@@ -58,12 +58,19 @@ def _opening(content: Content) -> Iterator[str]:
     yield "## Summary"
     if facts["tiles"]:
         yield "\n".join(f"- {plain(name)}: **{plain(value)}**" for name, value in facts["tiles"])
+    if facts["verdict"]:
+        yield f"**{plain(facts['verdict'])}**"
     yield plain(" ".join(facts["summary"]))
     if (run := facts["run"]) is not None:
         yield plain(run["privacy"].verdict)
         yield plain(run["noise"])
         return
-    yield "## Comparison"
+    if (worth := facts["worth"]) is not None:
+        yield "## Alone, together, in one place"
+        yield from _table(worth.table)
+        yield from (_picture(picture, pictures) for picture in worth.pictures)
+    if facts["comparison"] is not None:
+        yield "## Comparison"
     for table in (facts["comparison"], facts["costs"]):
         yield from () if table is None else _table(table)
     yield from (f"**{plain(labels)}.** {plain(text)}" for labels, text in facts["notes"])

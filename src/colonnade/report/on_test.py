@@ -42,6 +42,12 @@ class OnTest:
     pictures: tuple[Picture, ...] = ()
     tables: tuple[Table, ...] = ()
 
+    def without_pictures(self) -> OnTest:
+        """For a page about many runs."""
+        if not self.pictures:
+            return self
+        return OnTest((*self.sentences, "Its pictures are in a report about this run alone."), (), self.tables)
+
 
 def on_test(record: Record, prefix: str = "") -> OnTest | None:
     """What the run keeps of the test rows, or a sentence about why it keeps nothing; None where none were evaluated.

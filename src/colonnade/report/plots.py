@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from colonnade.report.figures import LONG, SIZE, Axis, Drawing, Field, Palette, Sheet
+from colonnade.report.figures import SIZE, Axis, Drawing, Field, Palette, Sheet
+
+NAME = 26  # letters of a name beside an interval
 
 
 @dataclass(frozen=True)
@@ -115,11 +117,11 @@ def intervals(
             axes.plot([value], [place], marker="D" if place == marked else "o", markersize=6, color=colour)
         if marked is not None:
             axes.axvline(values[marked], color=palette.of(1), linewidth=0.8, linestyle=(0, (4, 3)))
-        axes.set_yticks(range(len(labels)), [one if len(one) < LONG else f"{one[: LONG - 2]}…" for one in labels])
+        axes.set_yticks(range(len(labels)), [one if len(one) <= NAME else f"{one[: NAME - 1]}…" for one in labels])
         axes.set_ylim(len(labels) - 0.5, -0.5)
         axes.set_xlabel(meaning)
         axes.grid(visible=True, axis="x", alpha=0.5)
         axes.set_axisbelow(True)
         axes.tick_params(length=0)
 
-    return Drawing(name, paint, (1.6 * SIZE[0], max(1.6, 0.8 + 0.3 * len(labels))))
+    return Drawing(name, paint, (1.2 * SIZE[0], max(1.6, 0.7 + 0.26 * len(labels))))

@@ -320,7 +320,11 @@ def in_words(groups: Sequence[Group]) -> list[str]:
     runs = sum(len(group.records) for group in groups)
     methods = words.count(len({group.first["method"]["name"] for group in groups}), "method")
     told = [f"{methods} on {on_data(groups)}, {words.count(runs, 'run')}."]
-    told += [*_best(groups), *words.baselines([r for group in groups for r in group.records]), *_cheapest(groups)]
+    told += [
+        *best_in_words(groups),
+        *words.baselines([r for group in groups for r in group.records]),
+        *_cheapest(groups),
+    ]
     told += _doubts(groups)
     if runs == len(groups) > 1:
         told.append("One seed each: small differences may be chance.")
@@ -346,7 +350,8 @@ def _doubts(groups: Sequence[Group]) -> list[str]:
     return told
 
 
-def _best(groups: Sequence[Group]) -> list[str]:
+def best_in_words(groups: Sequence[Group]) -> list[str]:
+    """Which did best, in a sentence; nothing where they cannot be compared."""
     if one_score(groups) is None or len(set(data_names([group.first for group in groups]))) > 1:
         return []
     means = {group.label: spread([r["result"]["test_score"] for r in group.records])[0] for group in groups}

@@ -153,6 +153,15 @@ def how_good(record: Record) -> str:
     return f"{told}; {accuracy}." if accuracy else f"{told}."
 
 
+def verdict(record: Record) -> str:
+    """The outcome in one sentence: how good, and whether that is better than a guess."""
+    told = how_good(record)
+    if record["result"]["test_score"] is None or not _interval(record) or not _guess(record):
+        return told
+    better = "Not clearly better than a constant guess" if no_better(record) else "Better than a constant guess"
+    return f"{better}: {told[0].lower()}{told[1:]}"
+
+
 def warnings(record: Record) -> list[str]:
     """What makes the numbers doubtful: no better than guessing, rows that could not be judged as asked."""
     return [f"Warning: {text}" for text in record["result"].get("warnings", ())]
