@@ -16,7 +16,7 @@ from colonnade.errors import ConfigError
 from colonnade.evaluate.chance import resamples
 from colonnade.evaluate.metrics import METRICS
 from colonnade.federation import Federation
-from colonnade.job import load_data, read_job
+from colonnade.job import chosen_part, load_data, read_job
 from colonnade.progress import Progress, Watcher
 from colonnade.report.record import read_records
 from colonnade.report.worth import read_worth
@@ -113,9 +113,9 @@ def test_a_method_that_refuses_one_party_is_replaced_and_it_is_said() -> None:
     method = cn.methods.VIMADMM(damping=0.5)
     found = cn.compare(small(), [method], seeds=1, beside=["alone"], **SHORT)
     assert found.worth is not None and [line["method"] for line in found.worth["trials"]][1:] == ["centralized"] * 4
-    assert found.worth["notes"][0].startswith(
-        "party_0 alone: trained by centralized, because vimadmm refuses one party"
-    )
+    (note,) = found.worth["notes"]
+    assert note.startswith("party_0 alone, party_1 alone, party_2 alone and party_3 alone: trained by centralized, ")
+    assert "vimadmm refuses one party (damping = 0.5 is below 1/M" in note
 
 
 @pytest.mark.parametrize(
@@ -226,3 +226,18 @@ def test_parts_of_the_data_are_chosen_by_name() -> None:
     assert (two.names, two.name) == (("party_1", "party_3"), "party_1+party_3")
     assert torch.equal(two.split.test, whole.split.test)
     assert load_data({"set": "digits", "parties": 3, "pooled": True}).width == whole.width == 64
+
+
+def test_a_model_over_all_columns_scores_raw_tables() -> None:
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(2)
+    tables = {name: pandas.DataFrame({f"{name}_x": rng.normal(size=90)}) for name in ("bank", "telco")}
+    labels = np.where(tables["bank"]["bank_x"] + tables["telco"]["telco_x"] > 0, "yes", "no")
+    federation = Federation.from_tables({**tables, "bank": tables["bank"].assign(y=labels)}, labels="y")
+    found = cn.compare(federation, ["vimadmm_j"], seeds=1, beside=["alone", "central"], **SHORT)
+    joint, bank, _, central = found.runs
+    assert (joint.method.name, central.method.name) == ("vimadmm_j", "vimadmm_j")
+    assert bank.predict({"bank": tables["bank"]}).shape == (90,)
+    proba = central.predict_proba(tables)
+    rows = chosen_part(federation, {"pooled": True}).select(list(range(90)))
+    np.testing.assert_allclose(np.asarray(proba), np.asarray(central.predict_proba(rows)), rtol=1e-5)

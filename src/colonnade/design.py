@@ -56,6 +56,11 @@ class Design:
     privacy: PrivacySettings = field(default_factory=PrivacySettings)
     tokens: tuple[str, ...] = ()  # parties whose columns came as whole numbers
 
+    @property
+    def in_one_place(self) -> bool:
+        """Whether all columns were put together first (`Federation.pooled`), by the method or before it."""
+        return self.method.pools or self.parties == ("everyone",)
+
     def to_json(self) -> dict[str, object]:
         """Plain values."""
         return {

@@ -159,7 +159,7 @@ def chosen_part(federation: Federation, data: Mapping[str, Any]) -> Federation:
     if only is not None and pooled:
         raise ConfigError("[data] has both only and pooled; choose some parties, or all columns in one place")
     if pooled:
-        return replace(federation.pooled(), plans={}, name=f"{federation.name} in one place")
+        return replace(federation.pooled(), name=f"{federation.name} in one place")
     if only is None:
         return federation
     name = f"{only[0]} alone" if len(only) == 1 else "+".join(only)

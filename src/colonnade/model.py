@@ -90,7 +90,7 @@ class Model:
                 party,
                 tuple(shapes[party]),
                 models.get(party, {}),
-                plans if design.method.pools else {p: plan for p, plan in plans.items() if p == party},
+                plans if design.in_one_place else {p: plan for p, plan in plans.items() if p == party},
                 _own(encoders, party),
             )
             for party in design.parties

@@ -56,7 +56,7 @@ def read_rows(model: Model, given: Any, id: Ids = None) -> Rows:
         rows = given
     elif model.plans:
         rows = read_new_rows(model.plans, given, id)
-        rows = rows.pooled() if model.method.pools else rows
+        rows = rows.pooled() if model.design.in_one_place else rows
     else:
         rows = _arrays(model, by_party("columns to predict", given))
     if id is not None and (isinstance(given, Rows) or not model.plans):
@@ -97,7 +97,7 @@ def _check_encoding(model: Model, rows: Rows) -> None:
 
 
 def _checked(model: Model, rows: Rows) -> Rows:
-    if model.method.pools and set(rows.columns) != set(model.parts):
+    if model.design.in_one_place and set(rows.columns) != set(model.parts):
         raise DataError("this run was trained on the columns in one place; pass federation.pooled().select(rows)")
     check_parties(model.parts, rows.columns)
     for party, part in model.parts.items():

@@ -30,7 +30,7 @@ from colonnade.methods.centralized import Centralized
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.record import Difference, RunRecord, TrialRecord, Worth
 from colonnade.report.tables import spread
-from colonnade.report.words import labels_noised
+from colonnade.report.words import labels_noised, listing
 from colonnade.report.worth import FILE, FORMAT, JOINT, ONE_PLACE, read_worth
 from colonnade.run import Run
 from colonnade.saved import replace_file
@@ -48,7 +48,7 @@ class Trial:
     who: str
     job: Job
     folder: str
-    note: str = ""  # why another method trains it
+    note: str = ""  # which other method trains it, and why
 
 
 @dataclass
@@ -104,7 +104,8 @@ def trials(job: Job, federation: Federation, beside: Sequence[str]) -> list[Tria
 def _beside(job: Job, federation: Federation, role: Role, who: str, choice: Mapping[str, Any]) -> Trial:
     names = tuple(choice.get("only", ("everyone",)))
     data = {**job.labelled_data, **choice}  # the rows of the joint training, whether or not labels were counted
-    model, training = job.model.only(names), job.training.on_parties(names)
+    model = job.model.only(names) if set(job.model.parties) - set(names) else job.model
+    training = job.training.on_parties(names)
     other = replace(
         job, data=data, model=model, training=training, privacy=PrivacySettings(), encoders=_own(job.encoders, names)
     )
@@ -114,18 +115,18 @@ def _beside(job: Job, federation: Federation, role: Role, who: str, choice: Mapp
         other = replace(other, data={**data, **of_rows(fingerprint(part.pooled() if method.pools else part))})
     other = replace(other, method=method, tables=_tables(other, method))
     folder = "-".join((role, *(re.sub(r"[^\w.-]", "_", name) for name in choice.get("only", ()))))
-    return Trial(role, who, other, folder, f"{who}: {note}" if note else "")
+    return Trial(role, who, other, folder, note)
 
 
 def _method(job: Job, part: Federation) -> tuple[Method, str]:
     """The method of the joint training, or `centralized` and why."""
     if brings(job.method):
-        return Centralized(), f"trained by centralized, because {job.method.name} adds noise by itself"
+        return Centralized(), f"centralized, because {job.method.name} adds noise by itself"
     try:
         training = job.training.model_copy(update={"engine": "loop"})  # opens faster, refuses the same
         Trainer.open(part, job.method, training, job.model, job.encoders, None)
     except ConfigError as error:
-        return Centralized(), f"trained by centralized, because {job.method.name} refuses one party ({error})"
+        return Centralized(), f"centralized, because {job.method.name} refuses one party ({error})"
     return job.method, ""
 
 
@@ -165,8 +166,14 @@ def weigh(found: Sequence[Trained]) -> Worth:
         "best": None if best is None else best.trial.who,
         "gain": None if best is None else _difference(metric, joint, best),
         "price": None if central is None else _difference(metric, central, joint),
-        "notes": [one.trial.note for one in found if one.trial.note],
+        "notes": _notes([one.trial for one in found]),
     }
+
+
+def _notes(several: Sequence[Trial]) -> list[str]:
+    """One sentence for each reason why another method trained something."""
+    reasons = dict.fromkeys(trial.note for trial in several if trial.note)
+    return [f"{listing([t.who for t in several if t.note == why])}: trained by {why}." for why in reasons]
 
 
 def _best(metric: Metric, alone: Sequence[Trained]) -> Trained | None:
