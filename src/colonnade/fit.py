@@ -324,7 +324,8 @@ class Trainer:
         groups = None if self.federation.by is None else self.federation.by.take(rows)
         task = c.schema.task
         found = measured(task, logits, truth, shares, self._metric, weights, c.decision, groups)
-        self.tested = Evaluated(task, Answers.of_outputs(task, logits, c.decision), truth, weights)
+        said = Answers.of_outputs(task, logits.cpu(), c.decision)  # kept with the run: not on the device
+        self.tested = Evaluated(task, said, truth.cpu(), weights)
         found["binned"] = withheld(PROTECTED) if self.privacy.labels.protects else binned(self.tested)
         return found
 

@@ -65,7 +65,7 @@ def test_every_task_has_its_pictures_and_tables(task: str, records: dict[str, di
     assert shown is not None
     assert [re.sub(r"^number-\d-", "", p.drawing.name) for p in shown.pictures][: len(PICTURES[task])] == PICTURES[task]
     assert any(table.caption.startswith(TABLES[task]) for table in shown.tables)
-    assert "Every point and bar stands for at least 10 test rows." in shown.sentences
+    assert "Every point, bar and line of a table stands for at least 10 test rows." in shown.sentences
     page, told = render([record]), content([record])
     assert page.index('id="summary"') < page.index('id="metrics"') < page.index('id="test-rows"')
     assert page.index('id="test-rows"') < page.index('id="curves"') < page.index('id="parties"')

@@ -12,6 +12,7 @@ from colonnade.errors import RunError
 from colonnade.record import Difference, Worth
 from colonnade.report.content import content
 from colonnade.report.html import render
+from colonnade.report.machine import as_json
 from colonnade.report.markdown import as_markdown
 from colonnade.report.words import verdict as verdict_of_run
 from colonnade.report.worth import FILE, read_worth, verdict, worth_page, worth_table
@@ -113,6 +114,7 @@ def test_the_verdict_comes_first(trained: dict[tuple[str, int], dict[str, Any]])
     worth = found("accuracy", difference(0.06, (0.04, 0.08)), None, runs=(joint["id"],))
     told = content([joint, other], worth=worth)
     assert told.facts["title"] == "Is it worth joining? vimadmm on small"
+    assert json.loads(as_json(told, "pictures"))["comparison"]["worth"] == worth
     written = as_markdown(told, "pictures")
     assert written.index("Joining is worth it: test accuracy") < written.index("## Alone, together, in one place")
     names = {picture.drawing.name for picture in told.files}

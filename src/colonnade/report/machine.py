@@ -55,6 +55,7 @@ def _comparison(content: Content) -> dict[str, object]:
     shown = (worth.table if worth is not None else None, facts["comparison"], facts["costs"], facts["contributions"])
     return {
         "tables": [_table(table) for table in shown if table is not None],
+        "worth": None if worth is None else worth.found,
         "methods": [_method(group, terms) for group in content.groups],
         "privacy": [{"methods": labels, "verdict": text} for labels, text in facts["notes"]],
         "clock": terms.clock.model_dump(),

@@ -76,7 +76,7 @@ def _earlier(missing: str) -> str:
 
 
 def _about_bins(record: Record, found: Binned) -> list[str]:
-    told = [f"Every point and bar stands for at least {found['fewest']} test rows."]
+    told = [f"Every point, bar and line of a table stands for at least {found['fewest']} test rows."]
     privacy = record.get("privacy") or {}
     return told + ([UNPROTECTED] if protected(privacy) and privacy.get("evaluation") == "simulated" else [])
 

@@ -29,6 +29,7 @@ JOINT, ONE_PLACE = "all together", "all columns in one place"
 class WorthPage:
     """The question of a comparison, and its answer."""
 
+    found: Worth
     verdict: str
     sentences: tuple[str, ...]
     table: Table
@@ -62,7 +63,7 @@ def joint_groups(groups: Iterable[Group], found: Worth) -> list[Group]:
 def worth_page(found: Worth) -> WorthPage:
     """All that a report says about it."""
     first, *more = verdict(found)
-    return WorthPage(first, (*more, *found["notes"]), worth_table(found), tuple(_pictures(found)))
+    return WorthPage(found, first, (*more, *found["notes"]), worth_table(found), tuple(_pictures(found)))
 
 
 def verdict(found: Worth) -> list[str]:
