@@ -182,6 +182,10 @@ def test_residuals_of_counts_are_those_of_the_deviance() -> None:
 def test_too_few_rows_and_broken_outputs_are_named() -> None:
     odds, yes = yes_no(9)
     assert kept("binary", odds, yes)["left_out"] == "there are 9 test rows, and each point of a curve needs 10"
+    odds, yes = yes_no(200)
+    yes[:] = 0
+    yes[:9] = 1
+    assert kept("binary", odds, yes)["left_out"] == "fewer than 10 test rows are a yes, or a no"
     odds, yes = yes_no(50)
     odds[3] = float("nan")
     assert "not all finite" in kept("binary", odds, yes)["left_out"]
@@ -189,7 +193,7 @@ def test_too_few_rows_and_broken_outputs_are_named() -> None:
 
 @pytest.mark.parametrize("task", list(TASKS))
 def test_every_task_keeps_something_small(task: str) -> None:
-    run = fit(small(task=task), "vimadmm_j", rounds=2, model={"hidden": 6})
+    run = fit(small(task=task, rows=200), "vimadmm_j", rounds=2, model={"hidden": 6})
     found = run.result["binned"]
     assert "left_out" not in found
     assert len(json.dumps(found)) < 20_000

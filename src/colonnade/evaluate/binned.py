@@ -55,6 +55,8 @@ def _too_little(task: Task, answers: Answers, truth: Tensor) -> str:
         return f"a {task.words} task names no pictures"
     if len(truth) < FEWEST:
         return f"there are {len(truth)} test rows, and each point of a curve needs {FEWEST}"
+    if task.pictures == "scores" and min(int(truth.sum()), int((1 - truth).sum())) < FEWEST:
+        return f"fewer than {FEWEST} test rows are a yes, or a no"
     finite = bool(torch.isfinite(answers.calibrated).all())
     return "" if finite else "the model's outputs for the test rows are not all finite"
 
