@@ -152,7 +152,7 @@ def test_compare_with_parties_alone_and_one_central_model(cli: Call, config: Pat
     assert names == {"vimadmm-0", "central-0", *(f"alone-{party}-0" for party in parties)}
     assert found["worth"] == json.loads(Path("here/worth.json").read_text())
     assert found["verdict"].startswith("Joining ") and found["worth"]["gain"]["paired"]
-    page = cli("report", "here", "--alone", "--out", "page", "--json").json["report"]
+    page = cli("report", "here", "--page-only", "--out", "page", "--json").json["report"]
     assert found["verdict"].split(";")[0] in Path(page).read_text()
     shown = cli("compare", "here", "--out", "there").out
     assert shown.startswith("Joining ")

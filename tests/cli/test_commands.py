@@ -100,11 +100,11 @@ def test_the_report_goes_where_it_is_told(cli: Call, finished: Path) -> None:
     files = {"markdown": "page.md", "data": "page.json", "pictures": "page-pictures"}
     assert done.json == {"report": "page.html", **files, "runs": 1, "bytes": Path("page.html").stat().st_size}
     assert all(Path(place).exists() for place in files.values())
-    alone = cli("report", finished, "--out", "alone/report.html", "--alone", "--json").json
+    alone = cli("report", finished, "--out", "alone/report.html", "--page-only", "--json").json
     assert (alone["markdown"], [path.name for path in Path("alone").iterdir()]) == (None, ["report.html"])
-    assert cli("report", finished, "--out", "folder", "--alone").out.strip() == "folder/report.html"
-    assert cli("report", finished, finished, "--alone").out.strip() == "report.html"
-    assert cli("report", finished.parent, "--out", "parent.html", "--alone").code == 0  # a folder of runs
+    assert cli("report", finished, "--out", "folder", "--page-only").out.strip() == "folder/report.html"
+    assert cli("report", finished, finished, "--page-only").out.strip() == "report.html"
+    assert cli("report", finished.parent, "--out", "parent.html", "--page-only").code == 0  # a folder of runs
 
 
 def test_a_report_that_cannot_be_written(cli: Call, finished: Path, config: Path) -> None:

@@ -139,7 +139,7 @@ def test_a_page_of_another_name_has_files_of_that_name(record: dict[str, Any], t
 
 
 def test_the_page_alone(record: dict[str, Any], tmp_path: Path) -> None:
-    path = write_report([record], tmp_path, alone=True)
+    path = write_report([record], tmp_path, page_only=True)
     assert list(tmp_path.iterdir()) == [path]
 
 

@@ -18,8 +18,8 @@ def report(
     out: Annotated[
         Path | None, typer.Option(help="An .html file, or a folder for report.html.", show_default=False)
     ] = None,
-    alone: Annotated[
-        bool, typer.Option("--alone", help="Only the page; no .md, .json and pictures beside it.")
+    page_only: Annotated[
+        bool, typer.Option("--page-only", help="Only the page; no .md, .json and pictures beside it.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -41,8 +41,8 @@ def report(
         screen.aside(f"{why}; the report does without it")
     target = out if out is not None else (runs[0] if len(runs) == 1 else Path())
     worth = read_worth(runs[0], records) if len(runs) == 1 else None
-    path = write_report(records, target, alone=alone, worth=worth)
-    markdown, data, pictures = (None if alone else str(place) for place in beside(path))
+    path = write_report(records, target, page_only=page_only, worth=worth)
+    markdown, data, pictures = (None if page_only else str(place) for place in beside(path))
     files = {"markdown": markdown, "data": data, "pictures": pictures}
     screen.emit({"report": str(path), **files, "runs": len(records), "bytes": path.stat().st_size})
     screen.notify(str(path))

@@ -30,7 +30,7 @@ def write_report(
     folder_or_file: str | Path,
     terms: Terms | None = None,
     *,
-    alone: bool = False,
+    page_only: bool = False,
     worth: Worth | None = None,
     more: Sequence[str] = (),
 ) -> Path:
@@ -40,7 +40,7 @@ def write_report(
         records: run records, as `Run.record()` gives and `run.json` holds them; several make a comparison.
         folder_or_file: a file that ends in .html, or a folder to write report.html into.
         terms: clock and target of a comparison; those of the first run's [compare] section if None.
-        alone: only the page: no Markdown, JSON and pictures beside it.
+        page_only: no Markdown, JSON and pictures beside it.
         worth: what joining is worth, where the runs were trained to find that out.
         more: sentences after its own.
 
@@ -51,7 +51,7 @@ def write_report(
     content = _content(records, terms, worth, more)
     path = page_path(folder_or_file)
     page = _page(content)
-    if not alone:
+    if not page_only:
         _write_beside(content, path)
     return _write(path, page.encode())
 
