@@ -32,12 +32,12 @@ def keyed_uniform(like: Tensor, key: Tensor, draw: Tensor | int) -> Tensor:
 def _hashed(like: Tensor, key: Tensor, draw: Tensor) -> Tensor:
     count = like.numel() if key.dim() == 0 else like[0].numel()
     shape = like.shape if key.dim() == 0 else like.shape[1:]
-    x = torch.arange(count, device=like.device, dtype=torch.int64).view(shape) * _GOLDEN
+    x = torch.arange(count, device=like.device, dtype=torch.int64).view(shape).mul_(_GOLDEN)
     x = x + (key + draw * _STRIDE)
-    for multiplier in (_MIX_1, _MIX_2):
-        x = (x ^ ((x >> 31) & 0x1FFFFFFFF)) * multiplier
+    for multiplier in (_MIX_1, _MIX_2):  # x = (x ^ (x >>> 31)) * multiplier, in place: memory takes most of the time
+        x.bitwise_xor_((x >> 31).bitwise_and_(0x1FFFFFFFF)).mul_(multiplier)
     exact = torch.promote_types(like.dtype, torch.float32)  # the 24 bits fit, and a mask is the same in every precision
-    return ((x >> 33) & 0xFFFFFF).to(exact) / 2**24
+    return x.bitwise_right_shift_(33).bitwise_and_(0xFFFFFF).to(exact).div_(2**24)
 
 
 # torch's compiler reckons with integers that grow: it must call the hash, not read it.
@@ -53,7 +53,7 @@ def _shape_of_hashed(like: Tensor, key: Tensor, draw: Tensor) -> Tensor:
 
 def keyed_mask(like: Tensor, p: float, key: Tensor, draw: Tensor | int) -> Tensor:
     """Zero with probability p, else 1/(1 - p)."""
-    return (keyed_uniform(like, key, draw) >= p).to(like.dtype) / (1 - p)
+    return (keyed_uniform(like, key, draw) >= p).to(like.dtype).div_(1 - p)
 
 
 class KeyedDropout(nn.Module):
