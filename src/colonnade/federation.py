@@ -21,8 +21,9 @@ import torch
 from torch import Tensor
 
 from colonnade.errors import ConfigError, DataError, RowsDisagree
+from colonnade.mapped import side_by_side, taken
 from colonnade.row_split import RowSplit, SplitSettings, check_split, random_split
-from colonnade.rows import Grouping, Rows, as_columns, row_numbers
+from colonnade.rows import Grouping, RowIds, Rows, as_columns, row_numbers
 from colonnade.tasks import Classes, Read, Task, read_labels
 from colonnade.tasks.reading import as_array
 from colonnade.tasks.weights import row_weights
@@ -55,7 +56,7 @@ class Federation:
     split: RowSplit
     name: str = "federation"
     whole: Tensor | None = field(default=None, repr=False)  # columns before splitting, if known
-    ids: tuple[str, ...] = field(default=(), repr=False)  # the owners' ids of rows 0..N-1, if any
+    ids: Sequence[str] = field(default=(), repr=False)  # the owners' ids of rows 0..N-1, if any
     scaled: bool = False  # the columns are on a common scale already; otherwise parties see to it themselves
     labelled: Tensor | None = field(default=None, repr=False)  # (N,) whose label is known; None: of all rows
     plans: Mapping[str, ColumnPlan] = field(default_factory=dict, repr=False)  # how tables became columns, by owner
@@ -246,7 +247,7 @@ class Federation:
         if self.whole is not None and held is None:
             columns = self.whole
         else:
-            columns = torch.cat([p.columns.flatten(1) for p in self.parties], dim=1)
+            columns = side_by_side([p.columns for p in self.parties])
         everyone = Party("everyone", columns, None if held is None else held.all(dim=1))
         return replace(self, parties=(everyone,), whole=columns)
 
@@ -272,7 +273,7 @@ class Federation:
         rows = row_numbers(rows, self.rows)
         training = torch.zeros(self.rows, dtype=torch.bool)
         training[self.split.train] = True
-        columns = {party.name: party.columns[rows] for party in self.parties}
+        columns = {party.name: taken(party.columns, rows) for party in self.parties}
         return Rows(columns, plans=self.plans, training=training[rows])
 
     def _repr_html_(self) -> str:
@@ -300,11 +301,11 @@ class Federation:
         )
         return replace(
             self,
-            parties=tuple(Party(p.name, p.columns[rows], _unless_all(p.held, rows)) for p in self.parties),
+            parties=tuple(Party(p.name, taken(p.columns, rows), _unless_all(p.held, rows)) for p in self.parties),
             labels=self.labels[rows],
             split=replace(self.split, train=train, validation=validation, test=test),
-            whole=None if self.whole is None else self.whole[rows],
-            ids=tuple(self.ids[i] for i in rows.tolist()) if self.ids else (),
+            whole=None if self.whole is None else taken(self.whole, rows),
+            ids=_taken_ids(self.ids, rows),
             labelled=_unless_all(self.labelled, rows),
             weights=None if self.weights is None else self.weights[rows],
             by=None if self.by is None else self.by.take(rows),
@@ -318,6 +319,12 @@ def named_after(parties: Sequence[str], most: int = 3) -> str:
     """A name for the data of these parties: `bank+telco`, `party_1+party_2+party_3+5 more`."""
     more = len(parties) - most
     return "+".join([*parties[:most], *([f"{more} more"] if more > 0 else [])])
+
+
+def _taken_ids(ids: Sequence[str], rows: Tensor) -> Sequence[str]:
+    if isinstance(ids, RowIds):
+        return ids.take(rows)
+    return tuple(ids[row] for row in rows.tolist()) if ids else ()
 
 
 def _mask(what: str, values: Any, *shape: int) -> Tensor | None:

@@ -1,16 +1,19 @@
-"""Rows as the parties' networks read them, without labels; and groups of rows."""
+"""Rows as the parties' networks read them, without labels; their ids; and groups of rows."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from colonnade.errors import DataError
+from colonnade.mapped import side_by_side
+
+CHECKED = 1 << 14  # rows that are checked at once, so that a mapped matrix is not copied
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ class Rows:
 
     def pooled(self) -> Rows:
         """All columns in one place, in the order of the parties: what a run of a pooled reference reads."""
-        together = torch.cat([columns.flatten(1) for columns in self.columns.values()], dim=1)
+        together = side_by_side(list(self.columns.values()))
         return Rows({"everyone": together}, self.index, self.plans, self.training)
 
 
@@ -47,6 +50,43 @@ class Grouping:
     def take(self, rows: Tensor) -> Grouping:
         """Of some rows."""
         return Grouping(self.column, self.names, self.codes[rows.cpu()])
+
+
+class RowIds(Sequence[str]):
+    """Ids of rows as text, kept as Arrow keeps them: a Python text for each would take several times the memory."""
+
+    def __init__(self, texts: Any) -> None:
+        self.texts = texts  # pandas.Index
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    @overload
+    def __getitem__(self, place: int) -> str: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> tuple[str, ...]: ...
+
+    def __getitem__(self, place: int | slice) -> str | tuple[str, ...]:
+        return tuple(self.texts[place]) if isinstance(place, slice) else str(self.texts[place])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.texts)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, RowIds):
+            return bool(self.texts.equals(other.texts))
+        return isinstance(other, Sequence) and len(other) == len(self) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return f"RowIds({len(self):,} ids)"
+
+    def take(self, rows: Tensor) -> RowIds:
+        """Those of some rows."""
+        return RowIds(self.texts.take(rows.numpy()))
 
 
 def row_numbers(given: Any, rows: int, once: bool = False) -> Tensor:
@@ -95,7 +135,7 @@ def as_columns(name: str, values: Any, held: Tensor | None = None) -> Tensor:
         columns[~held] = 0
     if bool(torch.isfinite(columns.sum())):  # cheap, and enough: NaN and infinite values spread to a sum
         return columns
-    bad = ~torch.isfinite(columns.flatten(1)).all(dim=1)
+    bad = torch.cat([~torch.isfinite(part.flatten(1)).all(dim=1) for part in columns.split(CHECKED)])
     if bool(bad.any()):
         raise DataError(
             f"party {name!r} has NaN or infinite values in {int(bad.sum())} of {len(columns)} rows "

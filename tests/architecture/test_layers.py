@@ -5,8 +5,8 @@ import pytest
 from tests.architecture.source import Source, lines, package
 
 BASE = {
-    "errors", "randomness", "config", "extras", "federation", "folder", "layout", "plugins", "record", "row_split",
-    "rows", "tasks",
+    "errors", "randomness", "config", "extras", "federation", "folder", "layout", "mapped", "plugins", "record",
+    "row_split", "rows", "tasks",
 }  # fmt: skip
 DOMAIN = {"admm", "upload_cache", "models", "privacy", "schedule", "wire"} | BASE
 TRAINING = {"engines", "evaluate", "methods"} | DOMAIN
@@ -46,11 +46,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "folder": {"errors"},  # a lock knows nothing of what is written under it
     "config": {"errors"},  # settings know no method and no data
     "record": {"errors", "folder"},  # what a stored run says, by name and type; nothing of how it is computed
-    "rows": {"errors"},  # rows to predict: columns by party, and nothing of who trained what
+    "mapped": {"errors"},  # numbers in files, whoever's they are
+    "rows": {"errors", "mapped"},  # rows to predict: columns by party, and nothing of who trained what
     "plugins": {"errors"},  # tables that other packages add to; they know nothing of what is in them
     "tasks": {"errors", "plugins", "record"},  # what labels mean, before there are rows and parties
     "row_split": {"config", "errors", "randomness"},  # numbers of rows, and what the label holder says of them
-    "federation": {"errors", "config", "row_split", "rows", "tasks"},  # parties, labels, rows: what all else takes
+    "federation": {"errors", "config", "mapped", "row_split", "rows", "tasks"},  # parties, labels, rows: all take it
     "data": BASE,  # loaders and splits make Federations and know no training
     "wire": BASE,  # messages and codec know nothing of what they carry
     "privacy": {"wire", "identity"} | BASE,  # the gate seals what may travel: it knows messages; masks need keys

@@ -8,7 +8,7 @@ party's part of the model, and used again for new tables, whose columns are foun
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,13 +21,15 @@ from colonnade.data import dates
 from colonnade.data.column_settings import OneColumn, PartyColumns
 from colonnade.data.features import Feature, LevelFeature, NumberFeature
 from colonnade.data.frames import Key, listed
-from colonnade.data.kinds import TEXT, Levels, check_empty, check_finite, kinds_of
+from colonnade.data.kinds import TEXT, Levels, check_empty, check_finite, check_text, kinds_of
 from colonnade.data.new_columns import check_columns, check_new
 from colonnade.data.said import as_said, with_columns
 from colonnade.errors import DataError
+from colonnade.mapped import large, zeros
 
-BLOCK = 1 << 14  # rows that are written at once
-AT_ONCE = 1 << 22  # numbers that a thread gathers at once
+ROWS = 1 << 16  # rows that a thread reads at once, at most
+NUMBERS = 1 << 22  # numbers that a thread makes of them, about
+TILE = 1 << 9  # rows that are turned from columns into rows at once: they fit into the processor's cache
 
 Values = np.ndarray[Any, Any]
 
@@ -91,6 +93,9 @@ class ColumnPlan:
         places = [*((name, "") for name in categories), *((name, part) for name in when for part in dates.LEVELS)]
         rows = train.numpy()
 
+        training = np.zeros(len(frame), dtype=bool)
+        training[rows] = True
+
         def number(source: tuple[str, str]) -> Feature:
             name, part = source
             values = _numbers(frame, name, part)[rows]
@@ -100,8 +105,11 @@ class ColumnPlan:
             name, part = source
             kind = categories.get(name, TEXT)
             said = _settings_of_part(settings.of(name), part)
+            count, empty = _counted(frame, name, part, kind, training)
+            if not part:
+                check_text(party, frame[name], count)
             try:
-                return LevelFeature.fit(name, part, kind, _levels(frame, name, part, kind), rows, said)
+                return LevelFeature.fit(name, part, kind, {text: n for text, n in count.items() if n}, empty, said)
             except ValueError as error:
                 raise DataError(
                     f"party {party!r}, column {name!r} {error}; drop it (kind = 'ignore'), or group its values; if it "
@@ -155,27 +163,46 @@ class ColumnPlan:
         strange = levels.codes[np.append(feature.strange(levels.texts), False)[levels.codes]]
         return len(strange), levels.texts[strange[0]] if len(strange) else ""
 
-    def encode(self, frame: Any, rows: Values | None = None) -> Tensor:
+    def encode(self, frame: Any, rows: Values | None = None, *, on_disk: bool = False) -> Tensor:
         """(N, F) float32 of a frame that has these columns with values of these kinds.
 
         Args:
             frame: pandas.DataFrame.
             rows: (N,) which of its rows, in this order, -1 for rows of zeros; None: all, in the frame's order.
+            on_disk: the numbers lie in a file that is mapped (`mapped.zeros`).
         """
-        return self._encoded(as_said(self.party, frame, self.said), rows)
+        return self._encoded(as_said(self.party, frame, self.said), rows, on_disk)
 
-    def _encoded(self, frame: Any, rows: Values | None) -> Tensor:
-        at = np.arange(len(frame)) if rows is None else rows
-        out = np.zeros((len(at), self.width), dtype=np.float32)
-        placed = list(zip(self.features, np.cumsum([0, *(one.width for one in self.features)]), strict=False))
-        numbers = [(one, int(start)) for one, start in placed if isinstance(one, NumberFeature)]
-        levels = [(one, int(start)) for one, start in placed if isinstance(one, LevelFeature) and not one.constant]
-        size = max(1, AT_ONCE // max(1, len(at)))
-        groups = [numbers[first : first + size] for first in range(0, len(numbers), size)]
+    def _encoded(self, frame: Any, rows: Values | None, on_disk: bool) -> Tensor:
+        """The frame is read from its first row to its last, once; each row goes where it belongs."""
+        order = None if rows is None else _order(rows, len(frame))
+        out = zeros((len(frame) if rows is None else len(rows), self.width), on_disk=on_disk)
+        size = max(1, min(ROWS, NUMBERS // max(1, self.width)))
+
+        def write(first: int) -> None:
+            block = frame.iloc[first : first + size]
+            if order is None:
+                _write(out, self._columns(block), None, np.arange(first, first + len(block)))
+                return
+            begin, end = np.searchsorted(order.rows, (first, first + size))
+            if end > begin:
+                _write(out, self._columns(block), order.rows[begin:end] - first, order.places[begin:end])
+
         with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-            list(pool.map(lambda group: _write_numbers(out, at, frame, group), groups))
-            list(pool.map(lambda one: _write_levels(out, at, frame, *one), levels))
-        return torch.from_numpy(out)
+            list(pool.map(write, range(0, len(frame), size)))
+        return out
+
+    def _columns(self, block: Any) -> Values:
+        """(F, B) float32 of some rows."""
+        out, start = np.zeros((self.width, len(block)), dtype=np.float32), 0
+        for feature in self.features:
+            mine = out[start : start + feature.width]
+            if isinstance(feature, NumberFeature):
+                feature.encode(_numbers(block, feature.column, feature.part), mine)
+            elif not feature.constant:
+                feature.encode(_levels(block, feature.column, feature.part, feature.kind), mine)
+            start += feature.width
+        return out
 
     def transform(self, frame: Any) -> Tensor:
         """(N, F) float32 of a new table; its columns are found by name, in any order.
@@ -193,7 +220,7 @@ class ColumnPlan:
             if dates.is_date(frame[name]):
                 frame = with_columns(frame, {name: dates.in_zone(self.party, frame[name], zone)})
         frame = check_new(self, frame)
-        return self._encoded(frame, None)
+        return self._encoded(frame, None, on_disk=large(len(frame) * self.width))
 
     def agrees(self, other: ColumnPlan | None) -> bool:
         """Whether another plan makes the same numbers of the same table, up to the rounding of another machine."""
@@ -223,27 +250,44 @@ def _settings_of_part(settings: OneColumn, part: str) -> OneColumn:
     return OneColumn(missing=missing, scaling=settings.scaling, clip=settings.clip)
 
 
-def _write_numbers(out: Values, at: Values, frame: Any, group: Sequence[tuple[NumberFeature, int]]) -> None:
-    """Neighbouring features; each column is gathered while it is in the processor's cache."""
-    first = group[0][1]
-    part = np.zeros((group[-1][1] + group[-1][0].width - first, len(at)), dtype=np.float32)
-    away = at < 0
-    for feature, start in group:
-        if feature.constant and not feature.indicator:
-            continue
-        for place, row in enumerate(feature.encode(_numbers(frame, feature.column, feature.part)), start - first):
-            np.take(row, at, out=part[place], mode="wrap")  # -1 is the last row, and away
-            part[place, away] = 0
-    for begin in range(0, len(at), BLOCK):
-        out[begin : begin + BLOCK, first : first + len(part)] = part[:, begin : begin + BLOCK].T
+@dataclass(frozen=True)
+class _Order:
+    """Rows of a table in its own order, and where each belongs."""
+
+    rows: Values
+    places: Values
 
 
-def _write_levels(out: Values, at: Values, frame: Any, feature: LevelFeature, start: int) -> None:
-    """A feature of levels: what stands in the place of its level, if it has one."""
-    places, values = feature.encode(_levels(frame, feature.column, feature.part, feature.kind))
-    found = places[at]
-    rows = ((at >= 0) & (found >= 0)).nonzero()[0]
-    out[rows, start + found[rows].astype(np.int64)] = values[at[rows]]
+def _order(rows: Values, count: int) -> _Order | None:
+    """None: the table's own rows in its own order."""
+    if len(rows) == count and bool((rows == np.arange(count)).all()):
+        return None
+    places = np.argsort(rows, kind="stable")
+    ordered = rows[places]
+    held = np.searchsorted(ordered, 0)  # before it those of nobody
+    return _Order(ordered[held:], places[held:])
+
+
+def _write(out: Tensor, columns: Values, rows: Values | None, places: Values) -> None:
+    """Some rows of a block of columns (F, B), None for all, to their places in a matrix."""
+    for begin in range(0, len(places), TILE):
+        end = begin + TILE
+        tile = columns[:, begin:end] if rows is None else columns[:, rows[begin:end]]
+        out.numpy()[places[begin:end]] = tile.T
+
+
+def _counted(frame: Any, name: str, part: str, kind: str, training: Values) -> tuple[dict[str, int], int]:
+    """How many training rows have each level of a column, 0 for those of other rows only; and how many have none."""
+    count: dict[str, int] = {}
+    empty, column = 0, frame[[name]]
+    for first in range(0, len(frame), ROWS):
+        levels = _levels(column.iloc[first : first + ROWS], name, part, kind)
+        codes = levels.codes[training[first : first + ROWS]].astype(np.int64)
+        found = np.bincount(codes + 1, minlength=len(levels.texts) + 1).tolist()
+        empty += found[0]
+        for text, n in zip(levels.texts, found[1:], strict=True):
+            count[text] = count.get(text, 0) + n
+    return count, empty
 
 
 def _check_names(party: str, settings: PartyColumns, frame: Any) -> None:

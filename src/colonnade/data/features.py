@@ -19,6 +19,8 @@ from colonnade.data.kinds import Levels
 SAME = 1e-6  # how far statistics of the same rows may be apart on two machines, in deviations
 EXTREME = (0.01, 0.99)  # numbers further outside these quantiles than they are apart are extreme
 MOST_SORTED = 100_000  # training rows that quantiles are taken of; of more, evenly spaced ones
+BLOCK = 1 << 20  # numbers that are squared at once
+FEW = 32  # places that are written one by one
 QUANTILES = 1000  # places that a distribution is known at, for scaling = "quantile"
 
 Values = np.ndarray[Any, Any]
@@ -45,15 +47,16 @@ class NumberFeature:
     @classmethod
     def fit(cls, column: str, part: str, values: Values, settings: ColumnSettings) -> NumberFeature:
         """From the training rows (N,) float64, NaN where they are empty."""
-        known = values[~np.isnan(values)]
-        holes = len(known) < len(values)
+        empty = np.isnan(values)
+        holes = bool(empty.any())
+        known = values[~empty] if holes else values
         refuses, indicator = settings.missing == "refuse", holes and settings.missing == "indicate"
         if not len(known):
             return cls(column, part, holes=True, constant=True, mean=(0.0,))
         some = np.sort(known[:: -(-len(known) // MOST_SORTED)])
         fill = float(np.median(some))
         low, high = _bounds(some, settings.clip)
-        if low is not None and high is not None:
+        if low is not None and high is not None and (known.min() < low or known.max() > high):
             known = np.clip(known, low, high)
         plain = cls(column, part, 0.0, 1.0, low, high, fill, holes, indicator, refuses)
         if known.min() == known.max():
@@ -89,14 +92,13 @@ class NumberFeature:
         found: Values = (values < low) | (values > high)
         return found
 
-    def encode(self, values: Values) -> Values:
-        """(width, N) float32 of numbers (N,) float64."""
-        out = np.zeros((self.width, len(values)), dtype=np.float32)
+    def encode(self, values: Values, out: Values) -> None:
+        """Numbers (N,) float64 into zeros (width, N) float32."""
         empty = np.isnan(values) if not self.refuses else np.zeros(0, dtype=bool)
         if self.indicator:
             out[1] = empty
         if self.constant:
-            return out
+            return
         if self.fill is not None and empty.any():
             values = np.where(empty, self.fill, values)
         if self.low is not None or self.high is not None:
@@ -105,7 +107,6 @@ class NumberFeature:
             out[0] = _transformer(self.quantiles).transform(values[:, None])[:, 0]
         else:
             out[0] = (values - self.center) / self.scale
-        return out
 
     def agrees(self, other: Feature) -> bool:
         """Whether another feature makes the same numbers, up to the rounding of another machine."""
@@ -136,21 +137,19 @@ class LevelFeature:
 
     @classmethod
     def fit(
-        cls, column: str, part: str, kind: str, levels: Levels, rows: Values, settings: ColumnSettings
+        cls, column: str, part: str, kind: str, count: Mapping[str, int], empty: int, settings: ColumnSettings
     ) -> LevelFeature:
-        """From the levels of the training rows.
+        """From how many training rows have each level, and how many none.
 
         Raises:
             ValueError: almost every row has a level of its own; the message says how many.
         """
-        counts = np.bincount(levels.codes[rows].astype(np.int64) + 1, minlength=len(levels.texts) + 1)
-        count = {text: int(n) for text, n in zip(levels.texts, counts[1:], strict=True) if n}
-        holes = bool(counts[0])
+        holes = empty > 0
         indicator = holes and settings.missing == "indicate"
         plain = cls(column, part, kind, (), (), holes, indicator, settings.missing == "refuse")
         kept = [text for text, n in count.items() if n >= settings.rare]
         if len(kept) > settings.most and settings.levels == "auto" and 2 * len(count) > sum(count.values()):
-            raise ValueError(f"has {len(count)} different values in {len(rows)} training rows")
+            raise ValueError(f"has {len(count)} different values in {sum(count.values()) + empty} training rows")
         if settings.levels == "hash" or (settings.levels == "auto" and len(kept) > settings.most):
             fitted = replace(plain, buckets=settings.buckets)
         else:
@@ -193,8 +192,8 @@ class LevelFeature:
         seen = {*self.known, *self.rare}
         return np.array([not (self.buckets or text in seen) for text in texts], dtype=bool)
 
-    def encode(self, levels: Levels) -> tuple[Values, Values]:
-        """(N,) the place of each row, -1 for none, and (N,) what stands there."""
+    def encode(self, levels: Levels, out: Values) -> None:
+        """Levels of N rows into zeros (width, N) float32."""
         if self.buckets:
             places, values = _hashed(levels.texts, self.buckets)
         else:
@@ -203,7 +202,13 @@ class LevelFeature:
             places = np.array([place.get(text, unknown) for text in levels.texts], dtype=np.int32)
             values = np.ones(len(places), dtype=np.float32)
         places = np.append(places, self.places if self.indicator else -1).astype(np.int32)  # of code -1, empty
-        return places[levels.codes], np.append(values, 1).astype(np.float32)[levels.codes]
+        found = places[levels.codes]
+        if self.width <= FEW and not self.buckets:
+            for at in range(self.width):
+                np.equal(found, at, out=out[at])
+            return
+        rows = (found >= 0).nonzero()[0]
+        out[found[rows], rows] = np.append(values, 1).astype(np.float32)[levels.codes[rows]]
 
     def agrees(self, other: Feature) -> bool:
         """Whether another feature makes the same numbers."""
@@ -245,7 +250,9 @@ def _bounds(some: Values, clip: str | tuple[float, float]) -> tuple[float | None
 
 def _moments(known: Values) -> tuple[float, float]:
     """Mean and deviation, as scikit-learn's StandardScaler has them; 1 where the deviation is only rounding."""
-    mean, variance = float(known.mean()), float(known.var())
+    mean = float(known.mean())
+    parts = (known[first : first + BLOCK] for first in range(0, len(known), BLOCK))
+    variance = sum(float(np.square(part - mean).sum()) for part in parts) / len(known)
     rounding = len(known) * np.finfo(np.float64).eps
     if variance <= rounding * variance + (rounding * mean) ** 2:
         return mean, 1.0

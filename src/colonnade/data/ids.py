@@ -16,6 +16,7 @@ from colonnade.extras import need
 
 # The id of all tables, or one per party; an id is a column, or several that are the id together; None: no ids.
 Ids = str | Sequence[str] | Mapping[str, str | Sequence[str]] | None
+Places = np.ndarray[Any, np.dtype[np.int64]]  # of rows in a table; -1: nowhere
 BETWEEN = "|"  # between the parts of an id of several columns; a part that has it itself gets a backslash before it
 
 SPELLINGS = {
@@ -103,13 +104,14 @@ def _texts(values: Any) -> tuple[Any, Any]:
     if whole and float(values.abs().max()) < 2**53:
         values = values.where(~hole, 0).astype(np.int64)  # 7.0 is how a whole number looks after a trip through a sheet
     if types.is_integer_dtype(values.dtype) or isinstance(values.dtype, pd.StringDtype):
-        text = pa.array(values)
+        text = pa.array(values.array)
     else:
         text = pa.array(values.astype(object).map(str).to_numpy(dtype=object), pa.large_string())
     text = pa.chunked_array(text) if isinstance(text, list) else text
     text = pc.cast(text, pa.large_string())
-    blank = pc.equal(pc.utf8_length(pc.utf8_trim_whitespace(text)), 0).to_numpy(zero_copy_only=False).astype(bool)
-    return _one(text), (hole | blank).nonzero()[0]
+    nothing = pc.or_kleene(pc.utf8_is_space(text), pc.equal(text, ""))  # trimming would copy every id
+    blank = nothing.to_numpy(zero_copy_only=False).astype(bool)
+    return text, (hole | blank).nonzero()[0]
 
 
 def _joined(parts: Sequence[Any]) -> Any:
@@ -119,12 +121,7 @@ def _joined(parts: Sequence[Any]) -> Any:
     escaped = [
         pc.replace_substring(pc.replace_substring(part, "\\", "\\\\"), BETWEEN, f"\\{BETWEEN}") for part in parts
     ]
-    return _one(pc.binary_join_element_wise(*escaped, pa.scalar(BETWEEN, pa.large_string())))
-
-
-def _one(array: Any) -> Any:
-    """A chunked array as one."""
-    return array.combine_chunks() if hasattr(array, "combine_chunks") else array
+    return pc.binary_join_element_wise(*escaped, pa.scalar(BETWEEN, pa.large_string()))
 
 
 def told(key: Key) -> str:
@@ -132,13 +129,13 @@ def told(key: Key) -> str:
     return " + ".join(map(repr, names_of(key)))
 
 
-def places(ids: Any, among: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
+def places(ids: Any, among: Any) -> Places:
     """Where each of some ids is among others, both pandas indexes without repetitions; -1: nowhere."""
     pa = need("pyarrow", extra="tables", purpose="joining tables")
     pc = need("pyarrow.compute", extra="tables", purpose="joining tables")
-    if len(ids) == len(among) and ids.equals(among):
+    if ids is among or (len(ids) == len(among) and ids.equals(among)):
         return np.arange(len(ids))
-    one, other = (_one(pa.array(index)) for index in (ids, among))
+    one, other = pa.array(ids), pa.array(among)
     found = pc.index_in(one, value_set=other.cast(one.type))
     return np.asarray(pc.fill_null(found, -1)).astype(np.int64)
 

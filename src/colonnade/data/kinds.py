@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,8 +31,6 @@ def kinds_of(party: str, frame: Any) -> tuple[list[str], dict[str, str], list[st
                 f"party {party!r}, column {name!r} has type {frame[name].dtype}; needed numbers, text, categories, "
                 "booleans or dates; convert it (a duration, for example, to days) or drop it"
             )
-        if kind == TEXT and not as_category:
-            _check_text(party, frame[name].dropna())
         if kind == NUMBER and not as_category:
             numbers.append(name)
         else:
@@ -65,17 +63,27 @@ def kind_of(column: Any) -> str | None:
     return TEXT if found in ("string", "mixed", "mixed-integer", "empty") else None
 
 
-def _check_text(party: str, column: Any) -> None:
-    """Refuse text among numbers: one stray word would silently turn a number column into categories."""
+def check_text(party: str, column: Any, texts: Iterable[str]) -> None:
+    """Refuse text among numbers: one stray word would silently turn a number column into categories.
+
+    Args:
+        party: whose column, for messages.
+        column: of levels; categories and booleans are what they are.
+        texts: the different values of the column as text.
+    """
     pd = need("pandas", extra="tables", purpose="a table")
-    name, distinct = column.name, pd.Series(column.unique(), dtype=object)
+    if is_categorical(column) or kind_of(column) != TEXT:
+        return
+    plain = isinstance(column.dtype, pd.StringDtype)
+    distinct = pd.Series(list(texts) if plain else column.dropna().unique(), dtype=object)
     words = distinct.map(str).str.strip()
     distinct, words = distinct[words != ""], words[words != ""]
     comma = words.str.fullmatch(DECIMAL_COMMA)
     number = comma | pd.to_numeric(words, errors="coerce").notna()
-    mixed = not distinct.map(lambda value: isinstance(value, str)).all()
+    mixed = not plain and not distinct.map(lambda value: isinstance(value, str)).all()
     if not mixed and int(number.sum()) * 2 <= len(words):
         return
+    name, column = column.name, column.dropna()
     stray = ~column.map(str).str.strip().isin(words[number])
     if comma.any():
         wrong = column.isin(distinct[comma])
@@ -158,7 +166,7 @@ def _factorised(column: Any) -> tuple[np.ndarray[Any, Any], Any]:
         return column.cat.codes.to_numpy(), column.cat.categories
     if isinstance(column.dtype, pd.StringDtype):
         pa = need("pyarrow", extra="tables", purpose="a table")
-        array = pa.array(column)
+        array = pa.array(column.array)  # of the column itself pyarrow asks first whether its index has such an entry
         found = (pa.chunked_array([array]) if isinstance(array, pa.Array) else array).dictionary_encode()
         found = found.unify_dictionaries().combine_chunks()
         found = found.chunk(0) if isinstance(found, pa.ChunkedArray) else found

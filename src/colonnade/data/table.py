@@ -22,16 +22,18 @@ from colonnade.data.beside import Beside
 from colonnade.data.column_settings import PartyColumns, columns_of
 from colonnade.data.columns import ColumnPlan
 from colonnade.data.frames import FRAMES, Frames, Key, as_frame, by_party, listed, names_of, read_table
-from colonnade.data.ids import Ids, by_id, id_columns, is_in, places, told, written_differently
+from colonnade.data.ids import Ids, Places, by_id, id_columns, is_in, places, told, written_differently
 from colonnade.data.preprocess import encode_labels
 from colonnade.data.stored import check_can_store
 from colonnade.errors import ConfigError, DataError, RowsDisagree, RowsLeftOut
 from colonnade.extras import need
 from colonnade.federation import Federation, RowSplit, Task
+from colonnade.mapped import large
 from colonnade.row_split import SplitSettings, as_settings
-from colonnade.rows import as_columns
+from colonnade.rows import RowIds, as_columns
 from colonnade.tasks import Classes, Read
 
+LABELS = "the labels"
 KEEP = ("all", "partial")  # which rows of a join, in the words of `colonnade align`
 
 
@@ -95,33 +97,31 @@ def join_tables(  # noqa: PLR0913 - those of Federation.from_tables
     frames, target = _take_labels(frames, labels, keys, aside)
     target, facts = aside.split_off(target, keys)
     if not keys:
-        _check_lengths({**_named(frames), "the labels": target})
+        _check_lengths({**_named(frames), LABELS: target})
     owners = {party: frame for party, frame in frames.items() if len(frame.columns)}
     if not owners:
         raise DataError("no party has columns left besides the labels; a federation needs at least one")
-    if keep == "partial":
-        rows = _all_rows(owners)
-        known = _known(target, rows)
-        _warn_of_left_out({"the labels": target}, rows, "labels whose id no table has")
-        target = known
-    else:
-        rows = _common_rows(frames, target, keys) if keys else target.index
-        _warn_of_left_out(_sides(frames, target), rows, "rows whose id not every table has")
-        target = target.iloc[places(rows, target.index)]
-    read = encode_labels(target, task, classes, positive)
+    rows = _any_rows(owners, target, facts) if keep == "partial" else _common_rows(frames, target, facts, keys)
+    read = encode_labels(rows.labels, task, classes, positive)
     sources = [
         Source(p, frame, settings[p], keys.get(p), *((str(labels), tuple(aside.taken)) if p == holder else ()))
         for p, frame in owners.items()
     ]
-    facts = facts.iloc[places(rows, facts.index)] if keep == "all" else facts.reindex(rows)
-    chosen = split if isinstance(split, RowSplit) else None
-    joined = _encoded(sources, rows, (read, target.index), chosen, (aside, facts))
+    joined = _encoded(sources, rows, read, split if isinstance(split, RowSplit) else None, aside)
     return replace(
-        joined,
-        name=name or joined.name,
-        ids=tuple(rows.to_numpy(dtype=object).tolist()) if keys else (),
-        by=aside.grouping(facts),
+        joined, name=name or joined.name, ids=RowIds(rows.ids) if keys else (), by=aside.grouping(rows.facts)
     )
+
+
+@dataclass(frozen=True)
+class Matched:
+    """The rows of a join, N of them: their ids, and where each is in every table and among the labels."""
+
+    ids: Any
+    at: Mapping[str, Places]  # (N,) by party
+    labels: Any  # a frame of the known labels
+    label_at: Places  # (N,) among these
+    facts: Any  # (N,) a frame of what else is beside the labels
 
 
 @dataclass(frozen=True)
@@ -146,32 +146,26 @@ def _indexed(party: str, table: Any, key: Key | None) -> Any:
     return frame if key is None else by_id(f"party {party!r}", frame, key)
 
 
-def _encoded(
-    sources: Sequence[Source], rows: Any, labels: tuple[Read, Any], split: RowSplit | None, beside: tuple[Beside, Any]
-) -> Federation:
-    """Every owner's columns as numbers; `rows` are all ids, `labels` the known ones with theirs."""
-    aside, told = beside
-    read, known = labels
-    at = {source.party: places(rows, source.frame.index) for source in sources}  # (N,) row of the table; -1: none
-    held = torch.from_numpy(np.stack([found >= 0 for found in at.values()], axis=1))
-    label_at = torch.from_numpy(places(rows, known))
+def _encoded(sources: Sequence[Source], rows: Matched, read: Read, split: RowSplit | None, aside: Beside) -> Federation:
+    """Every owner's columns as numbers, and the labels that were read, by row."""
+    at, label_at, told = rows.at, torch.from_numpy(rows.label_at), rows.facts
+    held = torch.from_numpy(np.stack([at[source.party] >= 0 for source in sources], axis=1))
     labelled = label_at >= 0
-    full = torch.zeros(len(rows), *read.values.shape[1:], dtype=read.values.dtype)
+    full = torch.zeros(len(label_at), *read.values.shape[1:], dtype=read.values.dtype)
     full[labelled] = read.values[label_at[labelled]]
     read = replace(read, values=full)
     # Checks labels and split before any statistic is taken from training rows.
-    nothing = dict.fromkeys(at, torch.zeros(len(rows), 1))
+    nothing = {source.party: torch.zeros(1, 1).expand(len(label_at), 1) for source in sources}
     heavy = told["weights"].to_numpy() if "weights" in told.columns else None  # of unlabelled rows: not read
     choose = split or aside.splitter(told, read)
     agreed = Federation.of_read(nothing, read, split=choose, held=held, labelled=labelled, weights=heavy)
-    columns, plans = {}, {}
+    plans = {}
     for source in sources:
         train = torch.from_numpy(at[source.party])[agreed.split.train]
-        kept = train[train >= 0]
-        plan = ColumnPlan.fit(source.party, source.frame, kept, source.settings)
-        plan = replace(plan, id=source.id, label=source.label, aside=source.aside)
-        columns[source.party] = plan.encode(source.frame, at[source.party])
-        plans[source.party] = plan
+        plan = ColumnPlan.fit(source.party, source.frame, train[train >= 0], source.settings)
+        plans[source.party] = replace(plan, id=source.id, label=source.label, aside=source.aside)
+    on_disk = large(len(label_at) * sum(plan.width for plan in plans.values()))
+    columns = {s.party: plans[s.party].encode(s.frame, at[s.party], on_disk=on_disk) for s in sources}
     parties = tuple(replace(p, columns=as_columns(p.name, columns[p.name])) for p in agreed.parties)
     return replace(agreed, parties=parties, scaled=True, plans=plans)
 
@@ -250,29 +244,52 @@ def _by_position(frames: Mapping[str, Any], target: Any, keys: Mapping[str, Key]
     return target.set_axis(first, axis=0)
 
 
-def _common_rows(frames: Mapping[str, Any], target: Any, keys: Mapping[str, Key]) -> Any:
-    """The ids that all tables and the labels have, in the order of the first table."""
-    common = next(iter(frames.values())).index
-    for other in (*frames.values(), target):
-        common = common[is_in(common, other.index)]
-    if not len(common):
-        sides = {whose: side.index for whose, side in _sides(frames, target).items()}
+def _common_rows(frames: Mapping[str, Any], target: Any, facts: Any, keys: Mapping[str, Key]) -> Matched:
+    """The rows that all tables and the labels have, in the order of the first table; without ids, all."""
+    ids = next(iter(frames.values())).index if keys else target.index
+    sides = {**_named(frames), LABELS: target}
+    at = {whose: places(ids, side.index) if keys else np.arange(len(ids)) for whose, side in sides.items()}
+    common = np.logical_and.reduce([found >= 0 for found in at.values()])
+    shown = _apart(frames, target)
+    if not common.any():
+        first = {whose: side.index for whose, side in shown.items()}
         raise RowsDisagree(
             f"no id in column {' / '.join(map(told, dict.fromkeys(keys.values())))} is in all tables (first ids: "
-            f"{_first_ids(sides)}){_spelling(sides)}; check that it is the same kind of id, written the same way"
+            f"{_first_ids(first)}){_spelling(first)}; check that it is the same kind of id, written the same way"
         )
-    return common
+    if not common.all():
+        ids, at = ids[common], {whose: found[common] for whose, found in at.items()}
+    lost = {whose: _others(side.index, at[whose]) for whose, side in shown.items()}
+    _warn_of_left_out(shown, lost, "rows whose id not every table has")
+    by_party = dict(zip(frames, at.values(), strict=False))
+    return Matched(ids, by_party, target.iloc[at[LABELS]], np.arange(len(ids)), facts.iloc[at[LABELS]])
 
 
-def _sides(frames: Mapping[str, Any], target: Any) -> Frames:
+def _any_rows(owners: Mapping[str, Any], target: Any, facts: Any) -> Matched:
+    """The rows that any table with columns has, and the labels that are known of them."""
+    ids = _all_rows(owners)
+    known = _known(target, ids)
+    lost = {LABELS: target.index[~is_in(target.index, ids)]}
+    _warn_of_left_out({LABELS: target}, lost, "labels whose id no table has")
+    at = {party: places(ids, frame.index) for party, frame in owners.items()}
+    return Matched(ids, at, known, places(ids, known.index), facts.reindex(ids))
+
+
+def _others(index: Any, at: Places) -> Any:
+    """The ids that are at none of these places."""
+    left = np.ones(len(index), dtype=bool)
+    left[at] = False
+    return index[left]
+
+
+def _apart(frames: Mapping[str, Any], target: Any) -> Frames:
     """The tables, and the labels where they have rows of their own."""
-    apart = not any(target.index.equals(frame.index) for frame in frames.values())
-    return {**_named(frames), **({"the labels": target} if apart else {})}
+    apart = not any(target.index is frame.index or target.index.equals(frame.index) for frame in frames.values())
+    return {**_named(frames), **({LABELS: target} if apart else {})}
 
 
-def _warn_of_left_out(tables: Mapping[str, Any], rows: Any, which: str) -> None:
+def _warn_of_left_out(tables: Mapping[str, Any], lost: Mapping[str, Any], which: str) -> None:
     """Say how many rows of whom are not among those that stay; with few left, also what the others' ids look like."""
-    lost = {whose: frame.index[~is_in(frame.index, rows)] for whose, frame in tables.items()}
     if not any(map(len, lost.values())):
         return
     told = ", ".join(f"{whose}: {len(lost[whose]):,} of {len(frame):,}" for whose, frame in tables.items())
@@ -280,7 +297,7 @@ def _warn_of_left_out(tables: Mapping[str, Any], rows: Any, which: str) -> None:
     if any(2 * len(lost[whose]) > len(frame) for whose, frame in tables.items()):
         text += f"; the first of them: {_first_ids({whose: ids for whose, ids in lost.items() if len(ids)})}"
     text += _spelling(lost)
-    warnings.warn(f"{text}; if they should match, check how the ids are written", RowsLeftOut, stacklevel=4)
+    warnings.warn(f"{text}; if they should match, check how the ids are written", RowsLeftOut, stacklevel=5)
 
 
 def _spelling(lost: Mapping[str, Any]) -> str:
