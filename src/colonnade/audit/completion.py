@@ -48,7 +48,7 @@ def embeddings(transcript: Transcript, party: str) -> Tensor:
     side = next(side for side in transcript.sides if party in side.cohort.names)
     cohort = side.cohort.pick([side.cohort.names.index(party)])
     with torch.no_grad():
-        return cohort.encode(cohort.columns, Mode.PREDICT)[0].cpu()
+        return cohort.encode(cohort.whole, Mode.PREDICT)[0].cpu()
 
 
 def fitted(x: Tensor, truth: Tensor, known: Tensor, others: Tensor) -> float:

@@ -16,6 +16,7 @@ import numpy as np
 
 from colonnade.errors import DataError
 from colonnade.extras import need
+from colonnade.mapped import temporary_folder
 
 IN_MEMORY = 1 << 26  # bytes; larger tables are mapped from a file
 
@@ -40,7 +41,9 @@ def gather(parts: Iterable[tuple[bool, Any]], limit: int | None = None) -> Any:
             kept.append(table)
             size += table.nbytes
             if files is None and size > (IN_MEMORY if limit is None else limit):
-                files = MappedColumns(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="colonnade-"))))
+                files = MappedColumns(
+                    Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="colonnade-", dir=temporary_folder())))
+                )
             if files is not None:
                 for one in kept:
                     files.add(one)

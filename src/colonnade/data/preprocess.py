@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from colonnade.data.frames import listed
+from colonnade.data.kinds import TEXT, Levels
 from colonnade.errors import DataError
 from colonnade.extras import need
 from colonnade.tasks import Classes, Read, Task, find_task, read_labels
@@ -41,8 +44,15 @@ def encode_labels(target: Any, task: Task | str | None, classes: Classes = None,
         kind = Multiclass if kind is None and values.nunique() > 2 else kind  # classes, whatever they look like
     kinds = list(values.dtypes) if several else [values.dtype]
     numbers = all(types.is_numeric_dtype(kind) or types.is_bool_dtype(kind) for kind in kinds)
-    array = values.to_numpy() if numbers else values.map(str).to_numpy(dtype=str)
     try:
-        return read_labels(array, kind, classes, positive=positive)
+        return read_labels(values.to_numpy() if numbers else _texts(values), kind, classes, positive=positive)
     except DataError as error:
         raise DataError(f"label column {listed(target)}: {error}") from None
+
+
+def _texts(values: Any) -> Any:
+    """(N,) or (N, K) texts; of one column without a Python text for each row."""
+    if values.ndim > 1:
+        return values.map(str).to_numpy(dtype=str)
+    levels = Levels.of(values, TEXT)
+    return np.array(levels.texts, dtype=str)[levels.codes]

@@ -59,8 +59,9 @@ class Columns:
 
     def digest(self) -> str:
         """SHA-256, so that a restart with another table is noticed."""
-        shape = f"{tuple(self.values.shape)}{self.values.dtype}".encode()
-        return hashlib.sha256(shape + self.values.contiguous().numpy().tobytes()).hexdigest()
+        digest = hashlib.sha256(f"{tuple(self.values.shape)}{self.values.dtype}".encode())
+        digest.update(self.values.contiguous().numpy().data)
+        return digest.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -273,7 +274,7 @@ class Membership:
         """What the part knows its training rows by; computed once, because every prediction writes the part again."""
         if self.agreement is None:
             raise RunError(f"party {self.me!r} has not agreed to a run")
-        return TrainingRows.of_one(self.me, self.columns.values[self.agreement.proposal.train])
+        return TrainingRows.of_one(self.me, self.columns.values, self.agreement.proposal.train)
 
     def _protection(self, agreement: Agreement, schema: Schema) -> Protection:
         """What stands before every upload: as proposed, with noise that nobody can repeat; or this party's own."""

@@ -16,13 +16,15 @@ from colonnade.data.beside import Beside
 from colonnade.data.column_settings import PartyColumns
 from colonnade.data.columns import ColumnPlan
 from colonnade.data.frames import Key, names_of, read_table
-from colonnade.data.ids import told
+from colonnade.data.ids import Places, places, told
 from colonnade.data.preprocess import encode_labels
 from colonnade.data.stored import check_can_store
 from colonnade.data.table_file import TextFormat
 from colonnade.deploy.membership import Columns
 from colonnade.errors import DataError, RowsDisagree
+from colonnade.extras import need
 from colonnade.federation import RowSplit, Task, check_labels
+from colonnade.mapped import large
 from colonnade.rows import Grouping
 from colonnade.tasks.weights import row_weights
 
@@ -46,20 +48,17 @@ class PartyTable:
         if a.complete != rows:
             raise RowsDisagree(f"the run is about {rows} rows; the alignment of {self.party!r} has {a.complete}")
         whole = read_table(self.path, id=self.id, categories=self.categories, text=self.text)
-        frame = _rows_of(whole, self.id, self.path, a)
+        frame, at = _aligned(whole, self.id, self.path, a)
         for name in self.categories:
             if name not in frame.columns:
                 raise DataError(f"categories names {name!r}, which is no column of the table {self.path.name!r}")
         if not len(frame.columns):
             raise DataError(f"the table {self.path.name!r} has no columns besides the id {told(self.id)}")
-        place = np.full(int(a.rows.max()) + 1, -1)
-        place[a.rows] = np.arange(len(a.rows))
-        plan = ColumnPlan.fit(self.party, frame, torch.from_numpy(place)[train], self.settings, id=self.id)
-        values = plan.encode(frame)
-        held = torch.from_numpy(place >= 0)
-        full = torch.zeros(len(place), values.shape[1], dtype=values.dtype)
-        full[held] = values[torch.from_numpy(place)[held]]
-        return Columns(full, held, scaled=True, plan=plan)
+        place = np.full(int(a.rows.max()) + 1, -1)  # by row number, where it is in the table
+        place[a.rows] = at
+        plan = ColumnPlan.fit(self.party, frame, torch.from_numpy(place[train.numpy()]), self.settings, id=self.id)
+        values = plan.encode(frame, place, on_disk=large(len(place) * plan.width))
+        return Columns(values, torch.from_numpy(place >= 0), scaled=True, plan=plan)
 
 
 @dataclass(frozen=True)
@@ -85,17 +84,18 @@ class LabelTable:
         text: TextFormat | None = None,
     ) -> LabelTable:
         """Labels of the rows that all parties hold, split as what is `beside` them says."""
-        frame = _rows_of(read_table(path, id=id, text=text), id, path, alignment)
+        frame, place = _aligned(read_table(path, id=id, text=text), id, path, alignment)
         for what, column in (("label", label), *beside.roles.items()):
             if column not in frame.columns:
                 raise DataError(f"the table {path.name!r} has no {what} column {column!r}; columns: {', '.join(frame)}")
+        frame = frame[[label, *dict.fromkeys(beside.roles.values())]].iloc[place]
         target = frame[[label]].iloc[: alignment.complete]
         known = np.flatnonzero(target[label].notna().to_numpy())
         if not len(known):
             raise DataError(f"none of the {alignment.complete} aligned rows has a label in {label!r}")
         read = encode_labels(target.iloc[known], task, classes)
         at = torch.from_numpy(known)
-        _, facts = beside.split_off(frame[[label, *dict.fromkeys(beside.roles.values())]].iloc[known], {})
+        _, facts = beside.split_off(frame.iloc[known], {})
         split = beside.splitter(facts, read)(torch.ones(len(known), dtype=torch.bool))
         check_labels(read, split)
         full = torch.zeros(alignment.complete, *read.values.shape[1:], dtype=read.values.dtype)
@@ -116,19 +116,15 @@ def _placed(beside: Beside, facts: Any, at: Tensor, rows: int) -> tuple[Tensor |
     return heavy, groups
 
 
-def _indexed(frame: Any, id: Key, path: Path) -> Any:
-    """The table with its ids as index; what would make a match doubtful is refused."""
-    ids = read_ids(frame, id, f"table {path.name!r}")
-    return frame.drop(columns=list(names_of(id))).set_axis(list(ids), axis=0)
-
-
-def _rows_of(frame: Any, id: Key, path: Path, alignment: Alignment) -> Any:
-    """The rows of a table that were aligned, in the order of their numbers."""
-    indexed = _indexed(frame, id, path)
-    gone = len(alignment.ids) - int(indexed.index.isin(alignment.ids).sum())
+def _aligned(frame: Any, id: Key, path: Path, alignment: Alignment) -> tuple[Any, Places]:
+    """A table with its ids as index, and where in it the aligned rows are, in the order of their numbers."""
+    pd = need("pandas", extra="tables", purpose="a table")
+    ids = pd.Index(read_ids(frame, id, f"table {path.name!r}"), dtype="str")
+    at = places(pd.Index(alignment.ids, dtype="str"), ids)
+    gone = int((at < 0).sum())
     if gone:
         raise RowsDisagree(
             f"{gone} of {len(alignment.ids)} aligned ids are not in {path.name!r} any more; "
             "put the table back that was aligned, or align again"
         )
-    return indexed.loc[list(alignment.ids)]
+    return frame.drop(columns=list(names_of(id))).set_axis(ids, axis=0), at

@@ -15,11 +15,13 @@ from torch import Tensor, nn
 from colonnade.engines.party import PartySide
 from colonnade.errors import ConfigError, ModelError
 from colonnade.federation import Federation, Party
+from colonnade.mapped import is_mapped
 from colonnade.models.cohort import Cohort
 from colonnade.models.computing import Computing
 from colonnade.models.dropout import with_keyed_dropout
 from colonnade.models.encoders import ModelSettings, build_local
 from colonnade.models.local import LocalModel, Regressor, Regressors, check_local
+from colonnade.models.on_disk import ColumnsOnDisk
 from colonnade.models.scaling import statistics
 from colonnade.models.schema import Group, Schema
 from colonnade.models.stack import Mode, Stack, Way, architecture_key
@@ -105,19 +107,38 @@ class CohortBuilder:
         s, owners = self.schema, self.owners
         columns = [owners[p].columns for p in parties]
         reads = columns_dtype(self.modules[parties[0]], not columns[0].is_floating_point(), s.dtype)
+        models, held, scaling = self._models(parties, way), self._held(parties), self._scaling(parties, reads)
+        if any(map(is_mapped, columns)):
+            on_disk = ColumnsOnDisk(tuple(columns), s.device, reads, scaling, held)
+            return Cohort(tuple(parties), on_disk, models, s, scaling, held=held)
         stacked = columns[0].unsqueeze(0) if len(columns) == 1 else torch.stack(columns)
-        cohort = Cohort(tuple(parties), stacked.to(s.device, reads), self._models(parties, way), s)
-        if reads is s.dtype and set(parties) & self.scaling:
-            both = [statistics(owners[p].columns, self._training_rows(owners[p])) for p in parties]
-            cohort.scaling = {
-                "shift": torch.stack([shift for shift, _ in both]).to(s.device, s.dtype),
-                "scale": torch.stack([scale for _, scale in both]).to(s.device, s.dtype),
-            }
-            cohort.columns = cohort.scale_columns(cohort.columns)
-        if any(owners[p].held is not None for p in parties):
-            self._empty(cohort, [owners[p].held for p in parties])
-        cohort.check_tokens(cohort.columns)
+        cohort = Cohort(tuple(parties), stacked.to(s.device, reads), models, s, scaling, held=held)
+        if scaling:
+            cohort.columns = cohort.scale_columns(cohort.whole)
+        if held is not None:  # whatever stands in rows that a party does not hold, its network sees zeros there
+            cohort.columns = cohort.whole.clone()
+            cohort.columns[~held] = 0
+        cohort.check_tokens(cohort.whole)
         return cohort
+
+    def _scaling(self, parties: Sequence[str], reads: torch.dtype) -> dict[str, Tensor]:
+        """Shift and scale of the columns (P, ...), where these parties scale them; tokens are not scaled."""
+        s, owners = self.schema, self.owners
+        if reads is not s.dtype or not set(parties) & self.scaling:
+            return {}
+        both = [statistics(owners[p].columns, self._training_rows(owners[p])) for p in parties]
+        return {
+            "shift": torch.stack([shift for shift, _ in both]).to(s.device, s.dtype),
+            "scale": torch.stack([scale for _, scale in both]).to(s.device, s.dtype),
+        }
+
+    def _held(self, parties: Sequence[str]) -> Tensor | None:
+        """(P, N) which rows they hold; None: all."""
+        held = [self.owners[p].held for p in parties]
+        if all(mine is None for mine in held):
+            return None
+        everything = torch.ones(self.schema.rows, dtype=torch.bool)
+        return torch.stack([everything if mine is None else mine for mine in held]).to(self.schema.device)
 
     def _models(self, parties: Sequence[str], way: Way | None) -> LocalModel:
         s, models = self.schema, [self.modules[p] for p in parties]
@@ -130,13 +151,6 @@ class CohortBuilder:
         """The training rows that a party holds: its statistics are of these."""
         train = self.schema.train
         return train if owner.held is None else train[owner.held[train]]
-
-    def _empty(self, cohort: Cohort, held: Sequence[Tensor | None]) -> None:
-        """Whatever stands in rows that a party does not hold, its network sees zeros there."""
-        everything = torch.ones(self.schema.rows, dtype=torch.bool)
-        cohort.held = torch.stack([everything if mine is None else mine for mine in held]).to(self.schema.device)
-        cohort.columns = cohort.columns.clone()
-        cohort.columns[~cohort.held] = 0
 
 
 def cohort_builder(

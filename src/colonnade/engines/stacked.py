@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from colonnade.engines.base import CohortBuilder, Collected, GroupUploads, numbers_of
@@ -55,7 +56,7 @@ class Stacked:
             gate = Gate(run, ledger, method.upload_arrays(schema, group), protection, numbers=numbers_of(schema))
             cohort = builder.cohort(group.parties, ways[number] if ways else None)
             if not ways and isinstance(cohort.encoder, Stack):
-                cohort.encoder.way = choose_way(cohort.encoder, cohort.columns[:, :TIMED_ROWS])
+                cohort.encoder.way = choose_way(cohort.encoder, cohort.x(torch.arange(min(TIMED_ROWS, schema.rows))))
             sides.append(PartySide(method, cohort, gate, remembers))
         return cls(schema, sides, ledger)
 

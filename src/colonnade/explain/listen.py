@@ -71,11 +71,11 @@ class Listener:
 
     def clean(self) -> Uploads:
         """What the parties say about their columns as they are."""
-        return self._ask(lambda side: side.cohort.columns)
+        return self._ask(lambda side: side.cohort.whole)
 
     def noisy(self, std: float | None, seed: int, draw: int) -> Uploads:
         """What each of them says with noise on its own columns; std None: as wide as the party's columns are."""
-        return self._ask(lambda side: side.cohort.columns + _noise(side, std, seed, draw))
+        return self._ask(lambda side: side.cohort.whole + _noise(side, std, seed, draw))
 
     def _ask(self, columns: Callable[[PartySide], Tensor]) -> Uploads:
         groups = []
@@ -103,7 +103,7 @@ class Listener:
         found: dict[str, Tensor] = {}
         count = min(most, self.count)
         for side in self.sides:
-            columns = side.cohort.columns[:, :count]
+            columns = side.cohort.whole[:, :count]
             if columns.dim() < 4:
                 continue
             passed = self._tell(side, "picture", columns.flatten(2), rows=count)
@@ -133,7 +133,7 @@ def head_norm(tensors: Mapping[str, Tensor]) -> Tensor:
 
 
 def _noise(side: PartySide, std: float | None, seed: int, draw: int) -> Tensor:
-    columns = side.cohort.columns
+    columns = side.cohort.whole
     drawn = []
     for place, party in enumerate(side.cohort.names):
         width = std if std is not None else float(columns[place].double().std())

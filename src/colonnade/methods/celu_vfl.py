@@ -156,12 +156,11 @@ class CELUVFL(Settings):
         descend(cohort, follow, inputs, steps=first, optimiser=self.optimiser, round_number=plan.number)
         rows = plan.rows.to(cohort.device).expand(len(cohort.names), -1)
         remember(cohort.memory, plan.number, self.cache, {"rows": rows, "sent": uploaded["h"], "slope": slope}, first)
-        everyone = torch.arange(len(cohort.names), device=cohort.device)[:, None]
         for number in range(1, max(counts)):
             chosen = following(cohort.memory, self.cache, self.uses, [count > number for count in counts])
             for entry in sorted({e for e in chosen if e is not None}):  # one, unless somebody sat out
                 kept = {k: cohort.memory[f"{entry}.{k}"] for k in ("rows", "sent", "slope")}
-                inputs = {"x": cohort.columns[everyone, kept["rows"]], "sent": kept["sent"], "slope": kept["slope"]}
+                inputs = {"x": cohort.x_of_each(kept["rows"]), "sent": kept["sent"], "slope": kept["slope"]}
                 now = [int(e == entry) for e in chosen]
                 descend(cohort, self.objective, inputs, steps=now, optimiser=self.optimiser, round_number=plan.number)
 

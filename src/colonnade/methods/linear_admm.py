@@ -29,7 +29,7 @@ Labels: after the z-step lambda = softmax(z) - y, and v carries lambda, so parti
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import ClassVar, Literal
 
 import torch
@@ -54,6 +54,7 @@ from colonnade.privacy.sealed import Array, Upload
 from colonnade.schedule import RoundPlan
 
 MODEL_NOISE = ModelNoiseEvent.kind.name
+AT_ONCE = 1 << 16  # training rows that are read at once
 
 
 class LinearADMM(Settings):
@@ -92,7 +93,7 @@ class LinearADMM(Settings):
                 f"linear_admm is a ridge solve at every party and would not use the local model of party "
                 f"{cohort.names[0]!r}; leave it out, or use vimadmm_j"
             )
-        s, width = cohort.schema, self.design(cohort.columns[:, :1]).shape[2]
+        s, width = cohort.schema, self.design(torch.zeros(1, 1, *cohort.columns.shape[2:])).shape[2]
         weight = torch.zeros(len(cohort.names), width, s.outputs, dtype=s.dtype, device=cohort.device)
         cohort.head = {"weight.0": weight}
         if self.noise:
@@ -145,14 +146,17 @@ class LinearADMM(Settings):
 
         Of columns of norm 1, so that a column in small units is not taken for one that is not there.
         """
-        rows = self.design(cohort.x(cohort.schema.train)).double()
-        norms = rows.square().sum(dim=1).sqrt()  # (P, d)
+        norms = _total(rows.square().sum(dim=1) for rows in self._training_rows(cohort)).sqrt()  # (P, d)
         inverse = norms.where(norms > 0, 1.0).reciprocal().where(norms > 0, 0.0)
-        alike = rows * inverse.unsqueeze(1)
-        values, vectors = torch.linalg.eigh(torch.bmm(alike.mT, alike))  # (P, d), (P, d, d)
+        alike = (rows * inverse.unsqueeze(1) for rows in self._training_rows(cohort))
+        values, vectors = torch.linalg.eigh(_total(torch.bmm(rows.mT, rows) for rows in alike))  # (P, d), (P, d, d)
         seen = values > 1e-12 * values.amax(dim=1, keepdim=True)
         root: Tensor = vectors * values.where(seen, 1.0).rsqrt().where(seen, 0.0).unsqueeze(1)
         return inverse.unsqueeze(2) * root
+
+    def _training_rows(self, cohort: Cohort) -> Iterator[Tensor]:
+        """All training rows (P, B, d) in float64, some at a time: they may be larger than memory."""
+        return (self.design(cohort.x(part)).double() for part in cohort.schema.train.split(AT_ONCE))
 
     def solve(self, x: Tensor, target: Tensor, last: Tensor, penalty: float) -> Tensor:
         """(x_step) for all parties in float64: (penalty/b x'x + 2 beta + kappa) W = penalty/b x' target + kappa W_k."""
@@ -170,3 +174,8 @@ class LinearADMM(Settings):
     def predict(self, state: State, uploads: Uploads) -> Tensor:
         """yhat = sum_k x_k W_k."""
         return uploads.total("o")
+
+
+def _total(parts: Iterable[Tensor]) -> Tensor:
+    """Their sum."""
+    return torch.stack(list(parts)).sum(dim=0)

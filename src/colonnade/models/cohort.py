@@ -17,6 +17,7 @@ from colonnade.errors import DataError
 from colonnade.layout import canonical
 from colonnade.models.heads import open_heads
 from colonnade.models.local import LOCAL, LocalModel
+from colonnade.models.on_disk import ColumnsOnDisk
 from colonnade.models.optimise import State
 from colonnade.models.scaling import apply_scaling
 from colonnade.models.schema import Schema
@@ -33,7 +34,7 @@ class Cohort:
     """Names, columns, local models and whatever a method remembers, all with a leading party axis."""
 
     names: tuple[str, ...]
-    columns: Tensor = field(repr=False)  # (P, N, ...)
+    columns: Tensor | ColumnsOnDisk = field(repr=False)  # (P, N, ...)
     encoder: LocalModel = field(repr=False)
     schema: Schema = field(repr=False)
     scaling: dict[str, Tensor] = field(default_factory=dict, repr=False)  # shift and scale of the columns, if any
@@ -86,7 +87,29 @@ class Cohort:
 
     def x(self, rows: Tensor) -> Tensor:
         """The parties' columns of some rows, (P, B, ...)."""
+        if isinstance(self.columns, ColumnsOnDisk):
+            return self.columns.rows(rows)
         return self.columns.index_select(1, rows.to(self.device))
+
+    def x_of_each(self, rows: Tensor) -> Tensor:
+        """Every party's columns of rows (P, B) of its own, (P, B, ...)."""
+        if isinstance(self.columns, ColumnsOnDisk):
+            return self.columns.rows(rows)
+        return self.columns[torch.arange(len(self.names), device=self.device)[:, None], rows]
+
+    @property
+    def whole(self) -> Tensor:
+        """All columns (P, N, ...) at once.
+
+        Raises:
+            DataError: they are larger than memory.
+        """
+        if isinstance(self.columns, ColumnsOnDisk):
+            raise DataError(
+                f"this needs all columns of {', '.join(self.names)} in memory at once, and they lie on disk because "
+                "they are large; give it fewer rows"
+            )
+        return self.columns
 
     def about(self, rows: Tensor) -> Cohort:
         """The cohort as it uploads about some rows: its embeddings of those that a party does not hold are zero."""
@@ -161,7 +184,10 @@ class Cohort:
     def blank(self) -> Cohort:
         """A copy whose columns, networks and memory are all zero, and whose other models have seen no row."""
         blank = self.pick(range(len(self.names)))
-        blank.columns = torch.zeros_like(self.columns)
+        if isinstance(self.columns, ColumnsOnDisk):
+            blank.columns = self.columns.blank()
+        else:
+            blank.columns = self.columns.new_zeros(()).expand(self.columns.shape)
         blank.encoder = self.encoder.blank()
         rest = {name: value for name, value in blank.tensors().items() if not name.startswith(MODELS)}
         blank.restore({name: torch.zeros_like(value) for name, value in rest.items()})
@@ -171,7 +197,7 @@ class Cohort:
         """A copy with some of the parties; give it back with `put`. A party left out stays untouched."""
         chosen, part = list(index), copy.copy(self)
         part.names = tuple(self.names[i] for i in chosen)
-        part.columns = self.columns[chosen]
+        part.columns = self.columns.pick(chosen) if isinstance(self.columns, ColumnsOnDisk) else self._of(chosen)
         part.held = None if self.held is None else self.held[chosen]
         part.encoder = self.encoder.pick(chosen)
         part.head = {k: v.detach()[chosen].clone().requires_grad_() for k, v in self.head.items()}
@@ -180,6 +206,13 @@ class Cohort:
         part.optimiser = {p: {k: v[chosen].clone() for k, v in s.items()} for p, s in self.optimiser.items()}
         part.graphs = {}
         return part
+
+    def _of(self, chosen: list[int]) -> Tensor:
+        """The columns of some parties, which nobody writes to; without a copy where they are neighbours."""
+        first = chosen[0] if chosen else 0
+        if chosen == list(range(first, first + len(chosen))):
+            return self.whole[first : first + len(chosen)]
+        return self.whole[chosen]
 
     def put(self, index: Sequence[int], part: Cohort) -> None:
         """Write a picked copy back into its places."""

@@ -59,23 +59,22 @@ class TrainingRows:
     def of(cls, federation: Federation) -> TrainingRows:
         """Those of the data of a run. Rows that a party does not hold are none of its training rows."""
         train, salt = federation.split.train, secrets.token_bytes(_SALT)
-        columns = {party.name: party.columns[train] for party in federation.parties}
-        found = {name: _digests(salt, name, value) for name, value in columns.items()}
+        found = {party.name: _digests(salt, party.name, party.columns, train) for party in federation.parties}
         held = torch.ones(len(train), len(found)) > 0 if federation.held is None else federation.held[train]
         apart = {name: _telling(found[name][mine]) for name, mine in zip(found, held.T.numpy(), strict=True)}
         complete = held.all(dim=1).numpy()
         return cls(salt, np.unique(_joined(salt, found)[complete]), apart)
 
     @classmethod
-    def of_one(cls, party: str, columns: Tensor) -> TrainingRows:
-        """What a party alone keeps: its own training rows (R, ...), where its columns tell them apart."""
+    def of_one(cls, party: str, columns: Tensor, train: Tensor) -> TrainingRows:
+        """What a party alone keeps: the training rows among its columns (N, ...), where these tell them apart."""
         salt = secrets.token_bytes(_SALT)
-        found = _digests(salt, party, columns)
+        found = _digests(salt, party, columns, train)
         return cls(salt, found[:0], {party: _telling(found)})
 
     def among(self, columns: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """(B,) which of some rows (B, ...) are training rows: by the columns of each party, and under "" by all."""
-        given = {name: _digests(self.salt, name, columns[name]) for name in self.apart}
+        given = {n: _digests(self.salt, n, columns[n], torch.arange(len(columns[n]))) for n in self.apart}
         found = {name: np.isin(digests, self.apart[name]) for name, digests in given.items()}
         found[""] = np.isin(_joined(self.salt, given), self.together)
         return {name: torch.from_numpy(which) for name, which in found.items()}
@@ -162,9 +161,9 @@ def _telling(digests: Digests) -> Digests:
     return values[counts == 1] if twice <= max(2, ACCIDENTS * len(digests)) else values[:0]
 
 
-def _digests(salt: bytes, party: str, columns: Tensor) -> Digests:
-    """(B,) of a party's columns (B, ...)."""
-    return _hashed(salt, party, _pieces(columns.detach().cpu().flatten(1)))
+def _digests(salt: bytes, party: str, columns: Tensor, rows: Tensor) -> Digests:
+    """(B,) of some rows of a party's columns (N, ...)."""
+    return _hashed(salt, party, _pieces(columns.detach().flatten(1), rows))
 
 
 def _joined(salt: bytes, found: Mapping[str, Digests]) -> Digests:
@@ -173,9 +172,9 @@ def _joined(salt: bytes, found: Mapping[str, Digests]) -> Digests:
     return _hashed(salt, "", (row.tobytes() for row in together))
 
 
-def _pieces(flat: Tensor) -> Iterator[bytes]:
-    for start in range(0, len(flat), _CHUNK):
-        chunk = flat[start : start + _CHUNK].float() + 0.0  # no negative zero
+def _pieces(flat: Tensor, rows: Tensor) -> Iterator[bytes]:
+    for some in rows.split(_CHUNK):
+        chunk = flat[some].cpu().float() + 0.0  # no negative zero
         yield from (row.tobytes() for row in chunk.numpy())
 
 
