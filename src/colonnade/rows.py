@@ -76,7 +76,7 @@ class RowIds(Sequence[str]):
     def __eq__(self, other: object) -> bool:
         if isinstance(other, RowIds):
             return bool(self.texts.equals(other.texts))
-        return isinstance(other, Sequence) and len(other) == len(self) and tuple(self) == tuple(other)
+        return isinstance(other, (tuple, list)) and len(other) == len(self) and tuple(self) == tuple(other)
 
     def __hash__(self) -> int:
         return hash(tuple(self))

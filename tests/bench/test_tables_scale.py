@@ -7,13 +7,14 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from colonnade.bench.catalogue import read_bench
 from colonnade.bench.settings import Options
 from colonnade.bench.tables_scale import Memory, TablesScaleSettings, anonymous_bytes, make_files, run_tables_scale
 from colonnade.federation import Federation
 
-SIZES = {"rows": 300, "numbers": 6, "texts": 4, "levels": 3}
+SIZES = {"rows": 300, "numbers": 6, "texts": 4, "levels": 3, "many": 600, "rounds": 1}
 
 
 def test_it_measures_both_kinds_of_files() -> None:
@@ -23,6 +24,8 @@ def test_it_measures_both_kinds_of_files() -> None:
     assert results["read_seconds"] == max(results["read_seconds.csv"], results["read_seconds.parquet"]) > 0
     assert results["memory_ratio"] is not None and results["arrow_gb"] > 0
     assert "reading 300 rows from csv" in told
+    assert results["memory_ratio_10m"] == pytest.approx(results["memory_mb_10m"] / results["memory_mb"])
+    assert results["train_seconds_10m"] > 0 and "reading 600 rows from parquet, and 1 rounds of training" in told
 
 
 def test_both_kinds_of_files_hold_the_same_tables(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from colonnade.data.new_rows import read_new_rows
 from colonnade.data.stored import from_bytes, to_bytes
 from colonnade.data.table import join_tables
 from colonnade.errors import ConfigError, DataError, RowsDisagree, RowsLeftOut
+from colonnade.rows import RowIds
 
 BOTH = {"bank": ["branch", "account"], "telco": ["shop", "line"]}
 
@@ -117,3 +118,11 @@ def test_capitals_are_recognised():
 def test_a_plan_of_one_column_keeps_its_id_as_it_was():
     plan = ColumnPlan.fit("p", pd.DataFrame({"x": [1.0, 2.0]}), torch.arange(2), id="c")
     assert from_bytes(to_bytes({"p": plan}))["p"].id == "c"
+
+
+def test_ids_of_rows_are_a_sequence_of_texts():
+    ids = RowIds(pd.Index(["a", "b", "c"]))
+    assert len(ids) == 3 and ids[1] == "b" and ids[1:] == ("b", "c") and list(ids) == ["a", "b", "c"]
+    assert ids == ("a", "b", "c") and ids == RowIds(pd.Index(["a", "b", "c"])) and ids not in (("a", "b"), "abc")
+    assert hash(ids) == hash(("a", "b", "c")) and ids.take(torch.tensor([2, 0])) == ("c", "a")
+    assert ids.index("c") == 2 and "b" in ids and repr(ids) == "RowIds(3 ids)"

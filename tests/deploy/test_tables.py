@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
+from colonnade import mapped
 from colonnade.align.files import Alignment, write_alignment
 from colonnade.align.match import Agreed, MatchReport, PartyMatch
 from colonnade.check import inspect_party
@@ -45,6 +46,16 @@ def telco() -> pd.DataFrame:
     rng = np.random.default_rng(0)
     customer, branch = [f"c{k}" for k in range(ROWS)], [11, 22, 33] * (ROWS // 3)
     return pd.DataFrame({"customer": customer, "minutes": rng.normal(90, 20, ROWS), "branch": branch})
+
+
+def test_a_large_table_of_a_party_lies_on_disk_with_the_same_numbers(tmp_path, monkeypatch):
+    table = party_table(tmp_path, telco())
+    here = table.columns(torch.arange(20), ROWS)
+    telco().iloc[::-1].to_csv(table.path, index=False)  # in whatever order
+    monkeypatch.setattr(mapped, "IN_MEMORY", 0)
+    there = table.columns(torch.arange(20), ROWS)
+    assert mapped.is_mapped(there.values) and not mapped.is_mapped(here.values)
+    assert torch.equal(there.values, here.values) and there.digest() == here.digest()
 
 
 def test_the_party_keeps_how_its_table_became_columns(tmp_path: Path) -> None:

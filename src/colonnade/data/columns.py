@@ -204,8 +204,8 @@ class ColumnPlan:
             start += feature.width
         return out
 
-    def transform(self, frame: Any) -> Tensor:
-        """(N, F) float32 of a new table; its columns are found by name, in any order.
+    def transform(self, frame: Any, rows: Values | None = None) -> Tensor:
+        """(N, F) float32 of a new table, of these of its rows; its columns are found by name, in any order.
 
         The columns of ids, labels, weights, times and groups of the training may be there and are not read. Warned of
         by name: columns that the model was not trained with, levels that training did not see, empty values in a column
@@ -220,7 +220,7 @@ class ColumnPlan:
             if dates.is_date(frame[name]):
                 frame = with_columns(frame, {name: dates.in_zone(self.party, frame[name], zone)})
         frame = check_new(self, frame)
-        return self._encoded(frame, None, on_disk=large(len(frame) * self.width))
+        return self._encoded(frame, rows, on_disk=large(len(frame) * self.width))
 
     def agrees(self, other: ColumnPlan | None) -> bool:
         """Whether another plan makes the same numbers of the same table, up to the rounding of another machine."""

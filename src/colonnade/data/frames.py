@@ -20,7 +20,7 @@ FRAMES = ("__dataframe__", "__arrow_c_stream__")  # what data frames of any libr
 ARROW = (".parquet", ".arrow", ".feather")
 ENDINGS = (".csv", ".csv.gz", ".tsv", ".tsv.gz", *ARROW)
 ROW_NUMBERS = "__index_level_"  # how pandas calls row numbers in a file
-BATCH = 1 << 16  # rows that are read at once
+BATCH = 1 << 14  # rows that are read at once
 
 Frames = dict[str, Any]  # data frames by party; pandas has no types
 Key = str | tuple[str, ...]  # the id column of a table, or several that are the id together
@@ -100,7 +100,10 @@ def _without_row_numbers(table: Any, rows: int) -> Any:
 def _opened(path: Path, ending: str) -> tuple[Any, Callable[[], Iterable[Any]]]:
     """The schema of a binary file, and what reads its batches from the beginning."""
     if ending == ".parquet":
-        file = need("pyarrow.parquet", extra="tables", purpose="reading a Parquet file").ParquetFile(path)
+        parquet = need("pyarrow.parquet", extra="tables", purpose="reading a Parquet file")
+        file = parquet.ParquetFile(
+            path, memory_map=True, pre_buffer=False
+        )  # a buffer would come to hold the whole file
         return file.schema_arrow, lambda: file.iter_batches(BATCH)
     whole = need("pyarrow.feather", extra="tables", purpose="reading an Arrow file").read_table(path, memory_map=True)
     return whole.schema, lambda: whole.to_batches(BATCH)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from colonnade.data.columns import ColumnPlan
 from colonnade.data.frames import Frames, Key, as_frame, by_party, check_no_path, is_frame, names_of
-from colonnade.data.ids import Ids, id_columns, is_in, places, text_ids, told
+from colonnade.data.ids import Ids, Places, id_columns, places, text_ids, told
 from colonnade.errors import DataError, RowsDisagree
 from colonnade.extras import need
 from colonnade.rows import Rows
@@ -38,8 +40,8 @@ def read_new_rows(plans: Mapping[str, ColumnPlan], tables: Any, id: Ids = None) 
     keys = id_columns(id, plans)
     old = {party: plan.id for party, plan in plans.items()}
     frames = {party: as_frame(f"party {party!r}", table, keys.get(party, old[party])) for party, table in given.items()}
-    frames, index = match_rows(frames, keys or _keys_of_training(frames, old))
-    return Rows({party: plan.transform(frames[party]) for party, plan in plans.items()}, index, plans)
+    frames, at, index = place_rows(frames, keys or _keys_of_training(frames, old))
+    return Rows({party: plan.transform(frames[party], at.get(party)) for party, plan in plans.items()}, index, plans)
 
 
 def check_parties(wanted: Mapping[str, Any], given: Mapping[str, Any]) -> None:
@@ -53,6 +55,17 @@ def check_parties(wanted: Mapping[str, Any], given: Mapping[str, Any]) -> None:
 
 def match_rows(frames: Mapping[str, Any], keys: Mapping[str, Key]) -> tuple[Frames, Any]:
     """The frames with equal rows in equal places, without their id columns, and a pandas.Index that names the rows."""
+    placed, at, index = place_rows(frames, keys)
+    return {party: frame.iloc[at[party]] if at else frame for party, frame in placed.items()}, index
+
+
+def place_rows(frames: Mapping[str, Any], keys: Mapping[str, Key]) -> tuple[Frames, dict[str, Places], Any]:
+    """The same without a copy: frames in their own order, and where in each the rows are.
+
+    Returns:
+        The frames without their id columns, indexed by ids; (N,) by party the place of each row, nothing without ids;
+        and a pandas.Index that names the rows.
+    """
     pd = need("pandas", extra="tables", purpose="a table")
     first, *others = frames
     if not keys:
@@ -62,24 +75,24 @@ def match_rows(frames: Mapping[str, Any], keys: Mapping[str, Key]) -> tuple[Fram
             raise RowsDisagree(
                 f"the tables have different numbers of rows ({told}); name a column to match them on with id (--id)"
             )
-        return dict(frames), pd.RangeIndex(counts[first])
+        return dict(frames), {}, pd.RangeIndex(counts[first])
     ids = {party: text_ids(f"party {party!r}", frame, keys[party]) for party, frame in frames.items()}
+    at = {party: places(ids[first], theirs) for party, theirs in ids.items()}
     for party in others:
-        mine, theirs = ids[first][~is_in(ids[first], ids[party])], ids[party][~is_in(ids[party], ids[first])]
-        if len(mine) or len(theirs):
-            sides = ((first, mine), (party, theirs))
-            only = "; ".join(
-                f"{len(odd):,} only in {whose!r}, for example {odd[0]!r}" for whose, odd in sides if len(odd)
-            )
+        theirs = np.ones(len(ids[party]), dtype=bool)
+        theirs[at[party][at[party] >= 0]] = False
+        sides = ((first, ids[first][at[party] < 0]), (party, ids[party][theirs]))
+        only = "; ".join(f"{len(odd):,} only in {whose!r}, for example {odd[0]!r}" for whose, odd in sides if len(odd))
+        if only:
             raise RowsDisagree(
                 f"the ids of {first!r} and {party!r} differ ({only}); give both the same rows, with ids written the "
                 "same way"
             )
-    matched = {
-        party: frame.drop(columns=list(names_of(keys[party]))).iloc[places(ids[first], ids[party])]
+    placed = {
+        party: frame.drop(columns=list(names_of(keys[party]))).set_axis(ids[party], axis=0)
         for party, frame in frames.items()
     }
-    return {party: frame.set_axis(ids[first], axis=0) for party, frame in matched.items()}, _index(frames, keys)
+    return placed, at, _index(frames, keys)
 
 
 def _index(frames: Mapping[str, Any], keys: Mapping[str, Key]) -> Any:
