@@ -18,7 +18,7 @@ import colonnade as cn
 from colonnade import mapped
 from colonnade.bench.tables_scale import Memory
 from colonnade.checkpoint import fingerprint
-from colonnade.data import columns, gathered
+from colonnade.data import columns, gathered, placed
 from colonnade.data.columns import ColumnPlan
 from colonnade.data.features import NumberFeature
 from colonnade.errors import DataError
@@ -76,7 +76,8 @@ def by_column(plan: ColumnPlan, frame: pd.DataFrame, rows: np.ndarray) -> torch.
 @pytest.mark.parametrize("on_disk", [False, True])
 def test_blocks_of_rows_are_encoded_as_whole_columns_are(monkeypatch, block, on_disk):
     monkeypatch.setattr(columns, "ROWS", block)
-    monkeypatch.setattr(columns, "TILE", 5)
+    monkeypatch.setattr(placed, "TILE", 5)
+    monkeypatch.setattr(placed, "REGION", 1000)
     for table in tables().values():
         frame = table.drop(columns=["id", "churn"], errors="ignore").reset_index(drop=True)
         plan = ColumnPlan.fit("p", frame, torch.arange(80))

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from colonnade.data import dates
+from colonnade.data import dates, placed
 from colonnade.data.column_settings import OneColumn, PartyColumns
 from colonnade.data.features import Feature, LevelFeature, NumberFeature
 from colonnade.data.frames import Key, listed
@@ -29,7 +29,6 @@ from colonnade.mapped import large, zeros
 
 ROWS = 1 << 16  # rows that a thread reads at once, at most
 NUMBERS = 1 << 22  # numbers that a thread makes of them, about
-TILE = 1 << 9  # rows that are turned from columns into rows at once: they fit into the processor's cache
 
 Values = np.ndarray[Any, Any]
 
@@ -175,21 +174,24 @@ class ColumnPlan:
 
     def _encoded(self, frame: Any, rows: Values | None, on_disk: bool) -> Tensor:
         """The frame is read from its first row to its last, once; each row goes where it belongs."""
-        order = None if rows is None else _order(rows, len(frame))
-        out = zeros((len(frame) if rows is None else len(rows), self.width), on_disk=on_disk)
-        size = max(1, min(ROWS, NUMBERS // max(1, self.width)))
+        count, size = len(frame), max(1, min(ROWS, NUMBERS // max(1, self.width)))
+        region = max(1, placed.REGION // (4 * self.width)) if on_disk else 0
+        placement = None if rows is None else placed.place(rows, count, region)
+        out = zeros((count if rows is None else len(rows), self.width), on_disk=on_disk)
 
         def write(first: int) -> None:
             block = frame.iloc[first : first + size]
-            if order is None:
-                _write(out, self._columns(block), None, np.arange(first, first + len(block)))
+            if placement is None:
+                placed.write(out, self._columns(block), None, np.arange(first, first + len(block)))
                 return
-            begin, end = np.searchsorted(order.rows, (first, first + size))
-            if end > begin:
-                _write(out, self._columns(block), order.rows[begin:end] - first, order.places[begin:end])
+            chosen, slots = placement.of(first, size)
+            if len(chosen):
+                placed.write(out, self._columns(block), chosen, slots)
 
         with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-            list(pool.map(write, range(0, len(frame), size)))
+            list(pool.map(write, range(0, count, size)))
+        if placement is not None:
+            placement.settle(out)
         return out
 
     def _columns(self, block: Any) -> Values:
@@ -248,32 +250,6 @@ def _settings_of_part(settings: OneColumn, part: str) -> OneColumn:
         return settings
     missing = "fill" if settings.missing == "indicate" and part != dates.NUMBERS[0] else settings.missing
     return OneColumn(missing=missing, scaling=settings.scaling, clip=settings.clip)
-
-
-@dataclass(frozen=True)
-class _Order:
-    """Rows of a table in its own order, and where each belongs."""
-
-    rows: Values
-    places: Values
-
-
-def _order(rows: Values, count: int) -> _Order | None:
-    """None: the table's own rows in its own order."""
-    if len(rows) == count and bool((rows == np.arange(count)).all()):
-        return None
-    places = np.argsort(rows, kind="stable")
-    ordered = rows[places]
-    held = np.searchsorted(ordered, 0)  # before it those of nobody
-    return _Order(ordered[held:], places[held:])
-
-
-def _write(out: Tensor, columns: Values, rows: Values | None, places: Values) -> None:
-    """Some rows of a block of columns (F, B), None for all, to their places in a matrix."""
-    for begin in range(0, len(places), TILE):
-        end = begin + TILE
-        tile = columns[:, begin:end] if rows is None else columns[:, rows[begin:end]]
-        out.numpy()[places[begin:end]] = tile.T
 
 
 def _counted(frame: Any, name: str, part: str, kind: str, training: Values) -> tuple[dict[str, int], int]:

@@ -120,7 +120,7 @@ class Matched:
     ids: Any
     at: Mapping[str, Places]  # (N,) by party
     labels: Any  # a frame of the known labels
-    label_at: Places  # (N,) among these
+    label_at: Places | None  # (N,) among these; None: they are those of all rows
     facts: Any  # (N,) a frame of what else is beside the labels
 
 
@@ -148,14 +148,16 @@ def _indexed(party: str, table: Any, key: Key | None) -> Any:
 
 def _encoded(sources: Sequence[Source], rows: Matched, read: Read, split: RowSplit | None, aside: Beside) -> Federation:
     """Every owner's columns as numbers, and the labels that were read, by row."""
-    at, label_at, told = rows.at, torch.from_numpy(rows.label_at), rows.facts
+    at, told, labelled = rows.at, rows.facts, None
     held = torch.from_numpy(np.stack([at[source.party] >= 0 for source in sources], axis=1))
-    labelled = label_at >= 0
-    full = torch.zeros(len(label_at), *read.values.shape[1:], dtype=read.values.dtype)
-    full[labelled] = read.values[label_at[labelled]]
-    read = replace(read, values=full)
+    if rows.label_at is not None:
+        label_at = torch.from_numpy(rows.label_at)
+        labelled = label_at >= 0
+        full = torch.zeros(len(label_at), *read.values.shape[1:], dtype=read.values.dtype)
+        full[labelled] = read.values[label_at[labelled]]
+        read = replace(read, values=full)
     # Checks labels and split before any statistic is taken from training rows.
-    nothing = {source.party: torch.zeros(1, 1).expand(len(label_at), 1) for source in sources}
+    nothing = {source.party: torch.zeros(1, 1).expand(len(held), 1) for source in sources}
     heavy = told["weights"].to_numpy() if "weights" in told.columns else None  # of unlabelled rows: not read
     choose = split or aside.splitter(told, read)
     agreed = Federation.of_read(nothing, read, split=choose, held=held, labelled=labelled, weights=heavy)
@@ -164,7 +166,7 @@ def _encoded(sources: Sequence[Source], rows: Matched, read: Read, split: RowSpl
         train = torch.from_numpy(at[source.party])[agreed.split.train]
         plan = ColumnPlan.fit(source.party, source.frame, train[train >= 0], source.settings)
         plans[source.party] = replace(plan, id=source.id, label=source.label, aside=source.aside)
-    on_disk = large(len(label_at) * sum(plan.width for plan in plans.values()))
+    on_disk = large(len(held) * sum(plan.width for plan in plans.values()))
     columns = {s.party: plans[s.party].encode(s.frame, at[s.party], on_disk=on_disk) for s in sources}
     parties = tuple(replace(p, columns=as_columns(p.name, columns[p.name])) for p in agreed.parties)
     return replace(agreed, parties=parties, scaled=True, plans=plans)
@@ -262,7 +264,9 @@ def _common_rows(frames: Mapping[str, Any], target: Any, facts: Any, keys: Mappi
     lost = {whose: _others(side.index, at[whose]) for whose, side in shown.items()}
     _warn_of_left_out(shown, lost, "rows whose id not every table has")
     by_party = dict(zip(frames, at.values(), strict=False))
-    return Matched(ids, by_party, target.iloc[at[LABELS]], np.arange(len(ids)), facts.iloc[at[LABELS]])
+    if not np.array_equal(at[LABELS], np.arange(len(target))):  # to take all rows would be to copy their ids
+        target, facts = target.iloc[at[LABELS]], facts.iloc[at[LABELS]]
+    return Matched(ids, by_party, target, None, facts)
 
 
 def _any_rows(owners: Mapping[str, Any], target: Any, facts: Any) -> Matched:
