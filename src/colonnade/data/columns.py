@@ -86,7 +86,6 @@ class ColumnPlan:
         for name in frame.columns:
             if settings.of(name).missing == "refuse":
                 check_empty(party, frame, name)
-        check_finite(party, frame, numbers)
         zones = {name: dates.zone_of(frame[name]) for name in when}
         parts = [*((name, "") for name in numbers), *((name, part) for name in when for part in dates.NUMBERS)]
         places = [*((name, "") for name in categories), *((name, part) for name in when for part in dates.LEVELS)]
@@ -97,6 +96,8 @@ class ColumnPlan:
 
         def number(source: tuple[str, str]) -> Feature:
             name, part = source
+            if not part:
+                check_finite(party, frame, [name])  # here, while the column is being read anyway
             values = _numbers(frame, name, part)[rows]
             return NumberFeature.fit(name, part, values, _settings_of_part(settings.of(name), part))
 
