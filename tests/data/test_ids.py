@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import torch
 
 import colonnade as cn
+from colonnade.data import ids
 from colonnade.data.columns import ColumnPlan
-from colonnade.data.ids import id_columns, text_ids
+from colonnade.data.ids import id_columns, places, text_ids
 from colonnade.data.new_rows import read_new_rows
 from colonnade.data.stored import from_bytes, to_bytes
 from colonnade.data.table import join_tables
@@ -121,8 +123,34 @@ def test_a_plan_of_one_column_keeps_its_id_as_it_was():
 
 
 def test_ids_of_rows_are_a_sequence_of_texts():
-    ids = RowIds(pd.Index(["a", "b", "c"]))
-    assert len(ids) == 3 and ids[1] == "b" and ids[1:] == ("b", "c") and list(ids) == ["a", "b", "c"]
-    assert ids == ("a", "b", "c") and ids == RowIds(pd.Index(["a", "b", "c"])) and ids not in (("a", "b"), "abc")
-    assert hash(ids) == hash(("a", "b", "c")) and ids.take(torch.tensor([2, 0])) == ("c", "a")
-    assert ids.index("c") == 2 and "b" in ids and repr(ids) == "RowIds(3 ids)"
+    rows = RowIds(pd.Index(["a", "b", "c"]))
+    assert len(rows) == 3 and rows[1] == "b" and rows[1:] == ("b", "c") and list(rows) == ["a", "b", "c"]
+    assert rows == ("a", "b", "c") and rows == RowIds(pd.Index(["a", "b", "c"])) and rows not in (("a", "b"), "abc")
+    assert hash(rows) == hash(("a", "b", "c")) and rows.take(torch.tensor([2, 0])) == ("c", "a")
+    assert rows.index("c") == 2 and "b" in rows and repr(rows) == "RowIds(3 ids)"
+
+
+@pytest.mark.parametrize("chunks", [1, 3])
+def test_many_ids_are_matched_in_parts_as_few_are_at_once(monkeypatch, chunks):
+    rng = np.random.default_rng(0)
+    some, others = ([f"{'é' if k % 7 else ''}c{k}" for k in rng.permutation(400)[:300]] for _ in range(2))
+    some += ["", "ü"]
+
+    def index(texts: list[str]) -> pd.Index:
+        parts = [texts[at::chunks] for at in range(chunks)]
+        return pd.Index(pd.array(pa.chunked_array(parts, pa.large_string())[1:], dtype="str"))
+
+    expected = places(index(some), index(others))
+    monkeypatch.setattr(ids, "AT_ONCE", 10)
+    assert places(index(some), index(others)).tolist() == expected.tolist()
+    assert 0 < (expected < 0).sum() < len(expected)
+    place = {text: at for at, text in enumerate(index(others))}  # the readable way
+    assert expected.tolist() == [place.get(text, -1) for text in index(some)]
+
+
+def test_a_repeated_id_among_many_is_refused(monkeypatch):
+    monkeypatch.setattr(ids, "AT_ONCE", 10)
+    frame = pd.DataFrame({"id": [f"c{k}" for k in range(50)] + ["c7"]})
+    with pytest.raises(DataError, match=r"1 ids occur more than once \(first: 'c7'\)"):
+        text_ids("the table", frame, "id")
+    assert len(text_ids("the table", frame[:50], "id")) == 50

@@ -5,7 +5,7 @@ Ids are compared as text, exactly: what one side takes for the same may be two a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from colonnade.extras import need
 # The id of all tables, or one per party; an id is a column, or several that are the id together; None: no ids.
 Ids = str | Sequence[str] | Mapping[str, str | Sequence[str]] | None
 Places = np.ndarray[Any, np.dtype[np.int64]]  # of rows in a table; -1: nowhere
+AT_ONCE = 1 << 20  # ids that are matched at once
 BETWEEN = "|"  # between the parts of an id of several columns; a part that has it itself gets a backslash before it
 
 SPELLINGS = {
@@ -84,7 +85,7 @@ def text_ids(whose: str, frame: Any, key: Key) -> Any:
             )
         parts.append(part)
     text = parts[0] if len(parts) == 1 else _joined(parts)
-    if pc.count_distinct(text).as_py() < len(text):
+    if any(pc.count_distinct(part).as_py() < len(part) for part in _by_last_byte(text)):
         counted = pc.value_counts(text)
         twice = counted.field("values").filter(pc.greater(counted.field("counts"), 1)).to_pylist()
         raise DataError(
@@ -136,8 +137,36 @@ def places(ids: Any, among: Any) -> Places:
     if ids is among or (len(ids) == len(among) and ids.equals(among)):
         return np.arange(len(ids))
     one, other = pa.array(ids), pa.array(among)
-    found = pc.index_in(one, value_set=other.cast(one.type))
-    return np.asarray(pc.fill_null(found, -1)).astype(np.int64)
+    if min(len(one), len(other)) <= AT_ONCE or not (pa.types.is_large_string(one.type) and one.type == other.type):
+        found = pc.index_in(one, value_set=other.cast(one.type))
+        return np.asarray(pc.fill_null(found, -1)).astype(np.int64)
+    out, (mine, theirs) = np.full(len(one), -1), (_last_bytes(text) for text in (one, other))
+    for byte in np.unique(mine):
+        at, there = (mine == byte).nonzero()[0], (theirs == byte).nonzero()[0]
+        found = pc.index_in(one.filter(mine == byte), value_set=other.filter(theirs == byte))
+        place = np.asarray(pc.fill_null(found, -1))
+        out[at[place >= 0]] = there[place[place >= 0]]
+    return out
+
+
+def _by_last_byte(text: Any) -> Iterator[Any]:
+    """Texts in parts, so that equal ones are in one part: a table of all would take several times their memory."""
+    if len(text) <= AT_ONCE:
+        yield text
+        return
+    last = _last_bytes(text)
+    yield from (text.filter(last == byte) for byte in np.unique(last))
+
+
+def _last_bytes(text: Any) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """(N,) the last byte of every text; 0 of an empty one."""
+    parts = []
+    for chunk in text.chunks if hasattr(text, "chunks") else [text]:
+        _, offsets, letters = chunk.buffers()
+        ends = np.frombuffer(offsets, dtype=np.int64)[chunk.offset : chunk.offset + len(chunk) + 1]
+        bytes_ = np.frombuffer(letters or b"\0", dtype=np.uint8)
+        parts.append(np.where(np.diff(ends) > 0, bytes_[np.maximum(ends[1:] - 1, 0)], 0).astype(np.uint8))
+    return np.concatenate(parts)
 
 
 def is_in(ids: Any, among: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
