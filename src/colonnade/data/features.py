@@ -20,6 +20,7 @@ SAME = 1e-6  # how far statistics of the same rows may be apart on two machines,
 EXTREME = (0.01, 0.99)  # numbers further outside these quantiles than they are apart are extreme
 MOST_SORTED = 100_000  # training rows that quantiles are taken of; of more, evenly spaced ones
 BLOCK = 1 << 20  # numbers that are squared at once
+MOST_ENCODED = 1 << 12  # levels that are encoded at once for their mean
 FEW = 32  # places that are written one by one
 QUANTILES = 1000  # places that a distribution is known at, for scaling = "quantile"
 
@@ -72,7 +73,10 @@ class NumberFeature:
 
     def _with_mean(self, known: Values, share: float) -> NumberFeature:
         """With the mean of the encoded training rows: of those that are known, `share` of all, and of the empty."""
-        encoded = self.encode(np.append([known.mean()] if self.quantiles is None else known, np.nan))[0].astype(float)
+        values = np.append([known.mean()] if self.quantiles is None else known, np.nan)
+        out = np.zeros((self.width, len(values)), dtype=np.float32)
+        self.encode(values, out)
+        encoded = out[0].astype(float)
         first = share * float(encoded[:-1].mean()) + (1 - share) * float(encoded[-1] if share < 1 else 0.0)
         return replace(self, mean=(first, 1 - share) if self.indicator else (first,))
 
@@ -155,16 +159,17 @@ class LevelFeature:
         else:
             kept = sorted(kept, key=lambda text: (-count[text], text))[: settings.most]
             fitted = replace(plain, known=tuple(sorted(kept)), rare=tuple(sorted(set(count) - set(kept))))
-        return fitted._with_mean(levels.texts, counts)
+        return fitted._with_mean(count, empty)
 
-    def _with_mean(self, texts: tuple[str, ...], counts: Values) -> LevelFeature:
-        """With the mean of the encoded training rows; `counts` are of the empty ones and of each text."""
-        mean = np.zeros(self.width)
-        if not self.constant:
-            codes = np.flatnonzero(counts) - 1  # -1: empty
-            places, values = self.encode(Levels(texts, codes))
-            shares = values * counts[codes + 1] / counts.sum()
-            np.add.at(mean, places[places >= 0], shares[places >= 0])
+    def _with_mean(self, count: Mapping[str, int], empty: int) -> LevelFeature:
+        """With the mean of the encoded training rows, of which so many have each text and so many none."""
+        texts, counts, mean = tuple(count), np.array([empty, *count.values()], dtype=float), np.zeros(self.width)
+        codes = np.flatnonzero(counts) - 1  # -1: empty
+        for first in range(0, 0 if self.constant else len(codes), MOST_ENCODED):
+            some = codes[first : first + MOST_ENCODED]
+            out = np.zeros((self.width, len(some)), dtype=np.float32)
+            self.encode(Levels(texts, some), out)
+            mean += out @ (counts[some + 1] / counts.sum())
         return replace(self, mean=tuple(mean.tolist()))
 
     @property

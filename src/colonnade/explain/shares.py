@@ -66,7 +66,7 @@ def share_of_part(part: Part) -> Share:
     method = _traceable(part.design.method, part.party)
     _check_columns(part)
     cohort = _opened(part.design, [part]).sides[0].cohort
-    if OUTPUTS not in method.computed(cohort, cohort.columns, Mode.PREDICT):
+    if OUTPUTS not in method.computed(cohort, cohort.whole, Mode.PREDICT):
         raise ConfigError(
             f"{part.design.method.name} keeps the heads at the coordinator: what party {part.party!r} computes is an "
             "embedding, and without its head nobody can say what a column adds to the score; ask where the whole model "
