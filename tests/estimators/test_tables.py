@@ -10,7 +10,7 @@ import pytest
 from sklearn.linear_model import PoissonRegressor, Ridge
 
 from colonnade import Model, VerticalClassifier, VerticalCountRegressor, VerticalRegressor
-from colonnade.errors import ColonnadeError, DoubtfulData, RowsLeftOut
+from colonnade.errors import ColonnadeError, DoubtfulData, EstimatorInput, RowsLeftOut
 from colonnade.estimators.kinds import KINDS
 from tests.estimators.customers import OWNERS, customers
 
@@ -141,14 +141,31 @@ class TestChoice:
         y = X @ rng.normal(size=20) + rng.normal(size=150)
         fitted = VerticalRegressor(epochs=20, random_state=0).fit(X, y)
         assert fitted.chosen_ == "ridge"
-        assert set(fitted.tried_) == {"network", "ridge"}
+        assert set(fitted.tried_) == {"network", "ridge", "shrunk"}
         assert fitted.tried_["ridge"] > fitted.tried_["network"]
-        assert fitted.chosen_because_.startswith("ridge: R2 on 22 validation rows: networks 0.")
+        assert fitted.chosen_because_.startswith("ridge: R2 on 22 validation rows, mean of 5 splits: networks 0.")
+
+    def test_noise_that_many_columns_fit_by_chance_is_left_to_a_larger_penalty(self) -> None:
+        rng = np.random.default_rng(1)
+        X = rng.normal(size=(140, 60))
+        y = X[:, 0] + 3 * rng.normal(size=140)
+        fitted = VerticalRegressor(model=["ridge", "shrunk"], epochs=10, random_state=0).fit(X, y)
+        assert fitted.chosen_ == "shrunk"
+
+    def test_under_privacy_one_kind_is_trained(self) -> None:
+        """Else epsilon would be spent with every kind, and told once."""
+        X, y = customers(100)
+        privacy = {"mechanism": "gaussian", "clip": 1.0, "epsilon": 4.0}
+        fitted = VerticalClassifier(parties=OWNERS, epochs=1, privacy=privacy, random_state=0).fit(X, y)
+        assert list(fitted.tried_) == ["network"]
+        assert "trying others would spend epsilon again" in fitted.chosen_because_
+        with pytest.raises(EstimatorInput, match="each kind that is tried would spend epsilon again"):
+            VerticalClassifier(model=["network", "ridge"], parties=OWNERS, privacy=privacy).fit(X, y)
 
     def test_a_curved_problem_is_left_to_networks(self) -> None:
         X = np.random.default_rng(0).normal(size=(300, 4))
         y = np.abs(X[:, 0]) + X[:, 3] ** 2
-        fitted = VerticalRegressor(epochs=20, random_state=0).fit(X, y)
+        fitted = VerticalRegressor(epochs=8, random_state=0).fit(X, y)
         assert fitted.chosen_ == "network"
 
     @pytest.mark.parametrize(("method", "kinds"), [("fdml", {"network", "linear"}), ("linear_admm", {"own"})])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from colonnade.data.frames import as_frame, names_of
 from colonnade.data.ids import Ids, id_columns
 from colonnade.errors import EstimatorInput
 from colonnade.estimators.inputs import Array, Given, cut, matched, read_tables
-from colonnade.estimators.kinds import INSIDE, KINDS, Circumstances, Try, tries_of
+from colonnade.estimators.kinds import AUTO, INSIDE, KINDS, Circumstances, Try, tries_of
 from colonnade.estimators.owners import Owners, owners_of
 from colonnade.estimators.validation import LEAST, split_rows
 from colonnade.evaluate.metrics import choose_metric
@@ -27,27 +28,31 @@ from colonnade.fit import fit
 from colonnade.run import Run
 
 NEVER = 1e9  # no score falls so far: patience alone decides, since scores on few rows jump
+FEW, SPLITS = 300, 5  # validation rows below which kinds are compared with so many splits: fewer choose by chance
 SMALL = 5_000  # training rows below which float64 costs little; a prediction is then the same in whatever company
 NO_LABELS = "requires y to be passed, but the target y is None"  # scikit-learn's own words, which its checks look for
 
 
 @dataclass(frozen=True)
 class Tried:
-    """A local model that was trained, and how good it is on the validation rows."""
+    """A local model that was trained, once or with several splits, and how good it is on the validation rows."""
 
     kind: str
-    run: Run
-    gain: float  # by the metric, higher is better
+    run: Run  # with the first split
+    score: float | None  # the mean over the splits, by the metric that chose the round; None: no validation rows
+    gain: float  # the same, higher is better
     tie: float  # by the loss, where metrics are equal
 
     @classmethod
-    def of(cls, kind: str, run: Run) -> Tried:
-        """By the metric that chose the round; both are 0 where there were no validation rows."""
-        score, found = run.result["validation_score"], run.result["validation_metrics"]
-        if run.result["best_round"] is None or score is None:
-            return cls(kind, run, 0.0, 0.0)
-        metric = choose_metric(run.task, run.result["validation_metric"])
-        return cls(kind, run, metric.sign() * score, -(found.get("log_loss") or 0.0))
+    def of(cls, kind: str, runs: Sequence[Run]) -> Tried:
+        """From a training with each split."""
+        first = runs[0]
+        scores = [score for run in runs if (score := run.result["validation_score"]) is not None]
+        if first.result["best_round"] is None or len(scores) < len(runs):
+            return cls(kind, first, None, 0.0, 0.0)
+        metric, score = choose_metric(first.task, first.result["validation_metric"]), fmean(scores)
+        losses = [run.result["validation_metrics"].get("log_loss") or 0.0 for run in runs]
+        return cls(kind, first, score, metric.sign() * score, -fmean(losses))
 
 
 class VerticalEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
@@ -142,18 +147,30 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has
         """
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         split = split_rows(len(given.y), classes, self.validation_fraction, seed)
-        federation = given.federation(split, **meaning)
-        now = Circumstances(self.method, len(split.train), len(federation.parties), classes is not None)
-        tries = tries_of(self.model, now)
-        if not len(split.validation):
-            tries = tries[:1]
-        tried = [Tried.of(one.kind, self._fit_one(federation, one, {"seed": seed, **more})) for one in tries]
+        now = Circumstances(self.method, len(split.train), len(given.columns), classes is not None)
+        tries = self._tries(now, len(split.validation))
+        splits = [split]
+        if len(tries) > 1 and len(split.validation) < FEW:
+            splits += [split_rows(len(given.y), classes, self.validation_fraction, seed + k) for k in range(1, SPLITS)]
+        federations = [given.federation(one, **meaning) for one in splits]
+        settings = {"seed": seed, **more}
+        tried = [Tried.of(one.kind, [self._fit_one(f, one, settings) for f in federations]) for one in tries]
         best = max(tried, key=lambda found: (found.gain, found.tie))
         self.run_ = best.run
         self.chosen_ = best.kind
-        self.tried_ = {found.kind: found.run.result["validation_score"] for found in tried}
-        self.chosen_because_ = self._reason(tried, len(split.validation))
+        self.tried_ = {found.kind: found.score for found in tried}
+        self.chosen_because_ = self._reason(tried, len(split.validation), len(splits))
         self.n_iter_ = self.run_.result["best_round"] or self.run_.result["rounds"]
+
+    def _tries(self, now: Circumstances, validation: int) -> list[Try]:
+        """What is compared: nothing without validation rows, nor under privacy, whose price every training pays."""
+        tries = tries_of(self.model, now)
+        if self.privacy is not None and len(tries) > 1 and self.model != AUTO:
+            raise EstimatorInput(
+                f"model = {self.model!r}: with privacy, each kind that is tried would spend epsilon again, and the run "
+                "would tell its own only; name one kind"
+            )
+        return tries if validation and self.privacy is None else tries[:1]
 
     def _fit_one(self, federation: Federation, one: Try, more: Mapping[str, Any]) -> Run:
         rows, validation = len(federation.split.train), len(federation.split.validation)
@@ -175,15 +192,21 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has
         keywords = {name: value for name, value in usual.items() if INSIDE.get(name) not in said} | said
         return fit(federation, self.method, model=one.model, privacy=self.privacy, progress=False, **keywords)
 
-    def _reason(self, tried: list[Tried], validation: int) -> str:
+    def _reason(self, tried: list[Tried], validation: int, splits: int) -> str:
         """Why this local model, in one sentence."""
         if not validation:
             return f"{self.chosen_}: fewer than {LEAST} rows could be spared to compare kinds of local models."
         metric = choose_metric(self.run_.task, self.run_.result["validation_metric"])
         told = [f"{_words(one.kind)} {metric.told(metric.sign() * one.gain)}" for one in tried]
+        if len(tried) == 1 and self.model == AUTO:
+            alone = (
+                "trying others would spend epsilon again" if self.privacy is not None else "the method trains no other"
+            )
+            return f"{self.chosen_}: {alone} ({metric.title} on {validation} validation rows: {told[0]})."
         if len(tried) == 1:
             return f"{self.chosen_}: asked for ({metric.title} on {validation} validation rows: {told[0]})."
-        return f"{self.chosen_}: {metric.title} on {validation} validation rows: {', '.join(told)}."
+        often = f", mean of {splits} splits" if splits > 1 else ""
+        return f"{self.chosen_}: {metric.title} on {validation} validation rows{often}: {', '.join(told)}."
 
     # -- predicting -----------------------------------------------------------------------------
 

@@ -78,6 +78,15 @@ def _linear(now: Circumstances) -> Sequence[Try]:
 
 
 def _ridge(now: Circumstances) -> Sequence[Try]:
+    return (_solved("ridge", 1e-3, now),)
+
+
+def _shrunk(now: Circumstances) -> Sequence[Try]:
+    """For few rows: many columns fit them by chance."""
+    return (_solved("shrunk", 0.1, now),)
+
+
+def _solved(kind: str, penalty: float, now: Circumstances) -> Try:
     """All rows a round and damping 1/M: then rounds lead to the optimum of the central problem.
 
     They do so fastest where rho is about the curvature of the loss: a tenth for classes, one for numbers and counts.
@@ -85,7 +94,7 @@ def _ridge(now: Circumstances) -> Sequence[Try]:
     batch = min(now.rows, LARGE)
     calm = 0.0 if batch == now.rows else 0.1
     settings = now.of_method(damping=1 / now.parties, rho=0.1 if now.classes else 1.0)
-    return (Try("ridge", {"encoder": "ridge", "ridge": {"beta": 1e-3, "kappa": calm}}, batch, settings),)
+    return Try(kind, {"encoder": "ridge", "ridge": {"beta": penalty, "kappa": calm}}, batch, settings)
 
 
 def _own(now: Circumstances) -> Sequence[Try]:
@@ -111,6 +120,7 @@ def _steps(method: type[Settings]) -> bool:
 KINDS: dict[str, Kind] = {
     "network": Kind("networks", lambda method: not _has_own(method), _network),
     "ridge": Kind("ridge regressions", _solves, _ridge),
+    "shrunk": Kind("ridge regressions with a larger penalty", _solves, _shrunk),
     "linear": Kind("linear networks", _steps, _linear),
     "own": Kind("the method's own local models", _has_own, _own),
 }
