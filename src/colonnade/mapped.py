@@ -18,11 +18,10 @@ import torch
 from torch import Tensor
 
 from colonnade.errors import DataError
+from colonnade.temporary import temporary_folder
 
 IN_MEMORY = 1 << 31  # bytes of float32 numbers; more are mapped from a file
 BLOCK = 1 << 24  # bytes that are copied at once
-ON_DISK, MOUNTS = Path("/var/tmp"), Path("/proc/self/mounts")
-NAMED = ("TMPDIR", "TEMP", "TMP")  # how a user names a folder for temporary files
 
 
 def large(numbers: int) -> bool:
@@ -66,24 +65,6 @@ def _reserve(handle: int, size: int) -> None:
         os.posix_fallocate(handle, 0, size)
     else:
         os.ftruncate(handle, size)
-
-
-def temporary_folder() -> Path:
-    """The folder for temporary files; /var/tmp where the usual one is kept in memory and the user named no other."""
-    usual = Path(tempfile.gettempdir())
-    if any(os.environ.get(name) for name in NAMED) or not _in_memory(usual):
-        return usual
-    return ON_DISK if os.access(ON_DISK, os.W_OK) and not _in_memory(ON_DISK) else usual
-
-
-def _in_memory(folder: Path) -> bool:
-    """Whether a folder is on a file system that takes memory; False where the system does not say."""
-    try:
-        mounts = [line.split()[1:3] for line in MOUNTS.read_text().splitlines()]
-    except OSError:
-        return False
-    above = [(point, kind) for point, kind in mounts if folder.resolve().is_relative_to(point)]
-    return bool(above) and max(above, key=lambda one: len(one[0]))[1] in ("tmpfs", "ramfs")
 
 
 def taken(columns: Tensor, rows: Tensor) -> Tensor:

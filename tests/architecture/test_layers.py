@@ -6,7 +6,7 @@ from tests.architecture.source import Source, lines, package
 
 BASE = {
     "errors", "randomness", "config", "extras", "federation", "folder", "layout", "mapped", "plugins", "record",
-    "row_split", "rows", "tasks",
+    "row_split", "rows", "tasks", "temporary",
 }  # fmt: skip
 DOMAIN = {"admm", "upload_cache", "models", "privacy", "schedule", "wire"} | BASE
 TRAINING = {"engines", "evaluate", "methods"} | DOMAIN
@@ -46,7 +46,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "folder": {"errors"},  # a lock knows nothing of what is written under it
     "config": {"errors"},  # settings know no method and no data
     "record": {"errors", "folder"},  # what a stored run says, by name and type; nothing of how it is computed
-    "mapped": {"errors"},  # numbers in files, whoever's they are
+    "temporary": set(),  # a folder, and nothing of what is put there
+    "mapped": {"errors", "temporary"},  # numbers in files, whoever's they are
     "rows": {"errors", "mapped"},  # rows to predict: columns by party, and nothing of who trained what
     "plugins": {"errors"},  # tables that other packages add to; they know nothing of what is in them
     "tasks": {"errors", "plugins", "record"},  # what labels mean, before there are rows and parties

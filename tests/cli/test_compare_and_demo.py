@@ -251,7 +251,7 @@ def test_the_demo_trains_alone_together_and_in_one_place(shown: tuple[Path, Resu
     page = (folder / "report.html").read_text()
     assert "What each party contributed" in page and len(page) < 3e6
     answer = next(line for line in done.out.splitlines() if line.startswith("Joining"))
-    assert answer in page and answer in (folder / "report.md").read_text()
+    assert answer in page and answer.replace("_", r"\_") in (folder / "report.md").read_text()
     for word in ("party_1 alone", "all columns in one place"):
         assert word in page and word in done.out
     for word in ("all together", "contributed most", f"report: {folder / 'report.html'}"):

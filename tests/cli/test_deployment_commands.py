@@ -208,7 +208,7 @@ def test_a_table_that_cannot_be_used(refuses: Refuses) -> None:
     at = next(n for n, line in enumerate(lines) if line.startswith(customers()[0]))
     lines[at] = f"{customers()[0]},inf,1.5"
     Path("telco/telco.csv").write_text("\n".join(lines))
-    refuses(PARTY, "party 'telco', column 'minutes_zq': 1 of 48 values are infinite", "replace them")
+    refuses(PARTY, "party 'telco', column 'minutes_zq': 1 of 58 values are infinite", "replace them")
 
 
 def test_a_table_without_columns(refuses: Refuses) -> None:

@@ -192,7 +192,7 @@ def test_other_tasks(task: str) -> None:
     text = Reader(render([train("vimadmm_j", task=task)])).text
     assert ("Confusion" in text) == (task == "binary")
     assert ("R2" in text) == (task == "regression")
-    assert ("Test AUC 0." in text and "guessing: 0.50); accuracy" in text) == (task == "binary")
+    assert ("test AUC 0." in text and "guessing: 0.50); accuracy" in text) == (task == "binary")
 
 
 def test_a_record_of_the_first_version_is_reported_as_it_was_judged() -> None:

@@ -38,7 +38,6 @@ class Watch:
     """The score so far: best value, its round, and how long ago it last rose."""
 
     rules: Stopping
-    value: Callable[[float], float] = float  # of a score, as users know it: in the unit of its metric
     best: float = UNTOUCHED
     best_round: int = -1
     seen: int = 0
@@ -50,8 +49,13 @@ class Watch:
         """Whether there was an evaluation."""
         return self.seen > 0 or self.best_round >= 0
 
-    def see(self, score: float, number: int, may_stop: bool = True) -> tuple[bool, str | None]:
-        """(is it the best so far, the reason to stop or None); the rules count only evaluations that may stop."""
+    def see(
+        self, score: float, number: int, may_stop: bool = True, value: Callable[[float], float] = float
+    ) -> tuple[bool, str | None]:
+        """(is it the best so far, the reason to stop or None); the rules count only evaluations that may stop.
+
+        `value` makes a score what the reason tells: in the unit of its metric.
+        """
         better = score > self.best
         if better:
             self.best, self.best_round = score, number
@@ -60,13 +64,13 @@ class Watch:
         self.seen += 1
         if score > self.reference + self.rules.rise:
             self.reference, self.last_rise = score, self.seen
-        return better, self._reason(score)
+        return better, self._reason(score, value)
 
-    def _reason(self, score: float) -> str | None:
-        rules, best = self.rules, f"best {self.value(self.best):.4f}, round {self.best_round}"
+    def _reason(self, score: float, value: Callable[[float], float]) -> str | None:
+        rules, best = self.rules, f"best {value(self.best):.4f}, round {self.best_round}"
         if self.seen > rules.grace and score < self.best - rules.drop:
-            worse = abs(self.value(rules.drop) - self.value(0.0))
-            return f"validation score {self.value(score):.4f} is worse by more than {worse:.3g} ({best})"
+            worse = abs(value(rules.drop) - value(0.0))
+            return f"validation score {value(score):.4f} is worse by more than {worse:.3g} ({best})"
         if rules.patience and self.seen - self.last_rise >= rules.patience:
             return f"converged: no better in {rules.patience} evaluations ({best})"
         return None

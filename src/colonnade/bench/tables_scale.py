@@ -27,8 +27,8 @@ from colonnade.bench.settings import Notify, Options
 from colonnade.config import Settings, build
 from colonnade.errors import DataError
 from colonnade.extras import need
-from colonnade.mapped import temporary_folder
 from colonnade.randomness import stream
+from colonnade.temporary import temporary_folder
 
 PARTIES = ("bank", "telco")
 STATUS = Path("/proc/self/status")

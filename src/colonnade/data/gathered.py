@@ -16,7 +16,7 @@ import numpy as np
 
 from colonnade.errors import DataError
 from colonnade.extras import need
-from colonnade.mapped import temporary_folder
+from colonnade.temporary import temporary_folder
 
 IN_MEMORY = 1 << 26  # bytes; larger tables are mapped from a file
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from colonnade.data.frames import Key, names_of
 from colonnade.data.inspect import are_written_dates, column_facts, is_identifier, some_rows
-from colonnade.data.kinds import kinds_of
+from colonnade.data.kinds import check_text
 from colonnade.errors import DataError
 
 
@@ -30,6 +30,6 @@ def _is_identifier(frame: Any, name: Any) -> bool:
     if not is_identifier(some, column_facts(frame, name, some)):
         return False
     with suppress(DataError):
-        kinds_of("", some.to_frame())
+        check_text("", some, some.dropna().map(str).unique())
         return not are_written_dates(some)
     return False

@@ -77,7 +77,7 @@ class CoordinatorSide:
     row_weights: Tensor | None = field(default=None, repr=False)  # (N,) of the metrics; None: all rows alike
 
     def __post_init__(self) -> None:
-        self.watch = Watch(self.training_plan.stopping, self.judge.value)
+        self.watch = Watch(self.training_plan.stopping)
         self.state: State
         self.state, opening = self.method.open_coordinator(self.schema, self.labels)
         self.state |= self.labels.state(self.schema.dtype)
@@ -218,9 +218,8 @@ class CoordinatorSide:
             self.method.fit_outputs(self.state, uploads, self.labels, self.validation)
             self.state = canonical_all(self.state)
         logits = torch.cat([outputs(self.method, self.state, h) for h in uploads])
-        value = self.judge(logits)
-        done = request.number - 1
-        better, self.stop = self.watch.see(self.judge.gain(value), done, self.training_plan.may_stop_after(done))
+        value, done, plan = self.judge(logits), request.number - 1, self.training_plan
+        better, self.stop = self.watch.see(self.judge.gain(value), done, plan.may_stop_after(done), self.judge.value)
         if better:
             self.best_scores = self.judge.all(logits)
             self.decision = self._decide(logits)
