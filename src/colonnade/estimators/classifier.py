@@ -27,9 +27,9 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
             dict of tables by party.
         id: of a dict of tables, the column on which rows are matched; as in `Federation.from_tables`. None: all have
             the same rows in the same order.
-        model: what each party trains: "auto" tries the kinds of local models that the method can train and keeps the
-            one that is best on the validation rows; "network", "ridge", "linear", a list of these; or settings of a
-            local model, {"hidden": 64}.
+        model: what each party trains: "auto" tries the kinds of local models that suit the method and the number of
+            rows, and keeps the one that is best on the validation rows; "network", "dropout", "ridge", "shrunk",
+            "linear", a list of these; or settings of a local model, {"hidden": 64}.
         epochs: passes over the training rows at most.
         patience: evaluations without a better one after which training stops; there are up to four an epoch.
         batch_size: rows per round; None: as suits the local model and the number of rows.

@@ -19,6 +19,7 @@ AUTO = "auto"
 GIVEN = "given"  # the name of a local model that was said by its settings
 INSIDE = {"lr": "optimiser", "batch": "schedule"}  # settings that stand inside another, which may be said as a whole
 LARGE = 65536  # rows a round that a solve takes at most
+MANY = 5_000  # training rows from which on larger batches still make many rounds, and dropout may pay
 
 
 STEPS = {"local_steps": 10, "lr": 3e-3}  # of networks; chosen on training rows of breast, vehicle and motor
@@ -62,15 +63,21 @@ class Kind:
     words: str
     goes_with: Callable[[type[Settings]], bool]
     tries: Callable[[Circumstances], Sequence[Try]]
+    suits: Callable[[int], bool] = lambda rows: True  # so many that train; else it is tried only where it is named
 
 
 def _small_batch(rows: int) -> int:
     """Many rounds for few rows: they overfit within a few rounds of all rows, before anybody has evaluated them."""
-    return 128 if rows < 5_000 else 512
+    return 128 if rows < MANY else 512
 
 
 def _network(now: Circumstances) -> Sequence[Try]:
     return (Try("network", {"encoder": "mlp"}, _small_batch(now.rows), now.of_method(**STEPS)),)
+
+
+def _dropout(now: Circumstances) -> Sequence[Try]:
+    """Large batches: the noise of small ones is not needed beside that of the masks."""
+    return (Try("dropout", {"encoder": "mlp", "dropout": 0.1}, 2048, now.of_method(**STEPS)),)
 
 
 def _linear(now: Circumstances) -> Sequence[Try]:
@@ -119,8 +126,9 @@ def _steps(method: type[Settings]) -> bool:
 
 KINDS: dict[str, Kind] = {
     "network": Kind("networks", lambda method: not _has_own(method), _network),
+    "dropout": Kind("networks with dropout", lambda method: not _has_own(method), _dropout, lambda rows: rows >= MANY),
     "ridge": Kind("ridge regressions", _solves, _ridge),
-    "shrunk": Kind("ridge regressions with a larger penalty", _solves, _shrunk),
+    "shrunk": Kind("ridge regressions with a larger penalty", _solves, _shrunk, lambda rows: rows < MANY),
     "linear": Kind("linear networks", _steps, _linear),
     "own": Kind("the method's own local models", _has_own, _own),
 }
@@ -130,8 +138,8 @@ def tries_of(model: Any, now: Circumstances) -> list[Try]:
     """What is to be tried.
 
     Args:
-        model: "auto": all kinds that the method can train; the name of a kind, or several; or settings of a local
-            model (`ModelSettings`, or a dict of them).
+        model: "auto": all kinds that the method can train and that suit the number of rows; the name of a kind, or
+            several; or settings of a local model (`ModelSettings`, or a dict of them).
         now: what the training has to suit.
 
     Raises:
@@ -140,7 +148,8 @@ def tries_of(model: Any, now: Circumstances) -> list[Try]:
     if isinstance(model, (Mapping, ModelSettings)):
         return [Try(GIVEN, model, _small_batch(now.rows))]
     if isinstance(model, str) and model == AUTO:
-        return [one for kind in KINDS.values() if kind.goes_with(now.kind) for one in kind.tries(now)]
+        kinds = [kind for kind in KINDS.values() if kind.goes_with(now.kind) and kind.suits(now.rows)]
+        return [one for kind in kinds for one in kind.tries(now)]
     names = [model] if isinstance(model, str) else list(model) if isinstance(model, Sequence) else []
     if not names:
         raise EstimatorInput(
