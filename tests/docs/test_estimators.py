@@ -19,7 +19,7 @@ def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     assert found is not None
     exec(compile(found[1], str(PAGE), "exec"), {"__name__": "example"})  # noqa: S102 - the page's own example
     shown = capsys.readouterr().out
-    assert "validation rows, mean of 5 splits: networks" in shown
+    assert "validation rows, mean of 3 splits: networks" in shown
     assert "'method':" in shown
     assert Model.load(tmp_path / "model").classes == ("leaves", "stays")
 

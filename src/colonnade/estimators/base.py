@@ -28,7 +28,7 @@ from colonnade.fit import fit
 from colonnade.run import Run
 
 NEVER = 1e9  # no score falls so far: patience alone decides, since scores on few rows jump
-FEW, SPLITS = 300, 5  # validation rows below which kinds are compared with so many splits: fewer choose by chance
+FEW, SPLITS = 300, 3  # validation rows below which kinds are compared with so many splits: fewer choose by chance
 SMALL = 5_000  # training rows below which float64 costs little; a prediction is then the same in whatever company
 NO_LABELS = "requires y to be passed, but the target y is None"  # scikit-learn's own words, which its checks look for
 
