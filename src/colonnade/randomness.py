@@ -59,8 +59,8 @@ def seeded(make: Callable[[], T], seed: int, purpose: str, party: str = "") -> T
     """
     number = key(seed, purpose, party) >> 65
     with _GLOBAL, torch.random.fork_rng(devices=[]):
-        if torch.cuda.is_available():
+        if torch.accelerator.is_available():
             torch.manual_seed(number)
-        else:  # without a GPU torch would remember each call, with its traceback, for the day when there is one
+        else:  # without one torch would remember each call, with its traceback, for the day when there is one
             torch.default_generator.manual_seed(number)
         return make()

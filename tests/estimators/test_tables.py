@@ -161,6 +161,10 @@ class TestChoice:
         assert "trying others would spend epsilon again" in fitted.chosen_because_
         with pytest.raises(EstimatorInput, match="each kind that is tried would spend epsilon again"):
             VerticalClassifier(model=["network", "ridge"], parties=OWNERS, privacy=privacy).fit(X, y)
+        noisy = VerticalClassifier("vfl_pbm", parties=OWNERS, epochs=1, random_state=0).fit(
+            X, y
+        )  # brings its own noise
+        assert list(noisy.tried_) == ["network"]
 
     def test_a_curved_problem_is_left_to_networks(self) -> None:
         X = np.random.default_rng(0).normal(size=(300, 4))

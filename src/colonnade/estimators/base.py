@@ -15,6 +15,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_consistent_length, check_is_fitted, validate_data
 
+from colonnade.config import build
 from colonnade.data.frames import as_frame, names_of
 from colonnade.data.ids import Ids, id_columns
 from colonnade.errors import EstimatorInput
@@ -25,6 +26,9 @@ from colonnade.estimators.validation import LEAST, split_rows
 from colonnade.evaluate.metrics import choose_metric
 from colonnade.federation import Federation
 from colonnade.fit import fit
+from colonnade.methods import as_method
+from colonnade.methods.base import brings
+from colonnade.privacy.settings import PrivacySettings
 from colonnade.run import Run
 
 NEVER = 1e9  # no score falls so far: patience alone decides, since scores on few rows jump
@@ -163,14 +167,20 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has
         self.n_iter_ = self.run_.result["best_round"] or self.run_.result["rounds"]
 
     def _tries(self, now: Circumstances, validation: int) -> list[Try]:
-        """What is compared: nothing without validation rows, nor under privacy, whose price every training pays."""
+        """What is compared: nothing without validation rows, nor with noise, whose price every training pays."""
         tries = tries_of(self.model, now)
-        if self.privacy is not None and len(tries) > 1 and self.model != AUTO:
+        if self._spends() and len(tries) > 1 and self.model != AUTO:
             raise EstimatorInput(
-                f"model = {self.model!r}: with privacy, each kind that is tried would spend epsilon again, and the run "
+                f"model = {self.model!r}: with noise, each kind that is tried would spend epsilon again, and the run "
                 "would tell its own only; name one kind"
             )
-        return tries if validation and self.privacy is None else tries[:1]
+        return tries if validation and not self._spends() else tries[:1]
+
+    def _spends(self) -> bool:
+        """Whether a training spends epsilon: by `privacy`, or by noise that the method brings unless told not to."""
+        given = self.privacy
+        promise = given if isinstance(given, PrivacySettings) else build(PrivacySettings, given or {}, "privacy")
+        return promise.protects or promise.labels.protects or bool(brings(as_method(self.method)))
 
     def _fit_one(self, federation: Federation, one: Try, more: Mapping[str, Any]) -> Run:
         rows, validation = len(federation.split.train), len(federation.split.validation)
@@ -199,10 +209,8 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has
         metric = choose_metric(self.run_.task, self.run_.result["validation_metric"])
         told = [f"{_words(one.kind)} {metric.told(metric.sign() * one.gain)}" for one in tried]
         if len(tried) == 1 and self.model == AUTO:
-            alone = (
-                "trying others would spend epsilon again" if self.privacy is not None else "the method trains no other"
-            )
-            return f"{self.chosen_}: {alone} ({metric.title} on {validation} validation rows: {told[0]})."
+            why = "trying others would spend epsilon again" if self._spends() else "the method trains no other"
+            return f"{self.chosen_}: {why} ({metric.title} on {validation} validation rows: {told[0]})."
         if len(tried) == 1:
             return f"{self.chosen_}: asked for ({metric.title} on {validation} validation rows: {told[0]})."
         often = f", mean of {splits} splits" if splits > 1 else ""

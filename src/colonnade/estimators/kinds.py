@@ -40,10 +40,14 @@ class Circumstances:
         return find_kind(self.method)
 
     def of_method(self, **settings: Any) -> dict[str, Any]:
-        """Those that the method has; none where it was given with its settings."""
+        """Those that the method has, once; none where it was given with its settings."""
         if not isinstance(self.method, (str, type)):
             return {}
-        return {name: value for name, value in settings.items() if INSIDE.get(name, name) in self.kind.model_fields}
+        return {name: value for name, value in settings.items() if self._fields(INSIDE.get(name, name)) == 1}
+
+    def _fields(self, name: str) -> int:
+        """How many settings of the method this may mean: `lr` may be that of optimiser and of server_optimiser."""
+        return sum(field == name or field.endswith(f"_{name}") for field in self.kind.model_fields)
 
 
 @dataclass(frozen=True)
