@@ -23,6 +23,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tests.processes import end, start
 
@@ -188,3 +189,12 @@ class Stage:
         for there, here in self.replaced.items():
             text = text.replace(there, here)
         return text
+
+
+def run_example(page: Path) -> dict[str, Any]:
+    """Carry out the first Python block of a page; the names that it leaves."""
+    found = re.search(r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert found is not None, f"{page.name} has no example"
+    names: dict[str, Any] = {"__name__": "example"}
+    exec(compile(found[1], str(page), "exec"), names)  # noqa: S102 - the page's own example
+    return names

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 
 from colonnade import Model
 from colonnade.estimators.kinds import KINDS
+from tests.docs.pages import run_example
 
 PAGE = Path(__file__).parents[2] / "docs" / "estimators.md"
 
 
 def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
-    found = re.search(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    assert found is not None
-    exec(compile(found[1], str(PAGE), "exec"), {"__name__": "example"})  # noqa: S102 - the page's own example
+    run_example(PAGE)
     shown = capsys.readouterr().out
     assert "validation rows, mean of 3 splits: networks" in shown
     assert "'method':" in shown

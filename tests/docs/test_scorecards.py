@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
+
+from tests.docs.pages import run_example
 
 PAGE = Path(__file__).parents[2] / "docs" / "scorecards.md"
 
@@ -14,13 +15,10 @@ def test_the_example_makes_saves_and_uses_a_card(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    found = re.search(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    assert found is not None
-    names: dict[str, object] = {"__name__": "example"}
-    exec(compile(found[1], str(PAGE), "exec"), names)  # noqa: S102 - the page's own example
+    names = run_example(PAGE)
     shown = capsys.readouterr().out
     assert "Points warn of 'yes'" in shown and "epsilon 2, delta 0, unit LABEL" in shown
-    assert names["card"].metrics["auc"] > 0.9  # type: ignore[attr-defined]
+    assert names["card"].metrics["auc"] > 0.9
 
 
 @pytest.mark.parametrize(("epsilon", "rows", "about"), [(2, 300, 7), (1, 300, 17)])
