@@ -20,7 +20,7 @@ from colonnade.models.graphs import Captured
 from colonnade.models.heads import HeadSettings
 from colonnade.models.optimise import SGD
 from colonnade.models.stack import Mode
-from tests.contracts.registry import NAMES, for_heads, make
+from tests.contracts.registry import NAMES, WITHOUT_NETWORKS, for_heads, make
 from tests.federations import images, mixed_encoder, normed_encoder, small
 from tests.mechanisms import Noise
 from tests.trainers import TINY, assert_same_tensors, open_trainer, party_tensors, record, rounds_of
@@ -28,8 +28,7 @@ from tests.trainers import TINY, assert_same_tensors, open_trainer, party_tensor
 pytestmark = pytest.mark.gpu
 
 STEPS = 6  # enough for a step to be captured and replayed
-# A step is captured where it is taken several times on the same rows; celu_vfl takes each on others.
-SEVERAL_STEPS = [name for name in NAMES if "local_steps" in METHODS[name].model_fields and name != "celu_vfl"]
+SEVERAL_STEPS = [name for name in NAMES if "local_steps" in METHODS[name].model_fields]
 SCENARIOS: dict[str, dict[str, Any]] = {
     "plain": {},
     "participation and noise": {"schedule": {"batch": 20, "participation": 0.5}, "mechanism": Noise()},
@@ -92,24 +91,38 @@ def test_embeddings_after_fast_steps_are_those_of_eager_float32(precision: Any, 
     assert 0 < (ends[1] - ends[0]).norm() / ends[0].norm() < TOLERANCES[precision, compiled]
 
 
+def trained(name: str, chosen: dict[str, Any], local_steps: int) -> tuple[Trainer, dict[str, dict[str, torch.Tensor]]]:
+    trainer = open_trainer(small(), for_heads(name, chosen["model"].head, local_steps=local_steps), **chosen)
+    for _ in rounds_of(trainer):
+        pass
+    return trainer, party_tensors(trainer)
+
+
+def captured_in(trainer: Trainer) -> list[Captured]:
+    steps = [step for side in trainer.engine.parties() for step in side.cohort.graphs.values()]
+    return [step for step in steps if isinstance(step, Captured)]
+
+
 @pytest.mark.parametrize("scenario", SCENARIOS)
 @pytest.mark.parametrize("name", SEVERAL_STEPS)
 def test_captured_steps_are_the_eager_ones(name: str, scenario: str, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = options(scenario, rounds=6, evaluate_every=0)
-    method = for_heads(name, chosen["model"].head, local_steps=STEPS)
-
-    def finished(trainer: Trainer) -> dict[str, dict[str, torch.Tensor]]:
-        for _ in rounds_of(trainer):
-            pass
-        return party_tensors(trainer)
-
-    captured = open_trainer(small(), method, **chosen)
-    replayed = finished(captured)
-    graphs = [g for side in captured.engine.parties() for g in side.cohort.graphs.values()]
-    assert any(isinstance(g, Captured) for g in graphs), "nothing was captured, so nothing is compared"
+    trainer, replayed = trained(name, chosen, STEPS)
+    assert captured_in(trainer), "nothing was captured, so nothing is compared"
     monkeypatch.setattr(descend, "worth_capturing", lambda *_: False)
-    eager = finished(open_trainer(small(), method, **chosen))
-    for party, tensors in eager.items():  # counters of dropout and BatchNorm among them
+    for party, tensors in trained(name, chosen, STEPS)[1].items():  # counters of dropout and BatchNorm among them
+        assert_same_tensors(replayed[party], tensors, atol=1e-11)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in WITHOUT_NETWORKS])
+def test_one_step_per_round_is_captured_in_the_third(name: str, scenario: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = options(scenario, evaluate_every=0)
+    assert not captured_in(trained(name, {**chosen, "rounds": 2}, 1)[0])
+    trainer, replayed = trained(name, {**chosen, "rounds": 8}, 1)
+    assert captured_in(trainer), "nothing was captured, so nothing is compared"
+    monkeypatch.setattr(descend, "worth_capturing", lambda *_: False)
+    for party, tensors in trained(name, {**chosen, "rounds": 8}, 1)[1].items():
         assert_same_tensors(replayed[party], tensors, atol=1e-11)
 
 

@@ -59,7 +59,7 @@ def descend(  # one signature for every method's local work
         with cohort.encoder.computing.switches(cohort.device):
             one_step(cohort, objective, values, plan, active)
 
-    if everyone and worth_capturing(cohort, counts[0]):
+    if everyone and worth_capturing(cohort):
         key = (objective, plan, tuple((k, v.shape, v.dtype) for k, v in inputs.items()))
         replay(cohort, key, lambda values: step(values, None), inputs, counts[0])
         return

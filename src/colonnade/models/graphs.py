@@ -17,6 +17,16 @@ from colonnade.models.cohort import Cohort
 WARM_UP = 2  # eager steps on a side stream before a capture, as CUDA graphs require
 
 
+Step = Callable[[Mapping[str, Tensor]], None]
+
+
+@dataclass
+class WarmingUp:
+    """A step that was taken eagerly so far, and how often."""
+
+    taken: int = 0
+
+
 @dataclass
 class Captured:
     """A graph and the tensors it reads; filling those and replaying is one step."""
@@ -24,36 +34,55 @@ class Captured:
     graph: torch.cuda.CUDAGraph
     inputs: dict[str, Tensor]
 
-
-def worth_capturing(cohort: Cohort, steps: int) -> bool:
-    """Only on a GPU, only for networks without Python-side decisions, and never for one step."""
-    return cohort.device.type == "cuda" and steps > WARM_UP and cohort.encoder.way != "each"
-
-
-def replay(
-    cohort: Cohort, key: object, step: Callable[[Mapping[str, Tensor]], None], inputs: Mapping[str, Tensor], steps: int
-) -> None:
-    """Take `steps` steps, capturing on first use; the warm-up steps count, so none is lost."""
-    captured = cohort.graphs.get(key)
-    if not isinstance(captured, Captured):
-        captured = cohort.graphs[key] = _capture(step, inputs)
-        steps -= WARM_UP
-    else:
+    def fill(self, inputs: Mapping[str, Tensor]) -> None:
+        """Put other numbers where the graph reads."""
         for name, value in inputs.items():
-            captured.inputs[name].copy_(value)
-    for _ in range(steps):
-        captured.graph.replay()
+            self.inputs[name].copy_(value)
+
+    def replay(self, steps: int) -> None:
+        """Take so many steps."""
+        for _ in range(steps):
+            self.graph.replay()
 
 
-def _capture(step: Callable[[Mapping[str, Tensor]], None], inputs: Mapping[str, Tensor]) -> Captured:
+def worth_capturing(cohort: Cohort) -> bool:
+    """Only on a GPU, and only for networks without Python-side decisions."""
+    return cohort.device.type == "cuda" and cohort.encoder.way != "each"
+
+
+def replay(cohort: Cohort, key: object, step: Step, inputs: Mapping[str, Tensor], steps: int) -> None:
+    """Take `steps` steps: the first under a key eagerly, as a warm-up, all others from a graph captured after it.
+
+    The warm-up may span calls: a method that takes one step per round is captured in its third round.
+    """
+    known = cohort.graphs.get(key)
+    if isinstance(known, Captured):
+        known.fill(inputs)
+        known.replay(steps)
+        return
+    warm = known if isinstance(known, WarmingUp) else WarmingUp()
+    eager = min(steps, WARM_UP - warm.taken)
     held = {name: value.clone() for name, value in inputs.items()}
+    _take_aside(step, held, eager)
+    cohort.graphs[key] = WarmingUp(warm.taken + eager)
+    if steps > eager:
+        captured = cohort.graphs[key] = Captured(_record(step, held), held)
+        captured.replay(steps - eager)
+
+
+def _take_aside(step: Step, inputs: Mapping[str, Tensor], steps: int) -> None:
+    """Steps on a side stream."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
-        for _ in range(WARM_UP):
-            step(held)
+        for _ in range(steps):
+            step(inputs)
     torch.cuda.current_stream().wait_stream(side)
+
+
+def _record(step: Step, inputs: Mapping[str, Tensor]) -> torch.cuda.CUDAGraph:
+    """One step, recorded and not run."""
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        step(held)  # recorded, not run
-    return Captured(graph, held)
+        step(inputs)
+    return graph
