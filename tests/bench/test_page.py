@@ -11,7 +11,7 @@ import pytest
 from colonnade.bench.catalogue import CHECKOUT, find, read_bench
 from colonnade.bench.chart import draw
 from colonnade.bench.outcome import Outcome, read
-from colonnade.bench.page import MISSING, command, figures, fill, number, refresh
+from colonnade.bench.page import MISSING, command, figures, fill, number, refresh, spread_key
 from colonnade.bench.pages import CHART, CHARTED, DOCUMENT, write_pages
 from colonnade.bench.paper_page import page
 from colonnade.errors import ConfigError
@@ -68,7 +68,7 @@ def test_every_figure_of_a_result_file_is_on_the_page(path: Path, monkeypatch: p
     outcome, bench = read(path), find(read(path).bench)
     block = PAGE.read_text(encoding="utf-8").partition(f"<!-- figures of {path.stem} -->")[2].partition("<!-- end")[0]
     rows = dict(re.findall(r"^\| `([\w.=,]+)` \| ([^|]+) \|", block, re.MULTILINE))
-    folded = [key for key in outcome.results if "_std" in key or key.endswith("_spread")]
+    folded = {spread_key(key, outcome.results) for key in outcome.results} - {None}  # spreads have no row of their own
     assert len(rows) == len(outcome.results) - len(folded)
     for key, value in outcome.results.items():
         if key not in folded:

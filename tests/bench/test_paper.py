@@ -12,6 +12,7 @@ import pytest
 from colonnade.bench.__main__ import main
 from colonnade.bench.cases import Case, read_cases
 from colonnade.bench.catalogue import CHECKOUT, find, names, read_bench
+from colonnade.bench.ended import ended_early
 from colonnade.bench.outcome import Outcome, read
 from colonnade.bench.paper import find_table, listing, run_table
 from colonnade.bench.paper_page import Shown, page, rankings
@@ -152,13 +153,33 @@ def test_the_page_shows_paper_and_ours_curves_epsilons_and_what_is_missing(
         assert part in text, part
 
 
+def test_the_pages_say_which_trainings_ended_early_and_what_was_not_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(CHECKOUT)
+    write(tmp_path, "mnist-tau", {"rounds.vimadmm_20": 265.0, "rounds.fedbcd_5": 14.0}, {})
+    write(tmp_path, "mnist-zoo", {"rounds.celu_vfl": 530.0, "rounds.vafl": 1060.0, "mb_to_96.vafl": 1.0}, {})
+    write(tmp_path, "mnist-vimadmm", {"rounds": 399.5}, {})
+    told = "Ended early by the stopping rule, in rounds, mean over seeds: `fedbcd_5` after 14 of 265."
+    text = page(tmp_path)
+    assert f"\n`mnist-tau`: {told}\n" in text and "`mnist-zoo`: Ended" not in text
+    assert "| MNIST: CELU-VFL |  | not reached |  | `mb_to_96.celu_vfl`" in text
+    assert "| MNIST: FDML | 405.1 | not measured yet |  | `mb_to_96.fdml`" in text
+    outcome = read(tmp_path / "mnist-vimadmm.json")
+    assert ended_early(find("mnist-vimadmm"), outcome).endswith(": after 399.5 of 400.")
+    assert (
+        ended_early(find("mnist-heads"), replace(outcome, results={"rounds.vimadmm": 530.0, "chosen.vimadmm": 2.0}))
+        == ""
+    )
+
+
 def write(folder: Path, name: str, results: dict[str, float], curves: dict[str, Any]) -> None:
     outcome = Outcome(name, results, {}, MACHINE, "0" * 40, curves)
     (folder / f"{name}.json").write_text(json.dumps(outcome.to_json()))
 
 
 def shown(method: str, paper: float | None, value: float, key: str = "test_accuracy") -> Shown:
-    return Shown(Line(f"MNIST: {method}", "b", f"{key}.{method}", paper, "g", method), value, None, None, None)
+    return Shown(Line(f"MNIST: {method}", "b", f"{key}.{method}", paper, "g", method), value, True, None, None, None)
 
 
 def test_only_a_reversed_order_is_told() -> None:

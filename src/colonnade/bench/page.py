@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from colonnade.bench.catalogue import Bench, find, names
+from colonnade.bench.ended import ended_early
 from colonnade.bench.outcome import Outcome, read
 from colonnade.errors import ConfigError
 
@@ -80,6 +81,9 @@ def _told(name: str, outcome: Outcome) -> Iterator[str]:
         yield f"| `{row.key}` | {row.result} | {row.spread} | {row.target} | {row.met} |" + (
             f" {row.paper} |" if paper else ""
         )
+    if early := ended_early(bench, outcome):
+        yield ""
+        yield early
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from itertools import groupby
 from pathlib import Path
 
 from colonnade.bench.catalogue import find
+from colonnade.bench.ended import ended_early
 from colonnade.bench.outcome import Curve, Outcome, read
 from colonnade.bench.page import MISSING, RESULTS, command, number, spread_key, where
 from colonnade.bench.paper_tables import NAMES, NOT_MEASURED, TABLES, Line, Table
@@ -32,6 +33,7 @@ class Shown:
 
     line: Line
     value: float | None
+    tried: bool  # trained, even if there is no value: an accuracy that was never reached has no bytes until then
     spread: float | None
     epsilon: float | None
     formula: float | None  # the same by the paper's formula
@@ -64,7 +66,8 @@ def _section(table: Table, outcomes: Mapping[str, Outcome]) -> Iterator[str]:
     )
     yield "| --- | ---: | ---: | ---: |" + (" ---: | ---: |" if private else "") + " --- |"
     yield from (_row(one, private) for one in shown)
-    for sentence in rankings(shown):
+    early = {name: ended_early(find(name), outcomes[name]) for name in table.benches if name in outcomes}
+    for sentence in (*rankings(shown), *(f"`{name}`: {told}" for name, told in early.items() if told)):
         yield ""
         yield sentence
     for name in table.curves:
@@ -85,6 +88,7 @@ def _shown(line: Line, outcomes: Mapping[str, Outcome]) -> Shown:
     return Shown(
         line,
         results.get(line.key),
+        f"rounds{point}{case}" in results,
         None if spread is None else results[spread],
         results.get(f"epsilon_spent{ending}"),
         results.get(f"epsilon_rdp{ending}"),
@@ -93,7 +97,7 @@ def _shown(line: Line, outcomes: Mapping[str, Outcome]) -> Shown:
 
 def _row(one: Shown, private: bool) -> str:
     line = one.line
-    ours = "not measured yet" if one.value is None else number(one.value)
+    ours = number(one.value) if one.value is not None else "not reached" if one.tried else "not measured yet"
     cells = [line.what, _figure(line.paper), ours, _figure(one.spread, 2)]
     cells += [_figure(one.epsilon), _figure(one.formula)] if private else []
     return f"| {' | '.join(cells)} | `{line.key}` of `{line.bench}` |"
