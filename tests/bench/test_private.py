@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from colonnade.bench.catalogue import read_bench
+from colonnade.bench.outcome import read
+from colonnade.bench.perform import measure
 from colonnade.bench.private import run_private
 from colonnade.bench.settings import Options
 from colonnade.errors import ConfigError
@@ -39,6 +42,22 @@ def test_every_case_under_its_names() -> None:
     assert "epsilon_spent_labels.vimadmm" not in results  # uploads left without noise: no such figure
     assert 0 <= results["accuracy_labels.vimadmm"] <= 100 and results["accuracy_std_eps8.vimadmm_j"] is not None  # type: ignore[operator]
     assert told
+
+
+def test_the_largest_epsilon_of_budgets_that_were_measured_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "benchmarks").mkdir()
+    case = '[[cases]]\nbudgets = ["{}"]\nmethod = {{ name = "fdml" }}\n'
+    case += 'privacy = {{ mechanism = "gaussian", clip = 1.0, sigma = {}, evaluation = "simulated" }}\n'
+    shared = '[data]\nset = "digits"\nparties = 2\n[training]\nrounds = 2\n'
+    text = 'title = "t"\nkind = "private"\n' + shared + case.format("eps8", 4.0) + case.format("eps1", 20.0)
+    (tmp_path / "benchmarks" / "parts.toml").write_text(text)
+    for only in ("eps8.fdml", "eps1.fdml"):
+        measure("parts", Options(seeds=1, only=(only,)), tmp_path / "r.json", lambda _: None)
+    results = read(tmp_path / "r.json").results
+    assert results["epsilon_spent_eps1.fdml"] < results["epsilon_spent_eps8.fdml"] == results["epsilon_spent.fdml"]
 
 
 def test_a_file_without_cases() -> None:

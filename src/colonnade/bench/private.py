@@ -48,7 +48,7 @@ def run_private(bench: Bench, options: Options, notify: Notify) -> dict[str, flo
     results: dict[str, float | None] = {}
     for case, runs, chosen in each_case(bench, selected(cases, options.only), options, notify):
         results |= summarise(case, runs, chosen)
-    return results | _largest(results)
+    return results | largest(results)
 
 
 def summarise(case: PrivateCase, runs: Sequence[Run], chosen: int | None = None) -> dict[str, float | None]:
@@ -82,7 +82,8 @@ def _bare(run: Run) -> bool:
     return any(r.purpose is Purpose.TRAIN and r.event.bare and r.owner in run.models for r in run.ledger)
 
 
-def _largest(results: Mapping[str, float | None]) -> dict[str, float | None]:
+def largest(results: Mapping[str, float | None]) -> dict[str, float | None]:
+    """`epsilon_spent.KEY`: the largest over all budgets under which a case stands."""
     found: dict[str, float | None] = {}
     for key, value in results.items():
         if key.startswith("epsilon_spent_") and value is not None:
