@@ -7,12 +7,11 @@ it is the same looped, stacked, on any device and after a resume.
 
 from __future__ import annotations
 
-import copy
-
 import torch
 from torch import Tensor, nn
 
 from colonnade.errors import ModelError
+from colonnade.models.copies import copied
 
 # Multipliers of a 64-bit mixer (splitmix64's, made to fit signed integers).
 _GOLDEN, _MIX_1, _MIX_2, _STRIDE = 0x1E3779B97F4A7C15, 0x3F58476D1CE4E5B9, 0x14D049BB133111EB, 0x632BE59BD9B4E019
@@ -88,7 +87,7 @@ def _draws_by_itself(layer: nn.Module) -> bool:
 
 def with_keyed_dropout(module: nn.Module, key: int) -> nn.Module:
     """A copy of `module` whose `nn.Dropout` layers are keyed; other kinds are refused by name."""
-    module = copy.deepcopy(module)
+    module = copied(module)
     for number, (name, layer) in enumerate(list(module.named_modules())):
         if _draws_by_itself(layer):
             raise ModelError(

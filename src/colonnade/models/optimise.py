@@ -86,21 +86,24 @@ class AdamW(Settings):
         steps = state["steps"]
         steps.add_(1.0 if active is None else active.to(steps.dtype))
         count = steps.clamp(min=1)
-        size, root = self.lr * rate / (1 - self.beta1**count), (1 - self.beta2**count).sqrt()
+        decay = 1 - self.lr * self.weight_decay * rate
+        dtype = parameters[0].dtype  # one for all of a cohort: once per step, not once per parameter
+        size = (self.lr * rate / (1 - self.beta1**count)).to(dtype)
+        root = (1 - self.beta2**count).sqrt().to(dtype)
         for i, (p, g) in enumerate(zip(parameters, gradients, strict=True)):
             m, v = state[f"mean.{i}"], state[f"square.{i}"]
             if active is None:
                 m.lerp_(g, 1 - self.beta1)
                 v.mul_(self.beta2).addcmul_(g, g, value=1 - self.beta2)
-                p.mul_(1 - self.lr * self.weight_decay * rate)
-                p.sub_(_along(size, p).to(p.dtype) * m / (v.sqrt() / _along(root, p).to(p.dtype) + self.eps))
+                p.mul_(decay)
+                p.sub_(_along(size, p) * m / (v.sqrt() / _along(root, p) + self.eps))
                 continue
             mask = _along(active, p)
             new_m, new_v = torch.lerp(m, g, 1 - self.beta1), self.beta2 * v + (1 - self.beta2) * g * g
-            move = _along(size, p).to(p.dtype) * new_m / (new_v.sqrt() / _along(root, p).to(p.dtype) + self.eps)
+            move = _along(size, p) * new_m / (new_v.sqrt() / _along(root, p) + self.eps)
             m.copy_(torch.where(mask, new_m, m))
             v.copy_(torch.where(mask, new_v, v))
-            p.copy_(torch.where(mask, p * (1 - self.lr * self.weight_decay * rate) - move, p))
+            p.copy_(torch.where(mask, p * decay - move, p))
 
 
 Optimiser = Annotated[SGD | AdamW, Field(discriminator="kind")]

@@ -22,6 +22,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from colonnade.errors import ModelError
 from colonnade.models.computing import Computing, Learner, compiled, side_by_side
+from colonnade.models.copies import without_numbers
 from colonnade.models.dropout import KeyedDropout
 
 Way = Literal["single", "layers", "vmap", "each", "compiled"]
@@ -229,7 +230,7 @@ class _Skeletons(dict[Mode, nn.Module]):
 
 
 def _skeleton(module: nn.Module, mode: Mode) -> nn.Module:
-    skeleton = copy.deepcopy(module).to("meta").train(mode is not Mode.PREDICT)
+    skeleton = without_numbers(module).train(mode is not Mode.PREDICT)
     if mode is Mode.UPLOAD:
         for layer in skeleton.modules():
             if isinstance(layer, KeyedDropout):

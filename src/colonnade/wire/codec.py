@@ -6,6 +6,7 @@ allowed dtypes and only finite numbers. Nothing of a message is used before all 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -57,4 +58,4 @@ def all_finite(array: Tensor) -> bool:
     A finite sum has no NaN and no infinity in it, and takes one pass over memory instead of five; a sum may
     also overflow, so only if it is not finite is each number checked.
     """
-    return bool(torch.isfinite(array.sum())) or bool(torch.isfinite(array).all())
+    return math.isfinite(array.sum().item()) or bool(torch.isfinite(array).all())
