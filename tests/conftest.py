@@ -14,6 +14,7 @@ from tests.processes import all_ended, as_in_a_terminal, cpu_seconds
 
 os.environ.setdefault("COLONNADE_DEBUG", "1")  # layouts are checked; before anything imports colonnade
 torch.set_num_threads(1)  # xdist runs one process per core already
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # else torch.compile starts processes that load torch again
 as_in_a_terminal()
 gc.disable()  # until all tests are collected, which takes a third less CPU time so
 os.environ.setdefault("COLONNADE_PROGRESS", "0")  # what a test sees on stderr does not depend on the time it takes

@@ -40,8 +40,8 @@ SCENARIOS: dict[str, dict[str, Any]] = {
 
 
 # One method of each kind is compared in all of them, the others where engines are most likely to differ.
-USUAL = ("plain", "two architectures", "batch norm and dropout")
-IN_TURN = ("participation", "regression", "binary")  # and one of these each
+USUAL = ("plain", "batch norm and dropout")
+IN_TURN = ("participation", "regression", "binary", "two architectures")  # and one of these each
 
 
 def opened(name: str, scenario: dict[str, Any], **training: Any) -> tuple[Federation, Method, dict[str, Any]]:

@@ -13,6 +13,7 @@ from colonnade.errors import ConfigError
 from colonnade.fit import fit
 from colonnade.methods.base import Method
 from colonnade.models.optimise import AdamW
+from colonnade.testing.methods import solved
 from colonnade.wire.messages import COORDINATOR
 from tests.contracts.registry import EVERY, covering, fitting, make
 from tests.federations import small, trivial
@@ -28,7 +29,7 @@ SUM = {"secure_sum": {"use": True}}
 def test_the_trivial_federation_is_solved_in_turns(name: str, order: str) -> None:
     """Settings as they are, in as many turns as everybody needs to have had the rounds that it takes together."""
     schedule = {"order": order, "speeds": {"second": 0.7}, "staleness": 3}
-    run = fit(trivial(), make(name), rounds=40, evaluate_every=10, schedule=schedule)
+    run = fit(trivial(), make(name), rounds=40, evaluate_every=5, schedule=schedule, watch=solved)
     assert run.accuracy == 1.0
     assert not run.result["diverged"]
 
