@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from pydantic import Field
 
 from colonnade.bench.catalogue import Bench
@@ -157,8 +158,9 @@ def _trees(table: pd.DataFrame, found: TableSet, rows: Rows, seed: int) -> Array
     objective = {"deviance": "poisson", "r2": "regression"}.get(found.goal)
     kind: Any = lightgbm.LGBMClassifier if objective is None else lightgbm.LGBMRegressor
     model = kind(
-        n_estimators=MOST_TREES, learning_rate=0.03, random_state=seed, verbose=-1, n_jobs=2, objective=objective
-    )
+        n_estimators=MOST_TREES, learning_rate=0.03, random_state=seed, verbose=-1, objective=objective,
+        n_jobs=torch.get_num_threads(),  # as many as ours; more than there are cores wait for each other, busily
+    )  # fmt: skip
     model.fit(
         table.iloc[rows.train],
         found.labels[rows.train],
