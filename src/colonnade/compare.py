@@ -142,7 +142,7 @@ def compare(  # noqa: PLR0913 - the front door: everything a user may want to sa
         **settings: those of `Training`, but for the seed.
 
     >>> import colonnade as cn
-    >>> found = cn.compare(cn.sets.load_set("digits", parties=2), ["vimadmm", "local_only"], seeds=2, rounds=10)
+    >>> found = cn.compare(cn.sets.load_set("digits", parties=2), ["vimadmm", "local_only"], seeds=2, rounds=5)
     >>> [(line["method"], line["seeds"]) for line in found.table]
     [('vimadmm', 2), ('local_only', 2)]
     >>> found.table[0]["test_score"] > found.table[1]["test_score"]

@@ -320,7 +320,7 @@ def tune(  # noqa: PLR0913 - the front door: everything a user may want to say a
     >>> best = cn.tune(data, "vimadmm", trials=2, rounds=5, search={"rho": (0.5, 2.0)})
     >>> list(best.settings), best.score >= best.before
     (['rho'], True)
-    >>> run = best.fit(rounds=10)
+    >>> run = best.fit(rounds=5)
     """
     if not isinstance(federation, Federation):
         raise ConfigError(f"tune needs a Federation first; got {type(federation).__name__}")

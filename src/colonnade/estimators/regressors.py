@@ -23,7 +23,7 @@ class VerticalRegressor(RegressorMixin, VerticalEstimator):  # type: ignore[misc
     >>> from colonnade import VerticalRegressor
     >>> X = np.random.default_rng(0).normal(size=(300, 4))
     >>> y = X[:, 0] - 2 * X[:, 3]
-    >>> regressor = VerticalRegressor(parties={"bank": [0, 1], "telco": [2, 3]}, epochs=20, random_state=0)
+    >>> regressor = VerticalRegressor(parties={"bank": [0, 1], "telco": [2, 3]}, epochs=10, random_state=0)
     >>> bool(regressor.fit(X[:200], y[:200]).score(X[200:], y[200:]) > 0.99), regressor.chosen_
     (True, 'ridge')
     """
@@ -64,7 +64,7 @@ class VerticalCountRegressor(VerticalRegressor):
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(600, 4))
     >>> y = rng.poisson(np.exp(X[:, 0] - X[:, 3] / 2))
-    >>> regressor = VerticalCountRegressor(parties={"bank": [0, 1], "telco": [2, 3]}, epochs=20, random_state=0)
+    >>> regressor = VerticalCountRegressor(parties={"bank": [0, 1], "telco": [2, 3]}, epochs=10, random_state=0)
     >>> bool(regressor.fit(X[:400], y[:400]).score(X[400:], y[400:]) > 0.3)
     True
     """
