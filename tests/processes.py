@@ -49,15 +49,18 @@ def start(command: Sequence[str], **options: Any) -> subprocess.Popen[str]:
     return process
 
 
-class Forked:
-    """`colonnade ARGUMENTS` in a folder, with the part of Popen that tests use.
+def warm() -> Any:
+    """Where processes come from a fork server that has loaded what commands need, which takes three seconds."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__, *PRELOADED])  # nothing happens where it is running already
+    return context
 
-    It comes from a fork server that has loaded what commands need, which takes each of them three seconds otherwise.
-    """
+
+class Forked:
+    """`colonnade ARGUMENTS` in a folder, with the part of Popen that tests use; it comes from the fork server."""
 
     def __init__(self, folder: Path, arguments: Sequence[str]) -> None:
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload([__name__, *PRELOADED])  # nothing happens where it is running already
+        context = warm()
         (out, to_out), (err, to_err) = context.Pipe(duplex=False), context.Pipe(duplex=False)
         self.process = context.Process(target=_perform, args=(folder, arguments, to_out, to_err), daemon=True)
         self.process.start()

@@ -15,6 +15,9 @@ JOB = """
 [data]
 set = "digits"
 parties = 2
+[model]
+hidden = 8
+embedding = 4
 [training]
 rounds = 1
 evaluate_every = 1

@@ -26,11 +26,13 @@ from colonnade.bench.tables_scale import (
 )
 from colonnade.errors import DataError
 from colonnade.federation import Federation
+from tests.processes import warm
 
 SIZES = {"rows": 300, "numbers": 6, "texts": 4, "levels": 3, "many": 0}
 
 
-def test_it_measures_both_kinds_of_files() -> None:
+def test_it_measures_both_kinds_of_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables_scale, "get_context", lambda kind: warm())  # a process for each reading all the same
     bench = read_bench("tables-scale", {"title": "t", "kind": "tables_scale", "tables_scale": SIZES})
     told: list[str] = []
     results = run_tables_scale(bench, Options(), told.append)

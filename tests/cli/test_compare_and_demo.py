@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import multiprocessing
 import shutil
 import warnings
 from pathlib import Path
@@ -18,6 +17,7 @@ from colonnade.compare import MARKER as MARK
 from colonnade.run import read_record
 from tests.cli.conftest import SMALL, Call, Result, call_main
 from tests.cli.test_train import interrupt_at
+from tests.processes import warm
 
 MADE = ["--methods", "vimadmm,local_only", "--seeds", "3,4", "--out", "here"]
 
@@ -155,8 +155,8 @@ def test_runs_in_several_processes_are_the_same_runs(cli: Call, config: Path, mo
 
 def test_a_process_that_fails_says_why(cli: Call, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("colonnade.many._free_memory", lambda: 1e12)
-    warm = multiprocessing.get_context("forkserver")  # the test above starts them as users do, which takes seconds
-    monkeypatch.setattr("colonnade.many.multiprocessing.get_context", lambda kind: warm)
+    warmed = warm()  # the test above starts them as users do, which takes seconds
+    monkeypatch.setattr("colonnade.many.multiprocessing.get_context", lambda kind: warmed)
     monkeypatch.setattr("colonnade.cli.compare.check", lambda job, federation: None)  # else it is refused before
     bad = ["--set", "compare.vimadmm_j.damping=0.1"]
     done = cli("compare", config, "--methods", "vimadmm_j,vimadmm", "--out", "here", "--jobs", "2", *bad)
@@ -199,10 +199,11 @@ def test_a_metric_of_another_task_is_refused_before_anything_is_trained(cli: Cal
     assert not Path("here").exists()
 
 
-def test_the_clock_is_a_setting(cli: Call, config: Path, compared: Path) -> None:
+def test_the_clock_is_a_setting(cli: Call, config: Path, made: tuple[Path, Result], compared: Path) -> None:
     what = ["compare", config, *MADE, "--json"]
-    slow = cli(*what, "--set", "compare.clock.latency=1000").json["summary"][0]
-    quick = cli(*what, "--set", "compare.clock.latency=0").json["summary"][0]
+    latency = made[1].json["clock"]["latency"]
+    slow = cli(*what, "--set", f"compare.clock.latency={latency + 1000}").json["summary"][0]
+    quick = made[1].json["summary"][0]
     # The opening, and a question and an answer in each of six rounds, wait one second each way more.
     assert slow["simulated_seconds"] - quick["simulated_seconds"] == pytest.approx(13.0)
     done = cli(*what, "--set", "compare.clock.latencyy=0")

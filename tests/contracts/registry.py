@@ -21,7 +21,7 @@ WITHOUT_NETWORKS = {"linear_admm"}  # a party's model is one matrix: no encoder 
 TRIED_WITH: dict[str, dict[str, Any]] = {  # rows are missing, labels are guessed
     "fedmvt": {"matched": 0.5, "threshold": 0.4, "host_threshold": 0.37, "emphasis": 0.9}
 }
-LONGER = {"fedmvt": 20}  # rounds until every setting has had a say, where three are too few
+LONGER = {"fedmvt": 10}  # rounds until every setting has had a say, where three are too few
 
 
 def make(name: str, **settings: Any) -> Method:

@@ -5,7 +5,10 @@
 
 from __future__ import annotations
 
+import functools
+
 import torch
+from torch import Tensor
 
 from colonnade.data.split import strips
 from colonnade.federation import Federation, RowSplit
@@ -18,13 +21,10 @@ def digits(parties: int = 8, seed: int = 0) -> Federation:
         parties: 1 to 8 strips.
         seed: shuffles the split into 70 % train, 10 % validation and 20 % test rows.
     """
-    from sklearn.datasets import load_digits  # slow to import
-
-    bundle = load_digits()
-    images = torch.from_numpy(bundle.images).to(torch.float32) / 16  # (1797, 8, 8)
+    images, labels = (tensor.clone() for tensor in _read())
     return Federation.from_arrays(
         strips(images, parties),
-        bundle.target,
+        labels,
         task="multiclass",
         classes=10,
         split=RowSplit.random(len(images), validation=0.1, test=0.2, seed=seed),
@@ -32,3 +32,12 @@ def digits(parties: int = 8, seed: int = 0) -> Federation:
         scaled=True,
         whole=images,
     )
+
+
+@functools.cache
+def _read() -> tuple[Tensor, Tensor]:
+    """Images (1797, 8, 8) and labels; scikit-learn reads a text file each time."""
+    from sklearn.datasets import load_digits  # slow to import
+
+    bundle = load_digits()
+    return torch.from_numpy(bundle.images).to(torch.float32) / 16, torch.from_numpy(bundle.target)
