@@ -29,14 +29,19 @@ class TestPrediction(Walking, PredictionContract):
         self.engines = (engine,)
 
 
-# Where something besides the weights is kept between rounds; of heads in one method of each kind.
-KEPT = [(name, scenario) for name in EVERY for scenario in ("participation and noise", "batch norm and dropout")]
+# What is kept between rounds besides the weights: all of it at once, and each by itself in one method of each kind.
+ALONE = ("participation and noise", "batch norm and dropout", "head dropout")
+KEPT: dict[str, dict[str, Any]] = {name: SCENARIOS[name] for name in ALONE}
+KEPT["noise and batch norm"] = {**KEPT["participation and noise"], **KEPT["batch norm and dropout"]}
 
 
-@pytest.mark.parametrize(("name", "scenario"), [*KEPT, *((name, "head dropout") for name in CLOSELY)])
+@pytest.mark.parametrize(
+    ("name", "scenario"),
+    [*((name, "noise and batch norm") for name in EVERY), *((name, one) for name in CLOSELY for one in ALONE)],
+)
 def test_a_resumed_run_is_the_uninterrupted_one(name: str, scenario: str, tmp_path: Path) -> None:
     """Interrupted before and after the first checkpoint by an exception, which loses what was not committed."""
-    options = {**OPTIONS, "schedule": {"batch": 20}, **SCENARIOS[scenario]}
+    options = {**OPTIONS, "schedule": {"batch": 20}, **KEPT[scenario]}
     extra = {k: options[k] for k in ("mechanism", "encoders") if k in options}
     own = {"noise": False} if "mechanism" in extra else {}  # it stands in the place of a method's own noise
     method = for_heads(name, options["model"].head, local_steps=2, **own)

@@ -42,6 +42,25 @@ def normed() -> nn.Module:
     return nn.Sequential(nn.Linear(8, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Dropout(0.4), nn.Linear(5, 4))
 
 
+class Tied(nn.Module):
+    """One weight under two names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.second.weight = self.first.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(self.first(x).tanh())  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("way", ["each", "vmap"])
+def test_a_weight_under_two_names_stays_one(way: Any) -> None:
+    made, x = modules(Tied), torch.randn(P, B, 8, dtype=torch.float64)
+    out = Stack(made, way).forward(x, Mode.LEARN)
+    torch.testing.assert_close(out, torch.stack([module(one) for module, one in zip(made, x, strict=True)]))
+
+
 def conv() -> nn.Module:
     return nn.Sequential(nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.Linear(3 * 9, 4))
 
