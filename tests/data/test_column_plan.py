@@ -452,3 +452,61 @@ def test_a_plan_of_an_earlier_version_encodes_as_it_did_and_refuses_what_it_refu
         plan.transform(frame.assign(city=frame["city"].where(frame.index > 0)))
     again = from_bytes(to_bytes({"bank": plan}))["bank"]
     assert again.agrees(plan) and torch.equal(again.transform(frame), plan.transform(frame))
+
+
+class TestPieces:
+    """Numbers in pieces: how far each lies in each of them, scaled."""
+
+    def test_they_are_how_far_a_number_lies_in_each_piece(self) -> None:
+        values = np.arange(101.0)
+        frame = pd.DataFrame({"age": values})
+        plan = ColumnPlan.fit("bank", frame, torch.arange(101), PartyColumns(pieces=4))
+        encoded = plan.encode(frame).numpy().astype(float)
+        edges = [1.0, 25.0, 50.0, 75.0, 99.0]  # quantiles; the last hundredths are not told apart
+        for piece in range(4):
+            within = np.interp(values, edges[piece : piece + 2], [0.0, 1.0])
+            expected = (within - within.mean()) / within.std()
+            np.testing.assert_allclose(encoded[:, 1 + piece], expected, atol=1e-5)
+        np.testing.assert_allclose(encoded[:, 0], (values - 50) / values.std(), atol=1e-5)
+
+    def test_a_linear_model_of_them_bends(self) -> None:
+        frame = pd.DataFrame({"age": np.linspace(-1, 1, 200)})
+        bent = np.abs(frame["age"].to_numpy())
+        plan = ColumnPlan.fit("bank", frame, torch.arange(200), PartyColumns(pieces=4))
+        design = np.c_[np.ones(200), plan.encode(frame).numpy()]
+        residual = bent - design @ np.linalg.lstsq(design, bent, rcond=None)[0]
+        assert np.abs(residual).max() < 0.02
+
+    def test_empty_values_lie_where_the_median_does_and_are_marked(self) -> None:
+        frame = pd.DataFrame({"age": [0.0, 1.0, 2.0, 3.0, 4.0, np.nan]})
+        plan = ColumnPlan.fit("bank", frame, torch.arange(6), PartyColumns(pieces=2))
+        encoded = plan.encode(frame).numpy()
+        assert encoded.shape == (6, 4)
+        np.testing.assert_array_equal(encoded[:, 1], [0, 0, 0, 0, 0, 1])
+        np.testing.assert_array_equal(encoded[5, [0, 2, 3]], encoded[2, [0, 2, 3]])
+
+    def test_two_values_have_no_pieces(self) -> None:
+        frame = pd.DataFrame({"flag": [0.0, 1.0] * 5})
+        assert ColumnPlan.fit("bank", frame, torch.arange(10), PartyColumns(pieces=16)).width == 1
+
+    def test_extremes_are_drawn_in_before_pieces_are_cut(self) -> None:
+        frame = pd.DataFrame({"income": [*np.arange(1000.0), 1e9]})
+        plan = ColumnPlan.fit("bank", frame, torch.arange(1001), PartyColumns(pieces=8))
+        assert np.abs(plan.encode(frame).numpy()).max() < 10
+
+    def test_the_mean_row_is_the_mean_of_the_rows(self) -> None:
+        frame = pd.DataFrame({"age": np.random.default_rng(0).gamma(1, 1, 500)})
+        frame.loc[:50, "age"] = np.nan
+        plan = ColumnPlan.fit("bank", frame, torch.arange(500), PartyColumns(pieces=6))
+        assert plan.mean is not None
+        torch.testing.assert_close(plan.mean, plan.encode(frame).double().mean(0), atol=1e-5, rtol=0)
+
+    def test_they_survive_a_file_and_are_compared(self) -> None:
+        frame = pd.DataFrame({"age": np.arange(50.0)})
+        plan, other = (
+            ColumnPlan.fit("bank", frame, torch.arange(50), PartyColumns(pieces=pieces)) for pieces in (4, 5)
+        )
+        again = from_bytes(to_bytes({"bank": plan}))["bank"]
+        torch.testing.assert_close(again.encode(frame), plan.encode(frame), atol=0, rtol=0)
+        assert plan.agrees(again)
+        assert not plan.agrees(other)

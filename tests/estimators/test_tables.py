@@ -143,7 +143,7 @@ class TestChoice:
         assert fitted.chosen_ == "ridge"
         assert set(fitted.tried_) == {"network", "ridge", "shrunk"}
         assert fitted.tried_["ridge"] > fitted.tried_["network"]
-        assert fitted.chosen_because_.startswith("ridge: R2 on 22 validation rows, mean of 3 splits: networks 0.")
+        assert fitted.chosen_because_.startswith("ridge: R2 on 22 validation rows, mean of 5 splits: networks 0.")
 
     def test_noise_that_many_columns_fit_by_chance_is_left_to_a_larger_penalty(self) -> None:
         rng = np.random.default_rng(1)

@@ -35,6 +35,13 @@ class ColumnSettings(Settings):
         "standard",
         description="numbers: mean 0 and deviation 1, the normal distribution by their quantiles, or as they are",
     )
+    pieces: int = Field(
+        0,
+        ge=0,
+        le=256,
+        description="numbers: besides, how far each lies in so many pieces between quantiles (16 are usual), so that a "
+        "linear model of it may bend; 0: none",
+    )
     clip: str | tuple[float, float] = Field(
         "extremes",
         description="numbers further outside the middle 98 % than these are wide are drawn in to there (`extremes`), "

@@ -22,6 +22,7 @@ MOST_SORTED = 100_000  # training rows that quantiles are taken of; of more, eve
 BLOCK = 1 << 20  # numbers that are squared at once
 MOST_ENCODED = 1 << 12  # levels that are encoded at once for their mean
 FEW = 32  # places that are written one by one
+LEAST_EDGES = 2  # one piece would be the number again
 QUANTILES = 1000  # places that a distribution is known at, for scaling = "quantile"
 
 Values = np.ndarray[Any, Any]
@@ -43,6 +44,9 @@ class NumberFeature:
     refuses: bool = False  # empty values are an error
     constant: bool = False
     quantiles: Values | None = field(default=None, repr=False)  # (Q,) in place of centre and scale
+    edges: Values | None = field(default=None, repr=False)  # (P + 1,) of the pieces that further columns tell of
+    centers: Values | None = field(default=None, repr=False)  # (P,) of how far numbers lie in each piece
+    scales: Values | None = field(default=None, repr=False)
     mean: tuple[float, ...] | None = field(default=None, repr=False)  # (width,) of the encoded training rows
 
     @classmethod
@@ -69,21 +73,40 @@ class NumberFeature:
         else:
             center, scale = _moments(known)
             fitted = replace(plain, center=center, scale=scale)
-        return fitted._with_mean(known if fitted.quantiles is None else some, len(known) / len(values))
+        if settings.pieces and not fitted.constant:
+            some = some if low is None else np.clip(some, low, high)
+            fitted = fitted._with_pieces(some, settings.pieces)
+        return fitted._with_mean(known if fitted._straight else some, len(known) / len(values))
+
+    def _with_pieces(self, some: Values, count: int) -> NumberFeature:
+        """With pieces between quantiles of sorted numbers, each scaled as the numbers themselves are.
+
+        The first starts and the last ends where numbers become rare: the few beyond are not told apart by pieces.
+        """
+        edges = np.unique(np.quantile(some, np.clip(np.linspace(0, 1, count + 1), *EXTREME), method="lower"))
+        if len(edges) <= LEAST_EDGES:
+            return self
+        within = _within(edges, some)
+        return replace(self, edges=edges, centers=within.mean(1), scales=within.std(1))
 
     def _with_mean(self, known: Values, share: float) -> NumberFeature:
         """With the mean of the encoded training rows: of those that are known, `share` of all, and of the empty."""
-        values = np.append([known.mean()] if self.quantiles is None else known, np.nan)
+        values = np.append([known.mean()] if self._straight else known, np.nan)
         out = np.zeros((self.width, len(values)), dtype=np.float32)
         self.encode(values, out)
-        encoded = out[0].astype(float)
-        first = share * float(encoded[:-1].mean()) + (1 - share) * float(encoded[-1] if share < 1 else 0.0)
-        return replace(self, mean=(first, 1 - share) if self.indicator else (first,))
+        encoded = out.astype(float)
+        mean = share * encoded[:, :-1].mean(1) + ((1 - share) * encoded[:, -1] if share < 1 else 0.0)
+        return replace(self, mean=tuple(mean.tolist()))
+
+    @property
+    def _straight(self) -> bool:
+        """Whether the mean of what it makes is what it makes of the mean."""
+        return self.quantiles is None and self.edges is None
 
     @property
     def width(self) -> int:
         """How many numbers of a row it becomes."""
-        return 1 + self.indicator
+        return 1 + self.indicator + (0 if self.edges is None else len(self.edges) - 1)
 
     @property
     def blank(self) -> bool:
@@ -111,14 +134,16 @@ class NumberFeature:
             out[0] = _transformer(self.quantiles).transform(values[:, None])[:, 0]
         else:
             out[0] = (values - self.center) / self.scale
+        if self.edges is not None and self.centers is not None and self.scales is not None:
+            out[1 + self.indicator :] = (_within(self.edges, values) - self.centers[:, None]) / self.scales[:, None]
 
     def agrees(self, other: Feature) -> bool:
         """Whether another feature makes the same numbers, up to the rounding of another machine."""
         if not isinstance(other, NumberFeature) or _exact(self) != _exact(other):
             return False
-        if self.quantiles is not None and other.quantiles is not None:
-            one, two = self.quantiles, other.quantiles
-            return one.shape == two.shape and bool(np.max(np.abs(one - two)) < SAME * (one[-1] - one[0]))
+        rows = ((getattr(self, name), getattr(other, name)) for name in ("quantiles", "edges", "centers", "scales"))
+        if not all(_alike(one, two) for one, two in rows if one is not None and two is not None):
+            return False
         pairs = [(getattr(self, name), getattr(other, name)) for name in ("center", "low", "high", "fill")]
         apart = [abs(one - two) / self.scale for one, two in pairs if one is not None and two is not None]
         return bool(max([*apart, abs(self.scale / other.scale - 1)]) < SAME)
@@ -237,8 +262,19 @@ def from_plain(facts: Mapping[str, Any]) -> Feature:
 def _exact(feature: Feature) -> dict[str, Any]:
     """What must be equal on two machines."""
     facts = {name: value for name, value in to_plain(feature).items() if name != "mean"}  # nothing is made of it
-    rounded = {"center", "scale", "low", "high", "fill", "quantiles"}
+    rounded = {"center", "scale", "low", "high", "fill", "quantiles", "edges", "centers", "scales"}
     return {name: (value is None) if name in rounded else value for name, value in facts.items()}
+
+
+def _within(edges: Values, values: Values) -> Values:
+    """(P, N) how far each number lies in each piece: 0 below it, 1 above."""
+    found: Values = np.clip((values - edges[:-1, None]) / np.diff(edges)[:, None], 0.0, 1.0)
+    return found
+
+
+def _alike(one: Values, two: Values) -> bool:
+    """Whether two rows of numbers are the same, up to the rounding of another machine."""
+    return one.shape == two.shape and bool(np.max(np.abs(one - two)) < SAME * (np.ptp(one) or 1.0))
 
 
 def _bounds(some: Values, clip: str | tuple[float, float]) -> tuple[float | None, float | None]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from statistics import fmean
+from collections.abc import Mapping
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from colonnade.errors import EstimatorInput
 from colonnade.estimators.inputs import Array, Given, cut, matched, read_tables
 from colonnade.estimators.kinds import AUTO, INSIDE, KINDS, Circumstances, Try, tries_of
 from colonnade.estimators.owners import Owners, owners_of
+from colonnade.estimators.tried import Tried, best_of
 from colonnade.estimators.validation import LEAST, split_rows
 from colonnade.evaluate.metrics import choose_metric
 from colonnade.federation import Federation
@@ -29,34 +29,14 @@ from colonnade.fit import fit
 from colonnade.methods import as_method
 from colonnade.methods.base import brings
 from colonnade.privacy.settings import PrivacySettings
+from colonnade.row_split import RowSplit
 from colonnade.run import Run
 
 NEVER = 1e9  # no score falls so far: patience alone decides, since scores on few rows jump
-FEW, SPLITS = 300, 3  # validation rows below which kinds are compared with so many splits: fewer choose by chance
+SPLITS = ((200, 5), (1000, 3))  # with fewer validation rows so many splits choose: few rows choose by chance
+PATIENCE, LEAST_TRIED = 50, 10  # rounds without a better evaluation after which training stops, and evaluations
 SMALL = 5_000  # training rows below which float64 costs little; a prediction is then the same in whatever company
 NO_LABELS = "requires y to be passed, but the target y is None"  # scikit-learn's own words, which its checks look for
-
-
-@dataclass(frozen=True)
-class Tried:
-    """A local model that was trained, once or with several splits, and how good it is on the validation rows."""
-
-    kind: str
-    run: Run  # with the first split
-    score: float | None  # the mean over the splits, by the metric that chose the round; None: no validation rows
-    gain: float  # the same, higher is better
-    tie: float  # by the loss, where metrics are equal
-
-    @classmethod
-    def of(cls, kind: str, runs: Sequence[Run]) -> Tried:
-        """From a training with each split."""
-        first = runs[0]
-        scores = [score for run in runs if (score := run.result["validation_score"]) is not None]
-        if first.result["best_round"] is None or len(scores) < len(runs):
-            return cls(kind, first, None, 0.0, 0.0)
-        metric, score = choose_metric(first.task, first.result["validation_metric"]), fmean(scores)
-        losses = [run.result["validation_metrics"].get("log_loss") or 0.0 for run in runs]
-        return cls(kind, first, score, metric.sign() * score, -fmean(losses))
 
 
 class VerticalEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
@@ -75,10 +55,11 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has
         id: Ids = None,
         model: Any = "auto",
         epochs: int = 100,
-        patience: int = 20,
+        patience: int | None = None,
         batch_size: int | None = None,
         validation_fraction: float = 0.15,
         metric: str | None = None,
+        columns: Mapping[str, Any] | None = None,
         settings: Mapping[str, Any] | None = None,
         privacy: Any = None,
         random_state: Any = None,
@@ -92,6 +73,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has
         self.batch_size = batch_size
         self.validation_fraction = validation_fraction
         self.metric = metric
+        self.columns = columns
         self.settings = settings
         self.privacy = privacy
         self.random_state = random_state
@@ -149,22 +131,57 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has
             meaning: what `Federation.from_arrays` needs to know of the labels.
             more: further settings of the training.
         """
+        if self.columns is not None and not given.framed:
+            raise EstimatorInput("columns says how columns of data frames become numbers; X is an array of numbers")
+        for name in ("epochs", "patience", "batch_size"):
+            value = getattr(self, name)
+            unset = value is None and name != "epochs"
+            if not unset and (isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1):
+                raise EstimatorInput(f"{name} = {value!r}: needed a whole number from 1")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        split = split_rows(len(given.y), classes, self.validation_fraction, seed)
-        now = Circumstances(self.method, len(split.train), len(given.columns), classes is not None)
-        tries = self._tries(now, len(split.validation))
-        splits = [split]
-        if len(tries) > 1 and len(split.validation) < FEW:
-            splits += [split_rows(len(given.y), classes, self.validation_fraction, seed + k) for k in range(1, SPLITS)]
-        federations = [given.federation(one, **meaning) for one in splits]
         settings = {"seed": seed, **more}
-        tried = [Tried.of(one.kind, [self._fit_one(f, one, settings) for f in federations]) for one in tries]
-        best = max(tried, key=lambda found: (found.gain, found.tie))
-        self.run_ = best.run
+        splits = [split_rows(len(given.y), classes, self.validation_fraction, seed)]
+        validation = len(splits[0].validation)
+        now = self._circumstances(given, len(splits[0].train), classes)
+        tries = self._tries(now, validation)
+        count = next((count for few, count in SPLITS if validation < few), 1) if len(tries) > 1 else 1
+        splits += [split_rows(len(given.y), classes, self.validation_fraction, seed + k) for k in range(1, count)]
+        tried = []
+        for columns, alike in groupby(tries, key=lambda one: one.columns):
+            federations = [self._federation(given, rows, columns, meaning) for rows in splits]
+            tried += [Tried.of(one, [self._fit_one(f, one, settings) for f in federations]) for one in alike]
+        best, several = best_of(tried), len(splits) > 1
+        self.run_ = self._train_again(best, now.rows, given, classes, meaning, settings) if several else best.run
         self.chosen_ = best.kind
         self.tried_ = {found.kind: found.score for found in tried}
-        self.chosen_because_ = self._reason(tried, len(split.validation), len(splits))
+        self.chosen_because_ = self._reason(tried, validation, len(splits))
         self.n_iter_ = self.run_.result["best_round"] or self.run_.result["rounds"]
+
+    def _train_again(
+        self,
+        best: Tried,
+        rows: int,
+        given: Given,
+        classes: Array | None,
+        meaning: Mapping[str, Any],
+        settings: Mapping[str, Any],
+    ) -> Run:
+        """With all rows, for as many passes as were best where only `rows` trained."""
+        now = self._circumstances(given, len(given.y), classes)
+        one = next(one for one in self._tries(now, 1) if one.kind == best.kind)
+        federation = self._federation(given, split_rows(len(given.y), None, 0, 0), one.columns, meaning)
+        passes = (best.round or 1) / self._rounds(rows, best.tried)
+        rounds = max(1, round(passes * self._rounds(now.rows, one)))
+        return self._fit_one(federation, one, {**settings, "rounds": rounds})
+
+    def _circumstances(self, given: Given, rows: int, classes: Array | None) -> Circumstances:
+        cells = rows * self.n_features_in_ if given.framed else None
+        return Circumstances(self.method, rows, len(given.columns), classes is not None, cells)
+
+    def _federation(
+        self, given: Given, split: RowSplit, columns: Mapping[str, Any], meaning: Mapping[str, Any]
+    ) -> Federation:
+        return given.federation(split, {**columns, **(self.columns or {})}, **meaning)
 
     def _tries(self, now: Circumstances, validation: int) -> list[Try]:
         """What is compared: nothing without validation rows, nor with noise, whose price every training pays."""
@@ -182,18 +199,30 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has
         promise = given if isinstance(given, PrivacySettings) else build(PrivacySettings, given or {}, "privacy")
         return promise.protects or promise.labels.protects or bool(brings(as_method(self.method)))
 
+    def _batch(self, rows: int, one: Try) -> int:
+        return min(int(self.batch_size or one.batch), rows)
+
+    def _rounds(self, rows: int, one: Try) -> int:
+        """Of a pass over so many rows."""
+        return math.ceil(rows / self._batch(rows, one))
+
     def _fit_one(self, federation: Federation, one: Try, more: Mapping[str, Any]) -> Run:
         rows, validation = len(federation.split.train), len(federation.split.validation)
-        for name, value in (("epochs", self.epochs), ("patience", self.patience), ("batch_size", self.batch_size or 1)):
+        for name, value in (
+            ("epochs", self.epochs),
+            ("patience", self.patience or 1),
+            ("batch_size", self.batch_size or 1),
+        ):
             if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
                 raise EstimatorInput(f"{name} = {value!r}: needed a whole number from 1")
-        batch = min(self.batch_size or one.batch, rows)
-        an_epoch = math.ceil(rows / batch)
+        an_epoch = self._rounds(rows, one)
+        evaluate_every = max(1, an_epoch // 4) if validation else 0
+        patience = self.patience or max(LEAST_TRIED, math.ceil(PATIENCE / max(1, evaluate_every)))
         training = {
-            "rounds": int(self.epochs) * an_epoch,
-            "batch": int(batch),
-            "evaluate_every": max(1, an_epoch // 4) if validation else 0,
-            "stopping": {"patience": int(self.patience), "drop": NEVER},
+            "rounds": min(int(self.epochs), one.epochs or int(self.epochs)) * an_epoch,
+            "batch": self._batch(rows, one),
+            "evaluate_every": evaluate_every,
+            "stopping": {"patience": int(patience), "drop": NEVER},
             "metric": self.metric or self._metric,
             "dtype": "float64" if rows < SMALL else "float32",
         }
@@ -208,13 +237,16 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has
             return f"{self.chosen_}: fewer than {LEAST} rows could be spared to compare kinds of local models."
         metric = choose_metric(self.run_.task, self.run_.result["validation_metric"])
         told = [f"{_words(one.kind)} {metric.told(metric.sign() * one.gain)}" for one in tried]
+        often = f", mean of {splits} splits" if splits > 1 else ""
+        near = (
+            "" if best_of(tried) is max(tried, key=lambda one: one.gain) else "; the simpler one of those about as good"
+        )
         if len(tried) == 1 and self.model == AUTO:
             why = "trying others would spend epsilon again" if self._spends() else "the method trains no other"
-            return f"{self.chosen_}: {why} ({metric.title} on {validation} validation rows: {told[0]})."
+            return f"{self.chosen_}: {why} ({metric.title} on {validation} validation rows{often}: {told[0]})."
         if len(tried) == 1:
-            return f"{self.chosen_}: asked for ({metric.title} on {validation} validation rows: {told[0]})."
-        often = f", mean of {splits} splits" if splits > 1 else ""
-        return f"{self.chosen_}: {metric.title} on {validation} validation rows{often}: {', '.join(told)}."
+            return f"{self.chosen_}: asked for ({metric.title} on {validation} validation rows{often}: {told[0]})."
+        return f"{self.chosen_}: {metric.title} on {validation} validation rows{often}: {', '.join(told)}{near}."
 
     # -- predicting -----------------------------------------------------------------------------
 

@@ -28,16 +28,20 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
         id: of a dict of tables, the column on which rows are matched; as in `Federation.from_tables`. None: all have
             the same rows in the same order.
         model: what each party trains: "auto" tries the kinds of local models that suit the method and the number of
-            rows, and keeps the one that is best on the validation rows; "network", "dropout", "ridge", "shrunk",
+            rows, and keeps the one that is best on the validation rows; "network", "pieces", "ridge", "shrunk",
             "linear", a list of these; or settings of a local model, {"hidden": 64}.
         epochs: passes over the training rows at most.
-        patience: evaluations without a better one after which training stops; there are up to four an epoch.
+        patience: evaluations without a better one after which training stops; there are up to four an epoch. None:
+            those of 50 rounds, at least 10.
         batch_size: rows per round; None: as suits the local model and the number of rows.
         validation_fraction: share of the rows that is not trained on, and chooses the round that is kept and the local
-            model; stratified. Where it is fewer than ten rows, all rows train, for all epochs.
+            model; stratified. Where kinds are compared on fewer than 1,000 such rows, several splits choose
+            together, and all rows train again for as long as was best. Where it is fewer than ten rows, all rows
+            train, for all epochs.
         metric: what is measured on the validation rows; None: the log loss. The task's own, AUC or accuracy, jumps on
             few rows: it ends trainings early and keeps rounds by chance.
         class_weight: "balanced", or numbers by class; those that are not named have 1.
+        columns: how columns of data frames become numbers, as for `Federation.from_tables`: {"scaling": "quantile"}.
         settings: further settings of `colonnade.fit` by name: {"rho": 0.5, "lr": 0.01, "device": "cuda"}.
         privacy: what is promised to whom, as for `colonnade.fit`.
         random_state: of all random choices.
@@ -70,18 +74,19 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
         id: Ids = None,
         model: Any = "auto",
         epochs: int = 100,
-        patience: int = 20,
+        patience: int | None = None,
         batch_size: int | None = None,
         validation_fraction: float = 0.15,
         metric: str | None = None,
         class_weight: Any = None,
+        columns: Mapping[str, Any] | None = None,
         settings: Mapping[str, Any] | None = None,
         privacy: Any = None,
         random_state: Any = None,
     ) -> None:
         super().__init__(
             method, parties=parties, id=id, model=model, epochs=epochs, patience=patience, batch_size=batch_size,
-            validation_fraction=validation_fraction, metric=metric, settings=settings, privacy=privacy,
+            validation_fraction=validation_fraction, metric=metric, columns=columns, settings=settings, privacy=privacy,
             random_state=random_state,
         )  # fmt: skip
         self.class_weight = class_weight

@@ -37,12 +37,23 @@ class Given:
         columns = {party: _rows(columns, kept) for party, columns in self.columns.items()}
         return Given(columns, self.y[kept], self.weights[kept], self.keys)
 
-    def federation(self, split: RowSplit, **meaning: Any) -> Federation:
-        """These rows; `meaning` is what `Federation.from_arrays` needs to know of the labels."""
-        if any(is_frame(columns) for columns in self.columns.values()):
-            id = dict(self.keys) or None
+    @property
+    def framed(self) -> bool:
+        """Whether columns are those of data frames."""
+        return any(is_frame(columns) for columns in self.columns.values())
+
+    def federation(self, split: RowSplit, columns: Mapping[str, Any], **meaning: Any) -> Federation:
+        """These rows.
+
+        Args:
+            split: which of them train and validate.
+            columns: how columns of data frames become numbers.
+            meaning: what `Federation.from_arrays` needs to know of the labels.
+        """
+        if self.framed:
+            keys, weights = dict(self.keys) or None, self.weights
             return Federation.from_tables(
-                self.columns, labels=self.y, id=id, split=split, weights=self.weights, **meaning
+                self.columns, labels=self.y, id=keys, split=split, weights=weights, columns=columns, **meaning
             )
         return Federation.from_arrays(self.columns, self.y, split=split, weights=self.weights, **meaning)
 
