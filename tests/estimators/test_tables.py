@@ -11,7 +11,8 @@ from sklearn.linear_model import PoissonRegressor, Ridge
 
 from colonnade import Model, VerticalClassifier, VerticalCountRegressor, VerticalRegressor
 from colonnade.errors import ColonnadeError, DoubtfulData, EstimatorInput, RowsLeftOut
-from colonnade.estimators.kinds import KINDS
+from colonnade.estimators.kinds import KINDS, Circumstances, Try, tries_of
+from colonnade.estimators.tried import Tried, best_of
 from tests.estimators.customers import OWNERS, customers
 
 QUICK: dict[str, Any] = {"model": "ridge", "epochs": 8, "random_state": 0}
@@ -144,6 +145,62 @@ class TestChoice:
         assert set(fitted.tried_) == {"network", "ridge", "shrunk"}
         assert fitted.tried_["ridge"] > fitted.tried_["network"]
         assert fitted.chosen_because_.startswith("ridge: R2 on 22 validation rows, mean of 5 splits: networks 0.")
+
+    def test_few_rows_choose_together_and_train_again_with_all(self) -> None:
+        X, y = customers(120)
+        fitted = VerticalClassifier(parties=OWNERS, epochs=6, random_state=0).fit(X, y)
+        assert fitted.run_.about["rows"] == {"train": 120, "validation": 0, "test": 0}
+        assert set(fitted.tried_) == {"network", "ridge", "shrunk"}
+        assert "18 validation rows, mean of 5 splits" in fitted.chosen_because_
+        assert fitted.n_iter_ == fitted.run_.result["rounds"]
+
+    def test_one_kind_keeps_its_validation_rows(self) -> None:
+        X, y = customers(120)
+        fitted = VerticalClassifier(parties=OWNERS, **QUICK).fit(X, y)
+        assert fitted.run_.about["rows"] == {"train": 102, "validation": 18, "test": 0}
+
+    def test_of_kinds_about_as_good_the_simplest_is_kept(self) -> None:
+        def tried(kind: str, *scores: float) -> Tried:
+            return Tried(Try(kind, {}, 1), None, 1, scores, 1.0, 0.0)  # type: ignore[arg-type] # no run is needed
+
+        network, ridge, shrunk = (
+            tried("network", 0.9, 0.5, 0.7),
+            tried("ridge", 0.8, 0.6, 0.6),
+            tried("shrunk", 0.4, 0.3, 0.3),
+        )
+        assert best_of([network, ridge, shrunk]) is ridge
+        assert best_of([tried("network", 0.9, 0.7, 0.8), ridge, shrunk]).kind == "network"
+        assert best_of([tried("network", 0.7), tried("ridge", 0.69)]).kind == "network"
+
+    def test_large_tables_are_cut_into_pieces(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("colonnade.estimators.kinds.MANY", 200)
+        rng = np.random.default_rng(0)
+        X = pd.DataFrame(rng.uniform(-1, 1, size=(400, 3)), columns=["income", "age", "minutes"])
+        y = np.abs(X["income"]) + np.abs(X["minutes"]) + 0.1 * rng.normal(size=400)
+        owners = {"income": "bank", "age": "bank", "minutes": "telco"}
+        fitted = VerticalRegressor(parties=owners, model=["ridge", "pieces"], epochs=20, random_state=0).fit(X, y)
+        assert fitted.chosen_ == "pieces"
+        assert fitted.tried_["pieces"] > 0.8
+        assert fitted.tried_["ridge"] < 0.3
+        assert [one.kind for one in tries_of("auto", Circumstances("vimadmm_j", 400, 2, False, 1200))] == [
+            "network",
+            "pieces",
+        ]
+
+    def test_arrays_are_not_cut(self) -> None:
+        X = np.random.default_rng(0).normal(size=(60, 4))
+        for more, told in (
+            ({"model": "pieces"}, "cuts columns of data frames"),
+            ({"columns": {"pieces": 4}}, "X is an array"),
+        ):
+            with pytest.raises(EstimatorInput, match=told):
+                VerticalRegressor(**more).fit(X, X[:, 0])
+
+    def test_columns_say_how_they_become_numbers(self) -> None:
+        X, y = customers(100)
+        fitted = VerticalClassifier(parties=OWNERS, columns={"pieces": 3}, **QUICK).fit(X, y)
+        plain = VerticalClassifier(parties=OWNERS, **QUICK).fit(X, y)
+        assert fitted.run_.plans["bank"].width > plain.run_.plans["bank"].width
 
     def test_noise_that_many_columns_fit_by_chance_is_left_to_a_larger_penalty(self) -> None:
         rng = np.random.default_rng(1)
