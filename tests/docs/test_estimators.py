@@ -17,7 +17,7 @@ def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     monkeypatch.chdir(tmp_path)
     run_example(PAGE)
     shown = capsys.readouterr().out
-    assert "validation rows, mean of 3 splits: networks" in shown
+    assert "validation rows, mean of 5 splits: networks" in shown
     assert "'method':" in shown
     assert Model.load(tmp_path / "model").classes == ("leaves", "stays")
 
