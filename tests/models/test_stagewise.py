@@ -206,4 +206,3 @@ class TestRuns:
     def test_networks_and_regressors_stay_what_they_are(self) -> None:
         mine = Stagewise(Ridge())
         assert as_local("a", mine) is mine
-        assert Stagewise(boosted()).reads_empty and not Stagewise(Ridge()).reads_empty

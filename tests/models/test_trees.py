@@ -165,15 +165,6 @@ class TestGrowing:
         assert bool(torch.isfinite(trees.output(torch.ones(3, 4))).all())
         assert trees.output(torch.ones(0, 4)).shape == (0, 2)
 
-    def test_empty_values_go_where_they_explain_most(self) -> None:
-        x = torch.linspace(-1, 1, 200, dtype=torch.float64)[:, None].repeat(1, 2)
-        x[::4, 0] = torch.nan
-        target = torch.zeros(200, 1, dtype=torch.float64)
-        target[::4] = 1
-        trees = opened(TreeSettings(columns=1.0), width=2, outputs=1)
-        trees.approach(x, target, 1.0, 60)
-        assert float((trees.output(x) - target).abs().max()) < 0.1
-
 
 def _splits(text: str) -> Sequence[dict[str, list[int]]]:
     found = [line.split("=")[1].split() for line in text.splitlines() if line.startswith("split_feature=")]

@@ -72,16 +72,6 @@ class Stagewise:
         """What the estimator comes with, for the record of the run."""
         return type(self.estimator).__module__.partition(".")[0]
 
-    @property
-    def reads_empty(self) -> bool:
-        """Whether the estimator says that it takes empty values (NaN)."""
-        from sklearn.utils import get_tags
-
-        try:
-            return bool(get_tags(self.estimator).input_tags.allow_nan)
-        except (AttributeError, TypeError, ValueError):
-            return False
-
     def open(self, shape: tuple[int, ...], outputs: int, seed: int) -> None:
         """No stage; the estimator is tried."""
         self.outputs, self.seed, self.contents, self._stages = outputs, seed, [], []

@@ -60,7 +60,6 @@ class Trees:
     """The boosted trees of one party (a `Regressor`); the first output is zero."""
 
     library = "lightgbm"  # recorded with the run: another version may grow other trees
-    reads_empty = True  # an empty value (NaN) goes where it explains most, at every split
 
     def __init__(self, settings: TreeSettings) -> None:
         self.settings = settings
