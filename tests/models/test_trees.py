@@ -281,13 +281,16 @@ class TestColumnsOfATable:
         table = shoppers(rows=30, seed=5)["telco"]
         part = run.model.part("telco")
         found = part.contributions(table)
-        assert found.way.startswith("as the local model says itself") and found.names == ("minutes", "city")
+        assert found.way == "as the local model says itself, counted from the mean of the rows that grew the trees"
+        assert found.names == ("minutes", "city")
         booster = lightgbm.Booster(model_str=tensor_text(part.tensors["local.trees.0"]))
         told = booster.predict(part.read(table).numpy(), pred_contrib=True)
         np.testing.assert_allclose(found.values[:, 0, 0], told[:, 0], rtol=0, atol=1e-12)
         np.testing.assert_allclose(found.values[:, 1, 0], told[:, 1:-1].sum(axis=1), rtol=0, atol=1e-12)
         assert found.gap < 1e-9
         assert part.importance(table).columns == ("minutes", "city")
+        with pytest.raises(ConfigError, match=r"party 'telco' counts from the mean of the rows.*leave background out"):
+            part.contributions(table, background=table)
 
 
 class TestRefusals:

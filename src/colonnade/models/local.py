@@ -1,4 +1,4 @@
-"""Local models: what a party holds. A network, a ridge regression, later trees, or a regressor of the user's own.
+"""Local models: what a party holds. A network, a ridge regression, boosted trees, or a regressor of the user's own.
 
 ADMM asks a party for one thing only: move your outputs on these rows towards a target, in least squares. A network
 does so by gradient steps; anything else that can be moved will do as well, if the method asks for no gradients.
@@ -92,7 +92,8 @@ class Explains(Protocol):
 
         Args:
             x: rows.
-            start: (...) the row from which to count; a model that counts from its own mean need not use it.
+            start: (...) the row from which to count; a model that counts from elsewhere does not use it, and says
+                from where by an attribute `counts_from`.
 
         Returns:
             (B, ..., outputs), and (outputs,): their sum is `output(x)`.

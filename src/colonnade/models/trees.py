@@ -60,6 +60,7 @@ class Trees:
     """The boosted trees of one party (a `Regressor`); the first output is zero."""
 
     library = "lightgbm"  # recorded with the run: another version may grow other trees
+    counts_from = "the mean of the rows that grew the trees"  # as LightGBM's SHAP values do
 
     def __init__(self, settings: TreeSettings) -> None:
         self.settings = settings
@@ -98,7 +99,7 @@ class Trees:
         self._read(grown)
 
     def contributions(self, x: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
-        """LightGBM's own SHAP values, which count from the mean of the rows that grew the trees."""
+        """LightGBM's own SHAP values; `start` is not used."""
         table, width = _table(x), int(np.prod(self.shape))
         told = np.zeros((len(self.texts), len(x), width + 1))
         for output, booster in enumerate(self._boosters):
