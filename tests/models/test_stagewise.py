@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +19,23 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import SplineTransformer
 from torch import Tensor
 
+from colonnade.config import build
+from colonnade.deploy.membership import PartySetup
+from colonnade.deploy.predict import Wish
 from colonnade.errors import ModelError, RunError
 from colonnade.federation import Federation, RowSplit
 from colonnade.fit import fit, resume
 from colonnade.methods import VIMADMMJ
+from colonnade.models.encoders import ModelSettings
 from colonnade.models.local import Regressor
 from colonnade.models.stagewise import Stagewise, as_local
 from colonnade.models.stored_estimator import from_bytes, to_bytes, types_in
 from colonnade.part import Part
 from colonnade.run import Run
+from tests.deploy.memory import Room, SmallTrial
 from tests.federations import small
-from tests.models.test_trees import columns, rows
-from tests.trainers import untimed
+from tests.local_models import bent_rows, columns_of_tests
+from tests.trainers import open_trainer, untimed
 
 DATA: dict[str, Any] = {"widths": (5, 4, 5), "rows": 90}
 TRAINING: dict[str, Any] = {
@@ -74,7 +80,7 @@ def opened(estimator: Any, step: float = 0.5, outputs: int = 2) -> Stagewise:
 
 class TestStages:
     def test_a_stage_is_a_fit_of_what_is_left(self) -> None:
-        x, target = rows()
+        x, target = bent_rows()
         stages, slow = opened(KNeighborsRegressor(3)), np.zeros((200, 2))
         for part in (slice(0, 150), slice(50, 200), slice(0, 200)):
             stages.approach(x[part], target[part], 1.0, 7)
@@ -109,7 +115,7 @@ class TestStages:
         np.testing.assert_allclose(ours, sum(outputs.values()) * y.std() + y.mean(), rtol=0, atol=1e-5)
 
     def test_seeds_are_of_the_run_the_party_and_the_stage(self) -> None:
-        x, target = rows()
+        x, target = bent_rows()
 
         def grown(estimator: Any, seed: int) -> Tensor:
             stages = Stagewise(estimator)
@@ -136,7 +142,7 @@ class TestStages:
     )
     @pytest.mark.filterwarnings("ignore:Stochastic Optimizer")
     def test_a_restored_model_goes_on_as_if_nothing_had_been(self, estimator: Any) -> None:
-        x, target = rows(80)
+        x, target = bent_rows(80)
         one, other = (opened(estimator) for _ in range(2))
         one.approach(x, target, 1.0, 1)
         other.restore({name: value.clone() for name, value in one.tensors().items()})
@@ -152,13 +158,13 @@ class TestStages:
 
 class TestFiles:
     def test_equal_fits_are_equal_bytes(self) -> None:
-        x, target = rows(60)
+        x, target = bent_rows(60)
         fits = [boosted().fit(x.numpy(), target[:, 0].numpy()) for _ in range(2)]
         one, two = (to_bytes(fitted) for fitted in fits)
         assert one == two == to_bytes(from_bytes(one, types_in(one)))
 
     def test_types_of_another_estimator_are_not_read(self) -> None:
-        x, target = rows(60)
+        x, target = bent_rows(60)
         stages, other = opened(Ridge()), opened(KNeighborsRegressor())
         other.approach(x, target, 1.0, 1)
         with pytest.raises(ModelError, match=r"holds a .*EuclideanDistance64.*pass the same encoders= as in training"):
@@ -182,10 +188,10 @@ class TestRuns:
         assert untimed(run.history) == untimed(wanted.history)
         assert set(run.about["machine"]["libraries"]) == {"sklearn"}
         loaded = Run.load(tmp_path / "run", encoders=own())
-        assert torch.equal(loaded.logits(columns(federation)), run.logits(columns(federation)))
+        assert torch.equal(loaded.logits(columns_of_tests(federation)), run.logits(columns_of_tests(federation)))
         part = run.model.part("party_2")
         part.save(tmp_path / "part")
-        new = columns(federation)["party_2"]
+        new = columns_of_tests(federation)["party_2"]
         assert torch.equal(Part.load(tmp_path / "part", boosted()).predict(new)["o"], part.predict(new)["o"])
         with pytest.raises(RunError, match="pass it again as encoder="):
             Part.load(tmp_path / "part")
@@ -206,3 +212,32 @@ class TestRuns:
     def test_networks_and_regressors_stay_what_they_are(self) -> None:
         mine = Stagewise(Ridge())
         assert as_local("a", mine) is mine
+
+
+@dataclass(frozen=True)
+class OwnTrial(SmallTrial):
+    """One party's process brings an estimator of its own."""
+
+    def setup(self, name: str) -> PartySetup:
+        return replace(super().setup(name), encoders=own() if name in own() else None)
+
+
+def test_organisations_compute_what_one_process_computes(tmp_path: Path) -> None:
+    """The whole training, and predictions by a party that has been started again since."""
+    model = build(ModelSettings, TRAINING["model"], "model")
+    training = {**{name: value for name, value in TRAINING.items() if name != "model"}, "dtype": "float64"}
+    scene = Room.of(
+        tmp_path, ("party_0", "party_1", "party_2"), data=DATA, method={"name": "vimadmm_j", "local_steps": 2},
+        model=model.model_dump(), training=training, absence={"patience": 2},
+    )  # fmt: skip
+    scene.trial = OwnTrial(**{name: getattr(scene.trial, name) for name in scene.trial.__dataclass_fields__})
+    with scene:
+        run = scene.train()
+        scene.leave("party_2")
+        scene.arrive("party_2")
+        found = scene.predict(Wish(small(**DATA).split.test))
+    loop = open_trainer(
+        small(**DATA), VIMADMMJ(local_steps=2), model=model, encoders=own(), engine="loop", **training
+    ).train()
+    assert untimed(run.history) == untimed(loop.history)
+    assert torch.equal(found.logits, loop.logits(columns_of_tests(small(**DATA))))

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from colonnade.config import build
 from colonnade.deploy.predict import Wish
@@ -30,6 +29,7 @@ from tests.contracts.registry import EVERY, fitting, make
 from tests.deploy.memory import Room, Way
 from tests.explain.shoppers import shoppers
 from tests.federations import small
+from tests.local_models import bent_rows, columns_of_tests
 from tests.trainers import ENGINES, open_trainer, untimed
 
 lightgbm = pytest.importorskip("lightgbm")
@@ -51,17 +51,6 @@ PLAIN = {  # LightGBM's own words for the settings of the tests below
 SAME = TreeSettings(leaves=4, rate=0.3, l2=2.0, smallest_leaf=3, columns=1.0)
 
 
-def columns(federation: Federation) -> dict[str, Tensor]:
-    return {party.name: party.columns[federation.split.test] for party in federation.parties}
-
-
-def rows(count: int = 200, width: int = 4, outputs: int = 2, seed: int = 0) -> tuple[Tensor, Tensor]:
-    rng = np.random.default_rng(seed)
-    x = rng.normal(size=(count, width))
-    target = np.stack([x[:, 0] * x[:, 1], np.sin(3 * x[:, 2])], axis=1)[:, :outputs]
-    return torch.from_numpy(x), torch.from_numpy(target)
-
-
 def opened(settings: TreeSettings = SAME, width: int = 4, outputs: int = 2, seed: int = 7) -> Trees:
     trees = Trees(settings)
     trees.open((width,), outputs, seed)
@@ -70,7 +59,7 @@ def opened(settings: TreeSettings = SAME, width: int = 4, outputs: int = 2, seed
 
 class TestAgainstPlainCalls:
     def test_steps_add_trees_for_what_is_left(self) -> None:
-        x, target = rows()
+        x, target = bent_rows()
         trees, slow = opened(), np.zeros((len(x), 2))
         for effort, part in ((3, slice(0, 150)), (1, slice(50, 200)), (4, slice(0, 200))):  # rounds are about some rows
             wanted = target[part] * effort
@@ -111,7 +100,7 @@ class TestAgainstPlainCalls:
         np.testing.assert_allclose(ours, slow, rtol=0, atol=1e-4)
 
     def test_contributions_are_lightgbms_shap_values(self) -> None:
-        x, target = rows()
+        x, target = bent_rows()
         trees = opened()
         assert isinstance(trees, Explains) and isinstance(trees, Regressor)
         before, nothing = trees.contributions(x, x[0])
@@ -128,7 +117,7 @@ class TestAgainstPlainCalls:
 
 class TestGrowing:
     def test_seeds_are_of_the_party_and_the_round(self) -> None:
-        x, target = rows()
+        x, target = bent_rows()
         few = TreeSettings(columns=0.5, smallest_leaf=5)
         grown = [opened(few, seed=seed) for seed in (1, 1, 2)]
         for trees in grown:
@@ -139,21 +128,21 @@ class TestGrowing:
         assert len(set().union(*used)) == 4 and all(len(columns) <= 2 for columns in used)
 
     def test_threads_change_no_tree(self) -> None:
-        x, target = rows()
+        x, target = bent_rows()
         alone, together = (opened(TreeSettings(threads=threads)) for threads in (1, 2))
         for trees in (alone, together):
             trees.approach(x, target, 1.0, 3)
         assert torch.equal(alone.output(x), together.output(x))
 
     def test_steps_of_several_trees(self) -> None:
-        x, target = rows()
+        x, target = bent_rows()
         one, several = opened(TreeSettings(columns=1.0)), opened(TreeSettings(columns=1.0, per_step=3))
         one.approach(x, target, 1.0, 6)
         several.approach(x, target, 1.0, 2)
         assert torch.equal(one.output(x), several.output(x))
 
     def test_few_rows_have_smaller_leaves(self) -> None:
-        x, target = rows(24)
+        x, target = bent_rows(24)
         trees = opened(TreeSettings(columns=1.0))
         trees.approach(x, target, 1.0, 30)
         assert float((trees.output(x) - target).square().mean()) < 0.5 * float(target.square().mean())
@@ -186,7 +175,7 @@ class TestMixedParties:
         ]  # fmt: skip
         text = tensor_text(runs[0].model.part("party_0").tensors["local.trees.0"])
         assert lightgbm.Booster(model_str=text).num_trees() > 2
-        new = columns(federation)
+        new = columns_of_tests(federation)
         torch.testing.assert_close(runs[0].logits(new), runs[1].logits(new), rtol=0, atol=1e-9)
 
     @pytest.mark.parametrize("engine", ENGINES)
@@ -224,7 +213,7 @@ class TestMixedParties:
     def test_saved_loaded_and_taken_apart(self, tmp_path: Path) -> None:
         federation = small(**DATA)
         run = fit(federation, VIMADMMJ(local_steps=2), model=MIXED, **TRAINING)
-        new, logits = columns(federation), run.logits(columns(federation))
+        new, logits = columns_of_tests(federation), run.logits(columns_of_tests(federation))
         run.save(tmp_path / "run")
         assert torch.equal(Run.load(tmp_path / "run").logits(new), logits)
         run.model.save(tmp_path / "model")
@@ -262,7 +251,7 @@ def test_organisations_train_the_same_trees_although_one_is_started_again(tmp_pa
         found = scene.predict(Wish(small(**DATA).split.test))
     loop = open_trainer(small(**DATA), make("vimadmm_j", local_steps=2), model=model, engine="loop", **training).train()
     assert untimed(run.history) == untimed(loop.history)
-    assert torch.equal(found.logits, loop.logits(columns(small(**DATA))))
+    assert torch.equal(found.logits, loop.logits(columns_of_tests(small(**DATA))))
     for party in PARTIES:
         store = Store(scene.trial.place(party) / "party.db")
         saved = store.snapshot()
