@@ -28,9 +28,10 @@ def test_they_are_not_tried_without_the_library(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_recipe() -> None:
-    (one,) = tries_of("trees", Circumstances("vimadmm_j", 300, 3, False))
-    assert (one.batch, one.model) == (300, {"encoder": "trees"})
-    assert one.settings == {"damping": 1 / 3, "rho": 0.25, "local_steps": 10}
+    for classes, rho in ((True, 0.25), (False, 1.0)):
+        (one,) = tries_of("trees", Circumstances("vimadmm_j", 300, 3, classes))
+        assert (one.batch, one.model) == (300, {"encoder": "trees"})
+        assert one.settings == {"damping": 1 / 3, "rho": rho, "local_steps": 10}
 
 
 def test_they_are_chosen_where_columns_bend() -> None:
