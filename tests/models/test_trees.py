@@ -14,13 +14,14 @@ import torch
 
 from colonnade.config import build
 from colonnade.deploy.predict import Wish
-from colonnade.errors import ConfigError, DataError
+from colonnade.errors import ConfigError, DataError, ModelError
 from colonnade.federation import Federation, RowSplit
 from colonnade.fit import fit, resume
 from colonnade.methods import METHODS, VIMADMMJ
 from colonnade.model import Model
 from colonnade.models.encoders import ModelSettings
-from colonnade.models.local import Explains, Regressor, tensor_text
+from colonnade.models.local import Explains, Regressor, Regressors, tensor_text
+from colonnade.models.ridge import Ridge, RidgeSettings
 from colonnade.models.trees import Trees, TreeSettings
 from colonnade.part import Part
 from colonnade.run import Run
@@ -147,11 +148,13 @@ class TestGrowing:
         trees.approach(x, target, 1.0, 30)
         assert float((trees.output(x) - target).square().mean()) < 0.5 * float(target.square().mean())
 
-    def test_rows_without_anything_to_learn(self) -> None:
+    @pytest.mark.parametrize("count", [1, 2, 50])
+    def test_rows_that_cannot_be_split(self, count: int) -> None:
         trees = opened()
         for _ in range(2):
-            trees.approach(torch.zeros(50, 4), torch.ones(50, 2), 1.0, 2)
-        assert bool(torch.isfinite(trees.output(torch.ones(3, 4))).all())
+            trees.approach(torch.zeros(count, 4), torch.ones(count, 2), 1.0, 2)
+        assert not trees.output(torch.ones(3, 4)).any()  # no average, of which every party would add the whole
+        assert not trees.contributions(torch.ones(3, 4), torch.zeros(4))[1].any()
         assert trees.output(torch.ones(0, 4)).shape == (0, 2)
 
 
@@ -292,6 +295,13 @@ class TestRefusals:
         monkeypatch.setitem(sys.modules, "lightgbm", None)
         with pytest.raises(DataError, match=r"encoder = 'trees' needs lightgbm.*pip install colonnade\[trees\]"):
             fit(small(), VIMADMMJ(), model={"encoder": "trees"}, rounds=1)
+
+    def test_what_another_local_model_learned(self) -> None:
+        ridge = Ridge(RidgeSettings())
+        ridge.open((4,), 2, seed=0)
+        saved = Regressors(["bank"], [ridge], 2).tensors()
+        with pytest.raises(ModelError, match=r"party 'bank': the saved local model has no 'trees\.0'.*settings of"):
+            Regressors(["bank"], [opened()], 2).restore(saved)
 
     def test_settings_that_cannot_be(self) -> None:
         with pytest.raises(ConfigError, match=r"trees\.leafs.*leaves"):

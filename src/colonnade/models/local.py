@@ -167,7 +167,7 @@ class Regressors:
         """Hand each regressor its own.
 
         Raises:
-            ModelError: they are of a network.
+            ModelError: they are of a network, or of another regressor.
         """
         odd = next((name for name in tensors if not name.startswith(LOCAL)), None)
         if odd is not None:
@@ -177,7 +177,13 @@ class Regressors:
             )
         own = {name.removeprefix(LOCAL): value for name, value in tensors.items()}
         for k, member in enumerate(self.members):
-            member.restore({name: canonical(value[k]) for name, value in own.items()})
+            try:
+                member.restore({name: canonical(value[k]) for name, value in own.items()})
+            except KeyError as error:
+                raise ModelError(
+                    f"party {self.names[k]!r}: the saved local model has no {error}: this is not the local model of "
+                    "the run; give the settings of [model] and the encoders= of the training"
+                ) from None
 
     def pick(self, index: Sequence[int]) -> Regressors:
         """Copies of some of the regressors."""

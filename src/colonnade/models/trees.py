@@ -87,7 +87,13 @@ class Trees:
         leaf = min(self.settings.smallest_leaf, max(FEWEST, rows // SHARE))
         grown = [""] * len(self.texts)
         wanted = np.ascontiguousarray(target.double().cpu().numpy().T)
-        data = self._lightgbm.Dataset(_table(x), label=wanted[0], params=self._parameters(leaf), free_raw_data=False)
+        data = self._lightgbm.Dataset(
+            _table(x),
+            label=wanted[0],
+            init_score=np.zeros(rows),  # without it, rows that cannot be split would give a tree of their average
+            params=self._parameters(leaf),
+            free_raw_data=False,
+        )
         for output, booster in enumerate(self._boosters):
             number = 0 if booster is None else booster.num_trees()
             seed = key(self.seed, "trees", str(output), number) % 2**31
