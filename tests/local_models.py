@@ -1,4 +1,4 @@
-"""A regressor of a user's own, as the tests bring one: scikit-learn's stumps, boosted round by round."""
+"""What tests of local models share: a regressor of a user's own, rows that bend, and columns of test rows."""
 
 from __future__ import annotations
 
@@ -11,11 +11,23 @@ import torch
 from sklearn.tree import DecisionTreeRegressor
 from torch import Tensor
 
+from colonnade.federation import Federation
 from colonnade.models.local import tensor_text, text_tensor
 
 
+def bent_rows(count: int = 200) -> tuple[Tensor, Tensor]:
+    """Four columns, and two targets that are not linear in them."""
+    x = np.random.default_rng(0).normal(size=(count, 4))
+    return torch.from_numpy(x), torch.from_numpy(np.stack([x[:, 0] * x[:, 1], np.sin(3 * x[:, 2])], axis=1))
+
+
+def columns_of_tests(federation: Federation) -> dict[str, Tensor]:
+    """The columns of the test rows by party."""
+    return {party.name: party.columns[federation.split.test] for party in federation.parties}
+
+
 class Stumps:
-    """Each approach adds `effort` stumps on what is left of the target; kept as a text that grows."""
+    """scikit-learn's stumps: each approach adds `effort` more on what is left of the target; a text that grows."""
 
     def __init__(self, rate: float = 0.5) -> None:
         self.rate = rate

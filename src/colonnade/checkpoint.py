@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import platform
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
 
 from colonnade.federation import Federation, Party
+from colonnade.models.local import Regressors
 from colonnade.record import About, Described, Machine, Partial, PartyAbout
 from colonnade.store import Store
 from colonnade.wire.traffic import Traffic
@@ -33,7 +35,7 @@ def describe(trainer: Trainer) -> Described:
         "data": fingerprint(f),
         "engine": trainer.engine.name,
         "ways": list(trainer.engine.ways),
-        "machine": machine(trainer.coordinator.schema.device),
+        "machine": machine(trainer.coordinator.schema.device, _libraries(trainer)),
     }
     about = cast(About, described)  # a TypedDict cannot be made of another's keys
     if f.partial:
@@ -64,24 +66,39 @@ def _about_party(party: Party) -> PartyAbout:
     return about
 
 
-def machine(device: torch.device) -> Machine:
-    """What rounding depends on, besides the numbers."""
-    return {
+def machine(device: torch.device, libraries: Iterable[str] = ()) -> Machine:
+    """What rounding depends on, besides the numbers; `libraries` are those that grow local models."""
+    found: Machine = {
         "python": platform.python_version(),
         "torch": torch.__version__,
         "device": str(device),
         "threads": torch.get_num_threads(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
     }
+    if versions := {library: _version(library) for library in sorted(libraries)}:
+        found["libraries"] = versions
+    return found
+
+
+def _libraries(trainer: Trainer) -> set[str]:
+    """What the parties' local models of this process are grown by, besides torch."""
+    encoders = [side.cohort.encoder for side in trainer.engine.parties()]
+    members = [member for encoder in encoders if isinstance(encoder, Regressors) for member in encoder.members]
+    return {str(library) for member in members if (library := getattr(member, "library", None)) is not None}
+
+
+def _version(library: str) -> str:
+    """As the module itself says: the package may have another name."""
+    return str(getattr(import_module(library), "__version__", "unknown"))
 
 
 def warn_of_another_machine(began: Machine, device: torch.device) -> None:
     """Say by name what differs from the machine that a run began on: a restart is only identical on the same one."""
-    now: Mapping[str, object] = {**machine(device)}
+    now, then = (_flat(one) for one in (machine(device, began.get("libraries", {})), began))
     changed = [
-        f"{name} {then} there, {now[name]} here"
-        for name, then in began.items()
-        if name != "python" and then != now.get(name)
+        f"{name} {value} there, {now[name]} here"
+        for name, value in then.items()
+        if name != "python" and value != now.get(name)
     ]
     if changed:
         warnings.warn(
@@ -89,6 +106,11 @@ def warn_of_another_machine(began: Machine, device: torch.device) -> None:
             "those of a run that was never interrupted",
             stacklevel=3,
         )
+
+
+def _flat(machine: Machine) -> dict[str, object]:
+    """A machine with its libraries by name."""
+    return {name: value for name, value in machine.items() if name != "libraries"} | machine.get("libraries", {})
 
 
 def warn_of_other_bits(training: Mapping[str, Any], device: torch.device) -> None:

@@ -70,7 +70,8 @@ def fit(  # noqa: PLR0913 - the front door: everything a user may want to say ab
     Keyword settings are those of `Training` (`rounds=50, seed=7, batch=256`) and, beside a name or a class, those of
     the method (`rho=0.5, lr=0.01`); a name that could mean two settings is refused. `model` shapes the built-in
     networks, of all parties or of one (`model={"hidden": 64, "telco": {"hidden": 16}}`); `encoders` brings your own
-    (a module or a `Regressor` by party, or a function of party and column shape): of all parties, or of some.
+    (a module, a `Regressor` or an estimator of scikit-learn's kind by party, or a function of party and column shape):
+    of all parties, or of some.
     `privacy` says what is promised to whom; `mechanism` puts one of your own before every release instead.
     With `out` the run is checkpointed there and can be resumed after a kill.
 

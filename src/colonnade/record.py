@@ -59,6 +59,7 @@ class Machine(TypedDict):
     device: str
     threads: int
     instructions: NotRequired[str]
+    libraries: NotRequired[dict[str, str]]  # that grow local models, and their versions
 
 
 # Of a yes/no task: which class counts as yes, and by which rule.

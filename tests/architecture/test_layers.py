@@ -134,7 +134,11 @@ HOMES: dict[str, tuple[str, ...]] = {
     "rich": ("cli/", "report/"),  # tables and progress are for people
     "nats": ("engines/",),  # the transport between organisations: one file, see below
     "cryptography": ("identity/", "privacy/secure_sum/", "privacy/normal.py"),  # keys; masks and noise are streams
-    "skops": ("data/stored.py",),  # fitted transforms as a file; says which types it trusts
+    "skops": (
+        "data/stored.py",
+        "models/stored_estimator.py",
+    ),  # fitted transforms and estimators as files; both say which types they trust
+    "lightgbm": ("models/trees.py", "bench/"),  # boosted trees
     "optuna": ("tune.py",),  # the search for settings
     "dp_accounting": ("privacy/",),  # epsilons come from one place
     "private_set_intersection": ("align/",),

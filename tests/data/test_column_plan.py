@@ -13,7 +13,7 @@ import skops.io
 import torch
 from sklearn.compose import ColumnTransformer
 from sklearn.feature_extraction import FeatureHasher
-from sklearn.preprocessing import OneHotEncoder, QuantileTransformer, StandardScaler
+from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, QuantileTransformer, StandardScaler
 
 from colonnade.check import check_job
 from colonnade.data.column_settings import PartyColumns, columns_of
@@ -198,6 +198,32 @@ def test_one_hot_keeps_the_most_frequent_levels() -> None:
     values = cities()
     expected = OneHotEncoder(max_categories=4, sparse_output=False).fit(values[:150, None]).transform(values[:, None])
     np.testing.assert_array_equal(encoded(values, levels="one_hot", most=3), expected)
+
+
+def test_ordinal_levels_are_numbered_as_in_scikit_learn() -> None:
+    values = cities()
+    encoder = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1).fit(values[:150, None])
+    np.testing.assert_array_equal(encoded(values, levels="ordinal"), encoder.transform(values[:, None]))
+    plan = plan_of(values, levels="ordinal")
+    assert plan.width == 1 and plan.places == {"x": (0,)}
+    new = pd.DataFrame({"x": [*values[:2], "never seen"]})
+    with pytest.warns(UserWarning, match="1 of 3 values are categories that training did not see"):
+        np.testing.assert_array_equal(plan.transform(new), encoder.transform(new.to_numpy()))
+    assert from_bytes(to_bytes({"bank": plan}))["bank"].agrees(plan)
+    assert not plan_of(values, levels="one_hot").agrees(plan)
+
+
+def test_ordinal_levels_that_are_empty_rare_or_one_for_all() -> None:
+    values = np.array([None if k % 9 == 4 else "abc"[k % 2 + (k % 50 == 0)] for k in range(ROWS)], dtype=object)
+    told = encoded(values, levels="ordinal")[:, 0]
+    known = sorted({v for v in values[:150] if v is not None})
+    expected = [len(known) if v is None else known.index(v) for v in values]  # empty ones are a level of their own
+    np.testing.assert_array_equal(told, expected)
+    filled = encoded(values, levels="ordinal", missing="fill")[:, 0]
+    np.testing.assert_array_equal(filled, np.where(told == len(known), -1, told))
+    assert not encoded(np.full(ROWS, "same"), levels="ordinal").any()
+    with pytest.raises(DataError, match="'x' has 150 different values in 150 training rows"):
+        encoded([f"note {k}" for k in range(ROWS)], most=50, levels="ordinal")
 
 
 def test_many_levels_are_hashed_as_in_scikit_learn() -> None:

@@ -29,6 +29,7 @@ def frame() -> pd.DataFrame:
 @pytest.mark.parametrize(
     "settings",
     [{}, {"scaling": "quantile"}, {"scaling": "plain", "clip": "never"}, {"missing": "fill"}, {"levels": "hash"},
+     {"levels": "ordinal"},
      {"rare": 60}, {"clip": (0.1, 0.9)}],
     ids=str,
 )  # fmt: skip

@@ -191,10 +191,10 @@ class Stage:
         return text
 
 
-def run_example(page: Path) -> dict[str, Any]:
-    """Carry out the first Python block of a page; the names that it leaves."""
-    found = re.search(r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    assert found is not None, f"{page.name} has no example"
+def run_example(page: Path, number: int = 0) -> dict[str, Any]:
+    """Carry out the first Python block of a page, or another; the names that it leaves."""
+    found = re.findall(r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert len(found) > number, f"{page.name} has no such example"
     names: dict[str, Any] = {"__name__": "example"}
-    exec(compile(found[1], str(page), "exec"), names)  # noqa: S102 - the page's own example
+    exec(compile(found[number], str(page), "exec"), names)  # noqa: S102 - the page's own example
     return names

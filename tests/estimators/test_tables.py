@@ -182,10 +182,8 @@ class TestChoice:
         assert fitted.chosen_ == "pieces"
         assert fitted.tried_["pieces"] > 0.8
         assert fitted.tried_["ridge"] < 0.3
-        assert [one.kind for one in tries_of("auto", Circumstances("vimadmm_j", 400, 2, False, 1200))] == [
-            "network",
-            "pieces",
-        ]
+        kinds = [one.kind for one in tries_of("auto", Circumstances("vimadmm_j", 400, 2, False, 1200))]
+        assert [kind for kind in kinds if kind != "trees"] == ["network", "pieces"]  # those where LightGBM is installed
 
     def test_arrays_are_not_cut(self) -> None:
         X = np.random.default_rng(0).normal(size=(60, 4))

@@ -55,7 +55,7 @@ class TestSettings:
 
     def test_settings_without_parties_are_stored_as_ever(self) -> None:
         assert set(ModelSettings().model_dump()) == {
-            "encoder", "hidden", "embedding", "dropout", "stem", "scale_columns", "ridge", "head",
+            "encoder", "hidden", "embedding", "dropout", "stem", "scale_columns", "ridge", "trees", "head",
         }  # fmt: skip
 
     @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ EXTRAS = {  # extra -> modules it brings
     "align": ("private_set_intersection",),
     "privacy": ("dp_accounting", "scipy", "cryptography"),
     "tune": ("optuna",),
+    "trees": ("lightgbm",),
 }
 DISTRIBUTION = {
     "PIL": "pillow",

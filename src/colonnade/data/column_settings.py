@@ -47,12 +47,16 @@ class ColumnSettings(Settings):
         description="numbers further outside the middle 98 % than these are wide are drawn in to there (`extremes`), "
         "numbers outside two quantiles (`[0.01, 0.99]`), or none (`never`)",
     )
-    levels: Literal["auto", "one_hot", "hash"] = Field(
-        "auto", description="text and categories: a column for each level, hashed, or hashed where there are too many"
+    levels: Literal["auto", "one_hot", "hash", "ordinal"] = Field(
+        "auto",
+        description="text and categories: a column for each level, hashed, or hashed where there are too many; "
+        "`ordinal`: one column with the level's number, for trees",
     )
     rare: int = Field(1, ge=1, description="levels that fewer training rows have become one level together")
     most: int = Field(
-        1000, ge=1, description="levels with a column each; with `one_hot` the less frequent join the rare"
+        1000,
+        ge=1,
+        description="levels that are told apart; with `one_hot` and `ordinal` the less frequent join the rare",
     )
     buckets: int = Field(256, ge=2, description="columns of a hashed column")
 

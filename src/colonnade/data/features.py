@@ -151,7 +151,10 @@ class NumberFeature:
 
 @dataclass(frozen=True)
 class LevelFeature:
-    """A column of text, categories or booleans, or a level of a date: one in the place of a row's level."""
+    """A column of text, categories or booleans, or a level of a date: one in the place of a row's level.
+
+    An ordinal one is the number of that place instead, -1 for a level that has none.
+    """
 
     column: str
     part: str = ""  # of a date
@@ -162,6 +165,7 @@ class LevelFeature:
     indicator: bool = False  # empty values have the last place
     refuses: bool = False  # empty values are an error
     buckets: int = 0  # places that levels are hashed to, in place of the known ones
+    ordinal: bool = False  # the number of a place, in place of a column for each
     mean: tuple[float, ...] | None = field(default=None, repr=False)  # (width,) of the encoded training rows
 
     @classmethod
@@ -175,9 +179,11 @@ class LevelFeature:
         """
         holes = empty > 0
         indicator = holes and settings.missing == "indicate"
-        plain = cls(column, part, kind, (), (), holes, indicator, settings.missing == "refuse")
+        ordinal = settings.levels == "ordinal"
+        plain = cls(column, part, kind, (), (), holes, indicator, settings.missing == "refuse", ordinal=ordinal)
         kept = [text for text, n in count.items() if n >= settings.rare]
-        if len(kept) > settings.most and settings.levels == "auto" and 2 * len(count) > sum(count.values()):
+        unsaid = ordinal or settings.levels == "auto"  # whoever says the others knows that there are many
+        if len(kept) > settings.most and unsaid and 2 * len(count) > sum(count.values()):
             raise ValueError(f"has {len(count)} different values in {sum(count.values()) + empty} training rows")
         if settings.levels == "hash" or (settings.levels == "auto" and len(kept) > settings.most):
             fitted = replace(plain, buckets=settings.buckets)
@@ -205,7 +211,7 @@ class LevelFeature:
     @property
     def width(self) -> int:
         """How many numbers of a row it becomes."""
-        return max(1, self.places + self.indicator)
+        return 1 if self.ordinal else max(1, self.places + self.indicator)
 
     @property
     def constant(self) -> bool:
@@ -233,6 +239,9 @@ class LevelFeature:
             values = np.ones(len(places), dtype=np.float32)
         places = np.append(places, self.places if self.indicator else -1).astype(np.int32)  # of code -1, empty
         found = places[levels.codes]
+        if self.ordinal:
+            out[0] = found
+            return
         if self.width <= FEW and not self.buckets:
             for at in range(self.width):
                 np.equal(found, at, out=out[at])

@@ -37,6 +37,7 @@ from colonnade.identity.credentials import Credentials
 from colonnade.methods.base import Method, brings, check_gradients, check_numbers
 from colonnade.models.encoders import ModelSettings
 from colonnade.models.ridge import RidgeSettings
+from colonnade.models.trees import TreeSettings
 from colonnade.opening import Terms, open_coordinator
 from colonnade.privacy.events import PlainEvent
 from colonnade.privacy.ledger import Ledger
@@ -95,7 +96,8 @@ class Undertaking:
         if self.training.class_weights is None:
             ours.add("class_weights")  # the same
         training = self.training.model_dump(exclude=ours)
-        unsaid = {"ridge"} if self.model.ridge == RidgeSettings() else set()  # likewise
+        usual = {"ridge": RidgeSettings(), "trees": TreeSettings()}
+        unsaid = {name for name, settings in usual.items() if getattr(self.model, name) == settings}  # likewise
         return {
             "run": run,
             "parties": list(self.parties),

@@ -155,7 +155,7 @@ optimiser = { kind = "adamw", lr = 0.003 }
 """
 MODEL = """
 [model]
-encoder = "mlp"  # or "linear", "ridge" (no network, solved): docs/local-models.md
+encoder = "mlp"  # or "linear", "ridge" (no network, solved), "trees": docs/local-models.md
 hidden = 60
 embedding = 30
 """

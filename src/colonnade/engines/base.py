@@ -20,11 +20,12 @@ from colonnade.models.cohort import Cohort
 from colonnade.models.computing import Computing
 from colonnade.models.dropout import with_keyed_dropout
 from colonnade.models.encoders import ModelSettings, build_local
-from colonnade.models.local import LocalModel, Regressor, Regressors, check_local
+from colonnade.models.local import LocalModel, Regressor, Regressors
 from colonnade.models.on_disk import ColumnsOnDisk
 from colonnade.models.scaling import statistics
 from colonnade.models.schema import Group, Schema
 from colonnade.models.stack import Mode, Stack, Way, architecture_key
+from colonnade.models.stagewise import as_local
 from colonnade.privacy.gate import Down
 from colonnade.randomness import dropout_key, key, seeded
 from colonnade.wire.messages import Request
@@ -292,7 +293,7 @@ def _module(encoders: Encoders, model: ModelSettings, party: str, shape: tuple[i
     elif encoders is not None:
         make = encoders
         own = seeded(lambda: make(party, shape), seed, "encoder", party)
-    return build_local(model, shape, seed, party) if own is None else check_local(party, own)
+    return build_local(model, shape, seed, party) if own is None else as_local(party, own)
 
 
 def _width(module: nn.Module, party: str, shape: tuple[int, ...], dtype: torch.dtype) -> int:

@@ -87,7 +87,12 @@ def _contributions(
 
 
 def _start(share: Share, part: Part, background: Any) -> tuple[Tensor, str]:
-    """The row from which is counted, and what it is in words."""
+    """The row from which is counted, and what it is in words; a local model may count from elsewhere."""
+    own = getattr(share.regressor, "counts_from", None)
+    if own is not None and background is not None:
+        raise ConfigError(f"the local model of party {part.party!r} counts from {own}; leave background out")
+    if own is not None:
+        return torch.zeros(part.shape, dtype=torch.float64), str(own)
     if background is not None:
         rows = read_own(part, background)
         return rows.mean(dim=0), f"the mean of {len(rows):,} background rows"

@@ -178,7 +178,7 @@ def check_gradients(method: Method, party: str, has: bool) -> None:
         return
     raise ConfigError(
         f"method {method.name!r} needs the gradients of every local model, and that of party {party!r} has none (it is "
-        "ridge, or a regressor of its own); give it a network, or use vimadmm_j or vimadmm"
+        "ridge, trees, or a regressor of its own); give it a network, or use vimadmm_j or vimadmm"
     )
 
 

@@ -1,4 +1,4 @@
-"""Local models by settings: networks from a party's columns to an embedding, and ridge. Parties may differ in them.
+"""Local models by settings: networks from a party's columns to an embedding, ridge and trees. Parties may differ.
 
 Any `nn.Module` may stand in for a network, any `Regressor` for a local model (`models/local.py`). A regressor may have
 a name: a line in BUILT_IN, or an entry point `colonnade.local_models` of another package.
@@ -22,6 +22,7 @@ from colonnade.models.heads import HeadSettings
 from colonnade.models.local import Regressor, check_local
 from colonnade.models.resnet import ResNet, Stem, embed
 from colonnade.models.ridge import Ridge, RidgeSettings
+from colonnade.models.trees import Trees, TreeSettings
 from colonnade.plugins import Table
 from colonnade.randomness import seeded
 
@@ -47,7 +48,7 @@ class LocalSettings(Settings):
     encoder: Kind = Field(
         "auto",
         description="local model: linear, mlp, cnn, resnet18, resnet34; auto: cnn for (3, H, W) columns, else mlp; "
-        "ridge: solved, no network; or one of an installed package",
+        "ridge: solved, no network; trees: boosted trees (extra `trees`); or one of an installed package",
     )
     hidden: int = Field(120, ge=1, description="hidden width of the mlp")
     embedding: int = Field(60, ge=1, description="width of the embedding a party sends")
@@ -57,6 +58,7 @@ class LocalSettings(Settings):
         "auto", description="standardise each party's columns; auto: unless the data set already is"
     )
     ridge: RidgeSettings = Field(RidgeSettings(), description="how ridge models are solved")
+    trees: TreeSettings = Field(TreeSettings(), description="how boosted trees are grown")
 
     @property
     def gradients(self) -> bool:
@@ -165,6 +167,7 @@ class ConvNet(nn.Module):
 
 BUILT_IN: dict[str, Callable[[LocalSettings], Regressor]] = {  # encoders that are no networks
     "ridge": lambda settings: Ridge(settings.ridge),
+    "trees": lambda settings: Trees(settings.trees),
 }
 
 

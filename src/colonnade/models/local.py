@@ -1,4 +1,4 @@
-"""Local models: what a party holds. A network, a ridge regression, later trees, or a regressor of the user's own.
+"""Local models: what a party holds. A network, a ridge regression, boosted trees, or a regressor of the user's own.
 
 ADMM asks a party for one thing only: move your outputs on these rows towards a target, in least squares. A network
 does so by gradient steps; anything else that can be moved will do as well, if the method asks for no gradients.
@@ -92,7 +92,8 @@ class Explains(Protocol):
 
         Args:
             x: rows.
-            start: (...) the row from which to count; a model that counts from its own mean need not use it.
+            start: (...) the row from which to count; a model that counts from elsewhere does not use it, and says
+                from where by an attribute `counts_from`.
 
         Returns:
             (B, ..., outputs), and (outputs,): their sum is `output(x)`.
@@ -166,7 +167,7 @@ class Regressors:
         """Hand each regressor its own.
 
         Raises:
-            ModelError: they are of a network.
+            ModelError: they are of a network, or of another regressor.
         """
         odd = next((name for name in tensors if not name.startswith(LOCAL)), None)
         if odd is not None:
@@ -176,7 +177,13 @@ class Regressors:
             )
         own = {name.removeprefix(LOCAL): value for name, value in tensors.items()}
         for k, member in enumerate(self.members):
-            member.restore({name: canonical(value[k]) for name, value in own.items()})
+            try:
+                member.restore({name: canonical(value[k]) for name, value in own.items()})
+            except KeyError as error:
+                raise ModelError(
+                    f"party {self.names[k]!r}: the saved local model has no {error}: this is not the local model of "
+                    "the run; give the settings of [model] and the encoders= of the training"
+                ) from None
 
     def pick(self, index: Sequence[int]) -> Regressors:
         """Copies of some of the regressors."""
