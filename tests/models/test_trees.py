@@ -22,7 +22,7 @@ from colonnade.model import Model
 from colonnade.models.encoders import ModelSettings
 from colonnade.models.local import Explains, Regressor, Regressors, tensor_text
 from colonnade.models.ridge import Ridge, RidgeSettings
-from colonnade.models.trees import Trees, TreeSettings
+from colonnade.models.trees import BETWEEN, REMEMBERED, Trees, TreeSettings
 from colonnade.part import Part
 from colonnade.run import Run
 from colonnade.store import Store
@@ -110,7 +110,7 @@ class TestAgainstPlainCalls:
         values, base = trees.contributions(x, x[0])
         assert values.shape == (200, 4, 2) and base.shape == (2,)
         for output in range(2):
-            told = lightgbm.Booster(model_str=trees.texts[output]).predict(x.numpy(), pred_contrib=True)
+            told = lightgbm.Booster(model_str=trees.texts[output][0]).predict(x.numpy(), pred_contrib=True)
             np.testing.assert_array_equal(values[:, :, output].numpy(), told[:, :-1])
             np.testing.assert_array_equal(base[output].expand(200).numpy(), told[:, -1])
         torch.testing.assert_close(values.sum(dim=1) + base, trees.output(x), rtol=0, atol=1e-9)
@@ -125,8 +125,27 @@ class TestGrowing:
             for _ in range(6):
                 trees.approach(x, target, 1.0, 1)
         assert grown[0].texts == grown[1].texts != grown[2].texts
-        used = [set(tree["split_feature"]) for tree in _splits(grown[0].texts[0])]
+        used = [set(tree["split_feature"]) for tree in _splits("".join(grown[0].texts[0]))]
         assert len(set().union(*used)) == 4 and all(len(columns) <= 2 for columns in used)
+
+    def test_sums_that_are_remembered_are_those_of_all_trees(self) -> None:
+        x, target = bent_rows()
+        trees, parts = opened(), [slice(first, first + 40) for first in range(0, 200, 40)]
+        for number, part in enumerate([*parts, *parts[::-1], *parts[:2]]):
+            trees.approach(x[part], target[part], 1.0, 2)
+            again = opened()
+            again.restore(trees.tensors())
+            assert torch.equal(trees.output(x), again.output(x))
+            assert torch.equal(trees.output(x[part]), again.output(x[part]))
+            assert len(trees._sums) <= REMEMBERED <= number + 3
+
+    def test_a_sum_that_was_given_away_may_be_changed(self) -> None:
+        x, target = bent_rows()
+        trees = opened()
+        trees.approach(x, target, 1.0, 2)
+        before = trees.output(x).clone()
+        trees.output(x).zero_()
+        assert torch.equal(trees.output(x), before)
 
     def test_threads_change_no_tree(self) -> None:
         x, target = bent_rows()
@@ -176,8 +195,8 @@ class TestMixedParties:
             ).train()
             for engine in ENGINES
         ]  # fmt: skip
-        text = tensor_text(runs[0].model.part("party_0").tensors["local.trees.0"])
-        assert lightgbm.Booster(model_str=text).num_trees() > 2
+        texts = tensor_text(runs[0].model.part("party_0").tensors["local.trees.0"]).split(BETWEEN)
+        assert sum(lightgbm.Booster(model_str=text).num_trees() for text in texts) > 2
         new = columns_of_tests(federation)
         torch.testing.assert_close(runs[0].logits(new), runs[1].logits(new), rtol=0, atol=1e-9)
 
@@ -275,8 +294,9 @@ class TestColumnsOfATable:
         found = part.contributions(table)
         assert found.way == "as the local model says itself, counted from the mean of the rows that grew the trees"
         assert found.names == ("minutes", "city")
-        booster = lightgbm.Booster(model_str=tensor_text(part.tensors["local.trees.0"]))
-        told = booster.predict(part.read(table).numpy(), pred_contrib=True)
+        rounds = tensor_text(part.tensors["local.trees.0"]).split(BETWEEN)
+        boosters = [lightgbm.Booster(model_str=text) for text in rounds]
+        told = sum(booster.predict(part.read(table).numpy(), pred_contrib=True) for booster in boosters)
         np.testing.assert_allclose(found.values[:, 0, 0], told[:, 0], rtol=0, atol=1e-12)
         np.testing.assert_allclose(found.values[:, 1, 0], told[:, 1:-1].sum(axis=1), rtol=0, atol=1e-12)
         assert found.gap < 1e-9

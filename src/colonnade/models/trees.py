@@ -7,13 +7,15 @@ round adds trees and changes none. Leaves are shrunk towards zero as if `l2` mor
 in each; no average is taken off first, of which every party would add the whole.
 
 The same rows and targets give the same trees: seeds are those of the party and of the number of trees that it has, and
-LightGBM's results do not depend on the number of threads. What is kept is LightGBM's own text; a model that goes on is
-always one that was read from it, so that a restart changes no bit.
+LightGBM's results do not depend on the number of threads. What is kept is LightGBM's own text of the trees of each
+round, and trees are always summed round by round as they were read from it, so that a restart changes no bit. Sums over
+the rows that were asked for last are remembered: most rounds ask for the same rows, and only new trees are evaluated.
 """
 
 from __future__ import annotations
 
 import copy
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,6 +30,8 @@ from colonnade.models.local import tensor_text, text_tensor
 from colonnade.randomness import key
 
 FEWEST = 3  # rows of a leaf, however few rows a round has
+BETWEEN = "\f"  # the texts of two rounds
+REMEMBERED = 3  # tables of rows whose sums are kept: those that train, those that validate, and others
 SHARE = 40  # a leaf needs no more than this part of the round's rows
 FIXED = {
     "objective": "regression",
@@ -67,71 +71,81 @@ class Trees:
         self._lightgbm = need("lightgbm", extra="trees", purpose="encoder = 'trees'")
         self.seed = 0
         self.shape: tuple[int, ...] = ()
-        self.texts: list[str] = []  # of each output, as LightGBM writes a model; empty: no tree yet
-        self._boosters: list[Any] = []  # the same, read; never changed
+        self.texts: list[list[str]] = []  # of each output and round, as LightGBM writes a model
+        self._boosters: list[list[Any]] = []  # the same, read; never changed
+        self._sums: dict[bytes, tuple[int, Values]] = {}  # by rows: of how many rounds, and the sums (B, outputs)
+        self._data: tuple[object, Any] = (None, None)  # the last rows that trees were grown on, as LightGBM has them
 
     def open(self, shape: tuple[int, ...], outputs: int, seed: int) -> None:
         """No tree for any output."""
         self.shape, self.seed = shape, seed
-        self._read([""] * outputs)
+        self._read([[] for _ in range(outputs)])
 
     def output(self, x: Tensor) -> Tensor:
         """The sum of the trees (B, outputs), in float64."""
-        table = _table(x)
-        outputs = [self._sum(booster, table) for booster in self._boosters]
-        return torch.from_numpy(np.stack(outputs, axis=1)).to(x.device)
+        return torch.from_numpy(self._summed(_table(x)).copy()).to(x.device)
 
     def approach(self, x: Tensor, target: Tensor, weight: float, effort: int) -> None:
         """`effort` times `per_step` more trees; where trees are due does not depend on the weight of the whole."""
-        rows = len(x)
-        leaf = min(self.settings.smallest_leaf, max(FEWEST, rows // SHARE))
-        grown = [""] * len(self.texts)
-        wanted = np.ascontiguousarray(target.double().cpu().numpy().T)
-        data = self._lightgbm.Dataset(
-            _table(x),
-            label=wanted[0],
-            init_score=np.zeros(rows),  # without it, rows that cannot be split would give a tree of their average
-            params=self._parameters(leaf),
-            free_raw_data=False,
-        )
-        for output, booster in enumerate(self._boosters):
-            number = 0 if booster is None else booster.num_trees()
+        table, wanted = _table(x), np.ascontiguousarray(target.double().cpu().numpy().T)
+        now, leaf = self._summed(table), min(self.settings.smallest_leaf, max(FEWEST, len(x) // SHARE))
+        data, parameters = self._dataset(table, leaf), self._parameters(leaf)
+        for output, boosters in enumerate(self._boosters):
+            number = sum(booster.num_trees() for booster in boosters)
             seed = key(self.seed, "trees", str(output), number) % 2**31
             data.set_label(wanted[output])
-            more = self._lightgbm.train(
-                {**self._parameters(leaf), "seed": seed}, data, effort * self.settings.per_step, init_model=booster
-            )
-            grown[output] = more.model_to_string()
-        self._read(grown)
+            data.set_init_score(np.ascontiguousarray(now[:, output]))
+            grown = self._lightgbm.train({**parameters, "seed": seed}, data, effort * self.settings.per_step)
+            self.texts[output].append(grown.model_to_string())
+            boosters.append(self._lightgbm.Booster(model_str=self.texts[output][-1]))
 
     def contributions(self, x: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
         """LightGBM's own SHAP values; `start` is not used."""
         table, width = _table(x), int(np.prod(self.shape))
         told = np.zeros((len(self.texts), len(x), width + 1))
-        for output, booster in enumerate(self._boosters):
-            if booster is not None:
-                told[output] = booster.predict(table, pred_contrib=True, num_threads=self.settings.threads)
+        for output, boosters in enumerate(self._boosters):
+            for booster in boosters if len(x) else []:
+                told[output] += booster.predict(table, pred_contrib=True, num_threads=self.settings.threads)
         values = torch.from_numpy(told).permute(1, 2, 0)  # (B, F + 1, outputs)
         base = values[0, -1] if len(x) else torch.zeros(len(self.texts), dtype=torch.float64)
         return values[:, :-1].reshape(len(x), *self.shape, -1), base
 
     def tensors(self) -> dict[str, Tensor]:
-        """The trees of each output as LightGBM's text."""
-        return {f"trees.{output}": text_tensor(text) for output, text in enumerate(self.texts)}
+        """The trees of each output as LightGBM's texts, one for each round."""
+        return {f"trees.{output}": text_tensor(BETWEEN.join(texts)) for output, texts in enumerate(self.texts)}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Put the trees back."""
-        self._read([tensor_text(tensors[f"trees.{output}"]) for output in range(len(self.texts))])
+        joined = [tensor_text(tensors[f"trees.{output}"]) for output in range(len(self.texts))]
+        self._read([text.split(BETWEEN) if text else [] for text in joined])
 
-    def _read(self, texts: list[str]) -> None:
-        self.texts = texts
-        self._boosters = [self._lightgbm.Booster(model_str=text) if text else None for text in texts]
+    def _read(self, texts: list[list[str]]) -> None:
+        self.texts, self._sums, self._data = texts, {}, (None, None)
+        self._boosters = [[self._lightgbm.Booster(model_str=text) for text in several] for several in texts]
 
-    def _sum(self, booster: Any, table: Values) -> Values:
-        if booster is None or not len(table):
-            return np.zeros(len(table))
-        found: Values = booster.predict(table, num_threads=self.settings.threads)
-        return found
+    def _summed(self, table: Values) -> Values:
+        """(B, outputs); not to be changed."""
+        rows = _digest(table)
+        rounds, sums = self._sums.pop(rows, (0, np.zeros((len(table), len(self.texts)))))
+        if len(table) and any(boosters[rounds:] for boosters in self._boosters):
+            sums = sums.copy()
+            for output, boosters in enumerate(self._boosters):
+                for booster in boosters[rounds:]:
+                    sums[:, output] += booster.predict(table, num_threads=self.settings.threads)
+        self._sums[rows] = (max(map(len, self._boosters), default=0), sums)  # the last place: asked for last
+        while len(self._sums) > REMEMBERED:
+            self._sums.pop(next(iter(self._sums)))
+        return sums
+
+    def _dataset(self, table: Values, leaf: int) -> Any:
+        """The rows as LightGBM has them; those of the last round where they are the same."""
+        rows = (_digest(table), leaf)
+        if self._data[0] != rows:
+            data = self._lightgbm.Dataset(table, params=self._parameters(leaf), free_raw_data=False)
+            data.set_label(np.zeros(len(table)))
+            data.set_init_score(np.zeros(len(table)))
+            self._data = (rows, data.construct())
+        return self._data[1]
 
     def _parameters(self, leaf: int) -> dict[str, Any]:
         s = self.settings
@@ -149,12 +163,17 @@ class Trees:
     def __deepcopy__(self, memo: object) -> Trees:
         """A copy that grows by itself; the trees of now, which nobody changes, are shared."""
         twin = copy.copy(self)
-        twin.texts, twin._boosters = list(self.texts), list(self._boosters)
+        twin.texts, twin._boosters = [list(one) for one in self.texts], [list(one) for one in self._boosters]
+        twin._sums, twin._data = dict(self._sums), (None, None)
         return twin
 
     def __repr__(self) -> str:
         """The settings."""
         return f"Trees({self.settings!r})"
+
+
+def _digest(table: Values) -> bytes:
+    return hashlib.blake2b(table.tobytes(), digest_size=16, key=repr((table.shape, table.dtype)).encode()[:64]).digest()
 
 
 def _table(x: Tensor) -> Values:
