@@ -24,6 +24,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import torch
+
 from tests.processes import LONG, PRELOADED, end, start
 
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -72,6 +74,7 @@ def serve(listening: socket.socket) -> None:
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit())
     for name in PRELOADED:
         importlib.import_module(name)
+    torch.set_num_threads(1)  # it is too late for OMP_NUM_THREADS of a command, and threads of several would spin
     try:
         while True:
             asking, _ = listening.accept()
