@@ -64,7 +64,8 @@ class VerticalCountRegressor(VerticalRegressor):
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(600, 4))
     >>> y = rng.poisson(np.exp(X[:, 0] - X[:, 3] / 2))
-    >>> regressor = VerticalCountRegressor(parties={"bank": [0, 1], "telco": [2, 3]}, epochs=10, random_state=0)
+    >>> owners = {"bank": [0, 1], "telco": [2, 3]}
+    >>> regressor = VerticalCountRegressor(parties=owners, model="ridge", epochs=10, random_state=0)
     >>> bool(regressor.fit(X[:400], y[:400]).score(X[400:], y[400:]) > 0.3)
     True
     """
