@@ -139,6 +139,16 @@ class TestGrowing:
             assert torch.equal(trees.output(x[part]), again.output(x[part]))
             assert len(trees._sums) <= REMEMBERED <= number + 3
 
+    def test_the_order_of_rows_does_not_matter(self) -> None:
+        x, target = bent_rows()
+        trees, mixed = opened(), opened()
+        for number in range(4):
+            order = torch.randperm(len(x), generator=torch.Generator().manual_seed(number))
+            trees.approach(x, target, 1.0, 2)
+            mixed.approach(x[order], target[order], 1.0, 2)
+            assert torch.equal(trees.output(x)[order], mixed.output(x[order]))
+        assert len(mixed._sums) == 1
+
     def test_a_sum_that_was_given_away_may_be_changed(self) -> None:
         x, target = bent_rows()
         trees = opened()

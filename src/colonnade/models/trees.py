@@ -9,14 +9,18 @@ in each; no average is taken off first, of which every party would add the whole
 The same rows and targets give the same trees: seeds are those of the party and of the number of trees that it has, and
 LightGBM's results do not depend on the number of threads. What is kept is LightGBM's own text of the trees of each
 round, and trees are always summed round by round as they were read from it, so that a restart changes no bit. Sums over
-the rows that were asked for last are remembered: most rounds ask for the same rows, and only new trees are evaluated.
+the rows that were asked for last are remembered: most rounds ask for the same rows, in another order, and then only new
+trees are evaluated. So that their order does not matter, rows are always handed to LightGBM in one that follows from
+their content.
 """
 
 from __future__ import annotations
 
 import copy
+import functools
 import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,7 +31,7 @@ from torch import Tensor
 from colonnade.config import Settings
 from colonnade.extras import need
 from colonnade.models.local import tensor_text, text_tensor
-from colonnade.randomness import key
+from colonnade.randomness import key, stream
 
 FEWEST = 3  # rows of a leaf, however few rows a round has
 BETWEEN = "\f"  # the texts of two rounds
@@ -83,13 +87,17 @@ class Trees:
 
     def output(self, x: Tensor) -> Tensor:
         """The sum of the trees (B, outputs), in float64."""
-        return torch.from_numpy(self._summed(_table(x)).copy()).to(x.device)
+        rows = _Rows.of(x)
+        out = np.empty((len(x), len(self.texts)))
+        out[rows.order] = self._summed(rows)
+        return torch.from_numpy(out).to(x.device)
 
     def approach(self, x: Tensor, target: Tensor, weight: float, effort: int) -> None:
         """`effort` times `per_step` more trees; where trees are due does not depend on the weight of the whole."""
-        table, wanted = _table(x), np.ascontiguousarray(target.double().cpu().numpy().T)
-        now, leaf = self._summed(table), min(self.settings.smallest_leaf, max(FEWEST, len(x) // SHARE))
-        data, parameters = self._dataset(table, leaf), self._parameters(leaf)
+        rows = _Rows.of(x)
+        wanted = np.ascontiguousarray(target.double().cpu().numpy()[rows.order].T)
+        now, leaf = self._summed(rows), min(self.settings.smallest_leaf, max(FEWEST, len(x) // SHARE))
+        data, parameters = self._dataset(rows, leaf), self._parameters(leaf)
         for output, boosters in enumerate(self._boosters):
             number = sum(booster.num_trees() for booster in boosters)
             seed = key(self.seed, "trees", str(output), number) % 2**31
@@ -123,28 +131,27 @@ class Trees:
         self.texts, self._sums, self._data = texts, {}, (None, None)
         self._boosters = [[self._lightgbm.Booster(model_str=text) for text in several] for several in texts]
 
-    def _summed(self, table: Values) -> Values:
-        """(B, outputs); not to be changed."""
-        rows = _digest(table)
-        rounds, sums = self._sums.pop(rows, (0, np.zeros((len(table), len(self.texts)))))
-        if len(table) and any(boosters[rounds:] for boosters in self._boosters):
+    def _summed(self, rows: _Rows) -> Values:
+        """(B, outputs) in the order of the sorted rows; not to be changed."""
+        count = len(rows.table)
+        rounds, sums = self._sums.pop(rows.digest, (0, np.zeros((count, len(self.texts)))))
+        if count and any(boosters[rounds:] for boosters in self._boosters):
             sums = sums.copy()
             for output, boosters in enumerate(self._boosters):
                 for booster in boosters[rounds:]:
-                    sums[:, output] += booster.predict(table, num_threads=self.settings.threads)
-        self._sums[rows] = (max(map(len, self._boosters), default=0), sums)  # the last place: asked for last
+                    sums[:, output] += booster.predict(rows.table, num_threads=self.settings.threads)
+        self._sums[rows.digest] = (max(map(len, self._boosters), default=0), sums)  # the last place: asked for last
         while len(self._sums) > REMEMBERED:
             self._sums.pop(next(iter(self._sums)))
         return sums
 
-    def _dataset(self, table: Values, leaf: int) -> Any:
+    def _dataset(self, rows: _Rows, leaf: int) -> Any:
         """The rows as LightGBM has them; those of the last round where they are the same."""
-        rows = (_digest(table), leaf)
-        if self._data[0] != rows:
-            data = self._lightgbm.Dataset(table, params=self._parameters(leaf), free_raw_data=False)
-            data.set_label(np.zeros(len(table)))
-            data.set_init_score(np.zeros(len(table)))
-            self._data = (rows, data.construct())
+        if self._data[0] != (rows.digest, leaf):
+            data = self._lightgbm.Dataset(rows.table, params=self._parameters(leaf), free_raw_data=False)
+            data.set_label(np.zeros(len(rows.table)))
+            data.set_init_score(np.zeros(len(rows.table)))
+            self._data = ((rows.digest, leaf), data.construct())
         return self._data[1]
 
     def _parameters(self, leaf: int) -> dict[str, Any]:
@@ -172,8 +179,29 @@ class Trees:
         return f"Trees({self.settings!r})"
 
 
-def _digest(table: Values) -> bytes:
-    return hashlib.blake2b(table.tobytes(), digest_size=16, key=repr((table.shape, table.dtype)).encode()[:64]).digest()
+@dataclass(frozen=True)
+class _Rows:
+    """Rows in an order that follows from their content, so that equal sets of rows are equal."""
+
+    order: Values  # (B,) where each of the sorted rows stands among those that were given
+    table: Values  # (B, F) sorted
+    digest: bytes
+
+    @classmethod
+    def of(cls, x: Tensor) -> _Rows:
+        given = _table(x)
+        words = given.view(np.uint32).astype(np.uint64)  # a row may be told by fewer bits: a digest of all is taken
+        mixed = (words * _multipliers(words.shape[1])).sum(axis=1, dtype=np.uint64)
+        order = np.lexsort((words[:, 0], mixed)) if words.shape[1] else np.arange(len(given))
+        table = np.ascontiguousarray(given[order])
+        about = repr((table.shape, table.dtype)).encode()
+        return cls(order, table, hashlib.blake2b(table.tobytes() + about, digest_size=16).digest())
+
+
+@functools.cache
+def _multipliers(count: int) -> Values:
+    """(count,) odd numbers of 64 bits, the same everywhere."""
+    return stream(0, "order of rows").integers(0, 2**63, size=count, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
 
 
 def _table(x: Tensor) -> Values:
