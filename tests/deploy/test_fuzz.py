@@ -291,6 +291,7 @@ MORE = ["mechanism", "absence", "alignment", "key", "train"]
 @example(changes={"parties": 5})
 @example(changes={"rows": True})
 @example(changes={"absence": None})
+@example(changes={"absence": {}})
 @example(changes={"model": {"hidden": 10**12}})
 @example(changes={"model": {"hidden": 10**30}})
 @example(changes={"purposes": [[1]]})

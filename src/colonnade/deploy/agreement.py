@@ -91,6 +91,10 @@ class Proposal:
         """What is promised to whom."""
         return build(PrivacySettings, self.body["privacy"], "privacy")
 
+    def absence(self) -> Absence:
+        """What happens when a party does not answer."""
+        return build(Absence, self.body["absence"], "absence")
+
     def schedule(self) -> Schedule:
         """Who uploads when, about which rows."""
         training, has_uplink = self.training(), self.method().needs_uploads != "nothing"
@@ -166,7 +170,7 @@ def _check(proposal: Proposal) -> None:
             raise WireError(f"the proposal's training rows are not among its {rows} rows")
         proposal.method(), proposal.model(), proposal.training(), find_task(body["task"]), proposal.key
         proposal.privacy()
-        build(Absence, body["absence"], "absence")
+        proposal.absence()
     except (KeyError, TypeError, ValueError) as error:
         raise WireError(f"the proposal cannot be read: {error!r}") from None
 

@@ -123,7 +123,7 @@ class Membership:
         try:
             training = proposal.training()
             training.computing.check(DTYPES[training.dtype], torch.device(self.setup.device))
-            silence = proposal.schedule().someone_may_be_silent or body["absence"]["then"] == "continue"
+            silence = proposal.schedule().someone_may_be_silent or proposal.absence().then == "continue"
             check_numbers(proposal.method(), proposal.training().wire.numbers, privacy.secure_sum.use)
             privacy.check_sum(len(proposal.parties), proposal.method().needs_uploads, silence)
             spends = privacy.spends(self._releases(proposal)) if privacy.epsilon is None else privacy.epsilon
@@ -184,7 +184,7 @@ class Membership:
     @property
     def goes_on(self) -> bool:
         """Whether the run goes on without a party that stays away."""
-        return self.agreement is not None and self.agreement.proposal.body["absence"]["then"] == "continue"
+        return self.agreement is not None and self.agreement.proposal.absence().then == "continue"
 
     @property
     def sums(self) -> bool:
