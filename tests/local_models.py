@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from colonnade.federation import Federation
 from colonnade.models.local import tensor_text, text_tensor
+from colonnade.store import Store
 
 
 def bent_rows(count: int = 200) -> tuple[Tensor, Tensor]:
@@ -68,3 +70,13 @@ class Stumps:
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         self.stumps = json.loads(tensor_text(tensors["stumps"]))
+
+
+def assert_kept(place: Path, wanted: Mapping[str, torch.Tensor]) -> None:
+    """A party's process left exactly these tensors of its local model."""
+    store = Store(place / "party.db")
+    saved = store.snapshot()
+    store.close()
+    assert saved is not None
+    for key, value in wanted.items():
+        assert torch.equal(saved.tensors[f"cohort.{key}"][0], value), (place.name, key)

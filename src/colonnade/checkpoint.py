@@ -6,7 +6,7 @@ import hashlib
 import platform
 import warnings
 from collections.abc import Iterable, Mapping
-from importlib import import_module
+from importlib import metadata
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -88,8 +88,9 @@ def _libraries(trainer: Trainer) -> set[str]:
 
 
 def _version(library: str) -> str:
-    """As the module itself says: the package may have another name."""
-    return str(getattr(import_module(library), "__version__", "unknown"))
+    """Of the package that brings a module, which may have another name; nothing is imported for what a file names."""
+    packages = metadata.packages_distributions().get(library)
+    return metadata.version(packages[0]) if packages else "not installed"
 
 
 def warn_of_another_machine(began: Machine, device: torch.device) -> None:

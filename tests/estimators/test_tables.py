@@ -154,6 +154,23 @@ class TestChoice:
         assert "18 validation rows, mean of 5 splits" in fitted.chosen_because_
         assert fitted.n_iter_ == fitted.run_.result["rounds"]
 
+    @pytest.mark.parametrize("most", [110, 10_000])
+    def test_it_trains_again_with_the_kind_that_was_chosen(self, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+        """Also where all rows are enough for other kinds than those that trained."""
+        monkeypatch.setattr("colonnade.estimators.kinds.MANY", most)
+        X, y = customers(120)
+        fitted = VerticalClassifier(parties=OWNERS, model=["shrunk", "ridge"], epochs=4, random_state=0).fit(X, y)
+        assert fitted.run_.training.schedule.batch == 120
+        assert fitted.run_.training.rounds <= 4
+        auto = VerticalClassifier(parties=OWNERS, epochs=2, random_state=0).fit(X, y)
+        assert set(auto.tried_) == {"network", "ridge", "shrunk"}
+
+    def test_a_kind_without_a_score_loses(self) -> None:
+        good = Tried(Try("network", {}, 1), None, 1, (0.7, 0.6, 0.65), -1.0, 0.0)  # type: ignore[arg-type]
+        broken = Tried(Try("ridge", {}, 1), None, None, (), 1.0, 0.0)  # type: ignore[arg-type]
+        assert best_of([broken, good]) is good
+        assert broken.score is None
+
     def test_one_kind_keeps_its_validation_rows(self) -> None:
         X, y = customers(120)
         fitted = VerticalClassifier(parties=OWNERS, **QUICK).fit(X, y)

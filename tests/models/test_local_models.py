@@ -30,11 +30,10 @@ from colonnade.models.local import Regressors, tensor_text, text_tensor
 from colonnade.models.ridge import Ridge, RidgeSettings
 from colonnade.part import Part
 from colonnade.run import Run
-from colonnade.store import Store
 from tests.contracts.registry import EVERY, fitting, make
 from tests.deploy.memory import Room, SmallTrial
 from tests.federations import small, trivial
-from tests.local_models import Stumps
+from tests.local_models import Stumps, assert_kept
 from tests.mechanisms import Noise
 from tests.trainers import ENGINES, TINY, assert_same_tensors, open_trainer, untimed
 
@@ -291,12 +290,7 @@ class TestOrganisations:
         assert run.traffic.to_json() == loop.traffic.to_json()
         torch.testing.assert_close(found.logits, loop.logits(columns(small(**DATA))), rtol=0, atol=1e-9)
         for party in PARTIES:
-            store = Store(scene.trial.place(party) / "party.db")
-            saved = store.snapshot()
-            store.close()
-            assert saved is not None
-            for key, value in loop.models[party].items():
-                assert torch.equal(saved.tensors[f"cohort.{key}"][0], value), (party, key)
+            assert_kept(scene.trial.place(party), loop.models[party])
             part = Part.load(scene.trial.place(party), own().get(party))  # what its process left for it
             said, there = part.predict(columns(small(**DATA))[party]), loop.model.part(party)
             for key, value in there.predict(columns(small(**DATA))[party]).items():

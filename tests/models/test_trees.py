@@ -25,12 +25,11 @@ from colonnade.models.ridge import Ridge, RidgeSettings
 from colonnade.models.trees import BETWEEN, REMEMBERED, Trees, TreeSettings
 from colonnade.part import Part
 from colonnade.run import Run
-from colonnade.store import Store
 from tests.contracts.registry import EVERY, fitting, make
 from tests.deploy.memory import Room, Way
 from tests.explain.shoppers import shoppers
 from tests.federations import small
-from tests.local_models import bent_rows, columns_of_tests
+from tests.local_models import assert_kept, bent_rows, columns_of_tests
 from tests.trainers import ENGINES, open_trainer, untimed
 
 lightgbm = pytest.importorskip("lightgbm")
@@ -285,12 +284,7 @@ def test_organisations_train_the_same_trees_although_one_is_started_again(tmp_pa
     assert untimed(run.history) == untimed(loop.history)
     assert torch.equal(found.logits, loop.logits(columns_of_tests(small(**DATA))))
     for party in PARTIES:
-        store = Store(scene.trial.place(party) / "party.db")
-        saved = store.snapshot()
-        store.close()
-        assert saved is not None
-        for key, value in loop.models[party].items():
-            assert torch.equal(saved.tensors[f"cohort.{key}"][0], value), (party, key)
+        assert_kept(scene.trial.place(party), loop.models[party])
 
 
 class TestColumnsOfATable:

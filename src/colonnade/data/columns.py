@@ -251,7 +251,8 @@ def _settings_of_part(settings: OneColumn, part: str) -> OneColumn:
         return settings
     missing = "fill" if settings.missing == "indicate" and part != dates.NUMBERS[0] else settings.missing
     levels = "ordinal" if settings.levels == "ordinal" else "auto"
-    return OneColumn(missing=missing, scaling=settings.scaling, clip=settings.clip, levels=levels)
+    pieces = settings.pieces
+    return OneColumn(missing=missing, scaling=settings.scaling, pieces=pieces, clip=settings.clip, levels=levels)
 
 
 def _counted(frame: Any, name: str, part: str, kind: str, training: Values) -> tuple[dict[str, int], int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -19,7 +20,7 @@ from colonnade.data.frames import as_frame, names_of
 from colonnade.data.ids import Ids, id_columns
 from colonnade.errors import EstimatorInput
 from colonnade.estimators.inputs import Array, Given, cut, matched, read_tables
-from colonnade.estimators.kinds import AUTO, INSIDE, KINDS, Circumstances, Try, tries_of
+from colonnade.estimators.kinds import AUTO, INSIDE, KINDS, LARGE, Circumstances, Try, tries_of
 from colonnade.estimators.owners import Owners, owners_of
 from colonnade.estimators.tried import Tried, best_of
 from colonnade.estimators.validation import LEAST, split_rows
@@ -151,28 +152,22 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has
             federations = [self._federation(given, rows, columns, meaning) for rows in splits]
             tried += [Tried.of(one, [self._fit_one(f, one, settings) for f in federations]) for one in alike]
         best, several = best_of(tried), len(splits) > 1
-        self.run_ = self._train_again(best, now.rows, given, classes, meaning, settings) if several else best.run
+        self.run_ = self._train_again(best, now.rows, given, meaning, settings) if several else best.run
         self.chosen_ = best.kind
         self.tried_ = {found.kind: found.score for found in tried}
         self.chosen_because_ = self._reason(tried, validation, len(splits))
         self.n_iter_ = self.run_.result["best_round"] or self.run_.result["rounds"]
 
     def _train_again(
-        self,
-        best: Tried,
-        rows: int,
-        given: Given,
-        classes: Array | None,
-        meaning: Mapping[str, Any],
-        settings: Mapping[str, Any],
+        self, best: Tried, rows: int, given: Given, meaning: Mapping[str, Any], settings: Mapping[str, Any]
     ) -> Run:
-        """With all rows, for as many passes as were best where only `rows` trained."""
-        now = self._circumstances(given, len(given.y), classes)
-        one = next(one for one in self._tries(now, 1) if one.kind == best.kind)
-        federation = self._federation(given, split_rows(len(given.y), None, 0, 0), one.columns, meaning)
+        """With all rows, for as many passes as were best where only `rows` trained, and otherwise alike."""
+        count, one = len(given.y), best.tried
+        if one.batch == rows:  # all of them in every round
+            one = replace(one, batch=min(count, LARGE))
+        federation = self._federation(given, split_rows(count, None, 0, 0), one.columns, meaning)
         passes = (best.round or 1) / self._rounds(rows, best.tried)
-        rounds = max(1, round(passes * self._rounds(now.rows, one)))
-        return self._fit_one(federation, one, {**settings, "rounds": rounds})
+        return self._fit_one(federation, one, {**settings, "rounds": max(1, round(passes * self._rounds(count, one)))})
 
     def _circumstances(self, given: Given, rows: int, classes: Array | None) -> Circumstances:
         cells = rows * self.n_features_in_ if given.framed else None
@@ -208,13 +203,6 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has
 
     def _fit_one(self, federation: Federation, one: Try, more: Mapping[str, Any]) -> Run:
         rows, validation = len(federation.split.train), len(federation.split.validation)
-        for name, value in (
-            ("epochs", self.epochs),
-            ("patience", self.patience or 1),
-            ("batch_size", self.batch_size or 1),
-        ):
-            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-                raise EstimatorInput(f"{name} = {value!r}: needed a whole number from 1")
         an_epoch = self._rounds(rows, one)
         evaluate_every = max(1, an_epoch // 4) if validation else 0
         patience = self.patience or max(LEAST_TRIED, math.ceil(PATIENCE / max(1, evaluate_every)))
@@ -236,11 +224,10 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has
         if not validation:
             return f"{self.chosen_}: fewer than {LEAST} rows could be spared to compare kinds of local models."
         metric = choose_metric(self.run_.task, self.run_.result["validation_metric"])
-        told = [f"{_words(one.kind)} {metric.told(metric.sign() * one.gain)}" for one in tried]
+        told = [f"{_words(one.kind)} {'no score' if one.score is None else metric.told(one.score)}" for one in tried]
         often = f", mean of {splits} splits" if splits > 1 else ""
-        near = (
-            "" if best_of(tried) is max(tried, key=lambda one: one.gain) else "; the simpler one of those about as good"
-        )
+        ahead = best_of(tried).gain < max(one.gain for one in tried)
+        near = "; the simplest of those about as good" if ahead else ""
         if len(tried) == 1 and self.model == AUTO:
             why = "trying others would spend epsilon again" if self._spends() else "the method trains no other"
             return f"{self.chosen_}: {why} ({metric.title} on {validation} validation rows{often}: {told[0]})."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
@@ -21,7 +22,7 @@ class Tried:
 
     tried: Try
     run: Run  # with the first split
-    round: int | None  # the best one; None: no validation rows
+    round: int | None  # the best one; None: no validation rows, or a training that came to nothing
     scores: tuple[float, ...]  # in that round, by the metric that chose it, of each split
     sign: float  # 1: higher scores are better, -1: lower ones
     tie: float  # by the loss, where metrics are equal
@@ -52,8 +53,8 @@ class Tried:
 
     @property
     def gain(self) -> float:
-        """The same, higher is better."""
-        return self.sign * (self.score or 0.0)
+        """The same, higher is better; what has no score loses against whatever has one."""
+        return -math.inf if self.score is None else self.sign * self.score
 
 
 def best_of(tried: Sequence[Tried]) -> Tried:
@@ -67,6 +68,8 @@ def best_of(tried: Sequence[Tried]) -> Tried:
 
 
 def _about_as_good(one: Tried, best: Tried) -> bool:
+    if len(one.scores) != len(best.scores):
+        return False
     ahead = [best.sign * (b - a) for a, b in zip(one.scores, best.scores, strict=True)]
     return bool(fmean(ahead) <= stdev(ahead) / len(ahead) ** 0.5)
 

@@ -190,9 +190,11 @@ class _Rows:
     @classmethod
     def of(cls, x: Tensor) -> _Rows:
         given = _table(x)
-        words = given.view(np.uint32).astype(np.uint64)  # a row may be told by fewer bits: a digest of all is taken
-        mixed = (words * _multipliers(words.shape[1])).sum(axis=1, dtype=np.uint64)
-        order = np.lexsort((words[:, 0], mixed)) if words.shape[1] else np.arange(len(given))
+        words = given.view(np.uint32)
+        mixed = np.zeros(len(given), dtype=np.uint64)
+        for column, factor in zip(words.T, _multipliers(words.shape[1]), strict=True):  # no copy of the whole table
+            mixed += column * factor
+        order = np.argsort(mixed, kind="stable")
         table = np.ascontiguousarray(given[order])
         about = repr((table.shape, table.dtype)).encode()
         return cls(order, table, hashlib.blake2b(table.tobytes() + about, digest_size=16).digest())
