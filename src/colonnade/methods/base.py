@@ -132,6 +132,14 @@ class PredictsWithout(Protocol):
 
 
 @runtime_checkable
+class GivesPoints(Protocol):
+    """A method whose predictions stand for whole points, which people add up."""
+
+    def points(self, logits: Tensor) -> Tensor:
+        """(B,) the scores that logits (B, K) stand for."""
+
+
+@runtime_checkable
 class Traceable(Protocol):
     """A method whose uploads can be traced back to columns; explanations of the others' columns are refused by name."""
 
@@ -192,6 +200,21 @@ def check_rows(method: Method, federation: Federation) -> None:
         f"{federation.rows} rows are not such: train it on Federation.matched() (tables: keep = 'all'), or use fedmvt, "
         "which learns from the others too"
     )
+
+
+def check_bins(method: Method, party: str, cut: bool) -> None:
+    """Refuse columns that are cut into bins, unless the method says `reads_bins: ClassVar[bool] = True`."""
+    wanted = getattr(method, "reads_bins", False)
+    if wanted and not cut:
+        raise ConfigError(
+            f"method {method.name!r} reads columns that are cut into bins, and those of party {party!r} are not; say "
+            "bins = 5 about its columns ([columns] of party.toml, [data.columns] of a simulation)"
+        )
+    if cut and not wanted:
+        raise ConfigError(
+            f"the columns of party {party!r} are cut into bins, whose numbers mean nothing to method {method.name!r}; "
+            "leave bins out, or use the method scorecard"
+        )
 
 
 def check_can_leave_out(method: Method, secure_sum: bool) -> PredictsWithout:

@@ -1,9 +1,8 @@
 """A scorecard: for each party a table of columns, bins and points; the points of a row are added up by hand.
 
     score = base points + the points of the bins that a row is in
-          = offset + factor ln(odds),    factor = pdo / ln 2,    odds = non-events to events
 
-`odds` to one at `base_score` points, twice the odds at `pdo` points more. High scores mean that the event is unlikely.
+What points mean is in `models/points.py`. A party's card follows from its own part of a trained model (`PartyCard.of`).
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +19,7 @@ from urllib.parse import quote
 import numpy as np
 
 from colonnade.config import build
+from colonnade.data.bins import Bins
 from colonnade.data.column_settings import OneColumn
 from colonnade.data.frames import as_frame, by_party, check_no_path, listed
 from colonnade.data.ids import Ids, id_columns
@@ -28,40 +27,16 @@ from colonnade.data.new_rows import check_parties, match_rows
 from colonnade.data.said import as_said
 from colonnade.errors import ConfigError, DataError, RunError, Unwritable
 from colonnade.extras import need
+from colonnade.methods.scorecard import ScorecardADMM
+from colonnade.models.evidence import COUNTS, Evidence
+from colonnade.models.points import Scale
+from colonnade.part import Part
 from colonnade.privacy.ledger import Ledger
 from colonnade.saved import read_json, read_ledger, replace_file, write_ledger
-from colonnade.scorecards.bins import Bins
-from colonnade.scorecards.evidence import Evidence
 
 FILE, FORMAT = "scorecard.json", 1
 HEADINGS = ("column", "bin", "rows", "events", "noise", "woe", "iv", "points")  # noise: the deviation of events
 Values = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True)
-class Scale:
-    """What points mean."""
-
-    base_score: float = 600.0
-    odds: float = 50.0  # non-events to one event, at base_score points
-    pdo: float = 20.0  # points that double the odds
-
-    def __post_init__(self) -> None:
-        for name, value in (("odds", self.odds), ("pdo", self.pdo)):
-            if not 0 < value < math.inf:
-                raise ConfigError(f"{name} = {value!r}: needed a number above 0")
-        if not math.isfinite(self.base_score):
-            raise ConfigError(f"base_score = {self.base_score!r}: needed a number")
-
-    @property
-    def factor(self) -> float:
-        """Points for one unit of log odds."""
-        return self.pdo / math.log(2)
-
-    @property
-    def offset(self) -> float:
-        """Points where the odds are even."""
-        return self.base_score - self.factor * math.log(self.odds)
 
 
 @dataclass(frozen=True)
@@ -92,7 +67,7 @@ class ColumnCard:
     def from_json(cls, facts: Mapping[str, Any]) -> ColumnCard:
         """The inverse of `to_json`."""
         rows, events, noise, woe = (np.array(facts[name]) for name in ("rows", "events", "noise", "woe"))
-        evidence = Evidence(rows, events, noise, woe, float(facts["iv"]))
+        evidence = Evidence(rows, events, noise, woe)
         return cls(Bins.from_json(facts), evidence, float(facts["weight"]), tuple(map(int, facts["points"])))
 
 
@@ -103,6 +78,29 @@ class PartyCard:
     party: str
     columns: tuple[ColumnCard, ...]
     said: Mapping[str, OneColumn] = field(default_factory=dict, repr=False)  # what their owner said some columns hold
+
+    @classmethod
+    def of(cls, part: Part) -> PartyCard:
+        """The card of a party, from its part of a model; columns whose training rows are all in one bin are left out.
+
+        Raises:
+            RunError: the model is no scorecard.
+        """
+        method, plan = part.design.method, part.plans.get(part.party)
+        if not isinstance(method, ScorecardADMM) or plan is None:
+            raise RunError(f"the part of {part.party!r} is of a {method.name} model, and no scorecard")
+        part.check()
+        tables = {name: part.tensors[f"head.{name}"].double() for name in (*COUNTS, "weight.0")}
+        points = method.scale.bin_points(tables["weight.0"], tables["woe"])  # (C, MOST_BINS)
+        made = []
+        for at, bins in enumerate(plan.features):
+            assert isinstance(bins, Bins)
+            count = len(bins.names)
+            evidence = Evidence(*(tables[name][at, :count].numpy() for name in COUNTS))
+            whole = tuple(map(int, points[at, :count].tolist()))
+            if (evidence.rows > 0).sum() > 1:
+                made.append(ColumnCard(bins, evidence, float(tables["weight.0"][at, 0]), whole))
+        return cls(part.party, tuple(made), plan.said)
 
     def codes(self, table: Any) -> list[Values]:
         """For each column the bin (N,) of every row of a table, whose columns are found by name."""

@@ -4,26 +4,32 @@ numbers     so many bins with equally many training rows; fewer, where a value i
 dates       the same, in days
 levels      one bin for each level that is frequent enough, one for all others
 empty       a bin of its own, always the last
+
+A column that is cut becomes one number per row, that of its bin: `columns.bins` of a column plan.
 """
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
 
 from colonnade.data import dates
-from colonnade.data.kinds import NUMBER, Levels, is_categorical, kind_of
-from colonnade.errors import DataError
+from colonnade.data.column_settings import PartyColumns
+from colonnade.data.kinds import NUMBER, Levels, check_finite, check_text, is_categorical, kind_of
+from colonnade.errors import ConfigError, DataError
 
 Kind = Literal["number", "date", "level"]
 Values = np.ndarray[Any, Any]
 OTHER, EMPTY = "other", "empty"
 DIGITS = 6  # of the range of a column's values, that cuts have
+SMALLEST = 0.05  # of the training rows: levels with fewer are others
+SAME = 1e-6  # how far cuts of the same rows may be apart on two machines, in parts of their range
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,11 @@ class Bins:
     cuts: tuple[float, ...] = ()
     levels: tuple[str, ...] = ()
     holds: str = ""  # what the values of levels are: text, booleans, numbers
+    refuses: bool = False  # empty values are an error
+
+    part = ""  # a date is cut as a whole
+    width = 1  # how many numbers of a row it becomes
+    mean = None  # of the numbers of bins there is none that means anything
 
     @classmethod
     def of_numbers(cls, column: str, kind: Kind, values: Values, count: int) -> Bins:
@@ -73,6 +84,11 @@ class Bins:
         """
         empty = column.isna().to_numpy(dtype=bool)
         last = len(self.names) - 1
+        if self.refuses and empty.any():
+            raise DataError(
+                f"party {party!r}, column {self.column!r}: {int(empty.sum())} of {len(column)} values are empty (NaN); "
+                "fill them (fillna) or drop those rows first"
+            )
         if empty.all():
             return np.full(len(column), last)
         self._check(party, column)
@@ -93,16 +109,79 @@ class Bins:
                 f"values are {column.dtype}; give it as in the tables that the scorecard was made from"
             )
 
+    def check_new(self, party: str, column: Any) -> None:
+        """Refuse new values of another kind; warn where none of several is a level that has a bin of its own."""
+        self.codes(party, column)
+        if self.kind == "number":
+            check_finite(party, column.to_frame(self.column), [self.column])
+        known = column[column.notna()]
+        if self.kind == "level" and self.levels and len(known) > 1:
+            texts = Levels.of(known, self.holds).texts
+            if not set(texts) & set(self.levels):
+                warnings.warn(
+                    f"party {party!r}, column {self.column!r}: none of {len(known)} values has a bin of its own "
+                    f"(first: {texts[0]!r}; the training had {', '.join(map(repr, self.levels[:3]))}), so all count as "
+                    f"{OTHER!r}; write them as in training",
+                    stacklevel=2,
+                )
+
+    def agrees(self, other: object) -> bool:
+        """Whether other bins are these, up to the rounding of another machine."""
+        if not isinstance(other, Bins) or len(self.cuts) != len(other.cuts):
+            return False
+        apart = np.abs(np.array(self.cuts) - np.array(other.cuts)).max(initial=0.0)
+        return replace(self, cuts=()) == replace(other, cuts=()) and bool(
+            apart <= SAME * (np.ptp([0, *self.cuts]) or 1)
+        )
+
     def to_json(self) -> dict[str, object]:
         """Plain values."""
         return {"column": self.column, "kind": self.kind, "cuts": list(self.cuts), "levels": list(self.levels),
-                "holds": self.holds}  # fmt: skip
+                "holds": self.holds, "refuses": self.refuses}  # fmt: skip
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> Bins:
-        """The inverse of `to_json`."""
+        """The inverse of `to_json`; earlier versions never refused an empty value."""
         cuts, levels = tuple(map(float, facts["cuts"])), tuple(map(str, facts["levels"]))
-        return cls(str(facts["column"]), facts["kind"], cuts, levels, str(facts["holds"]))
+        told = str(facts["holds"]), bool(facts.get("refuses", False))
+        return cls(str(facts["column"]), facts["kind"], cuts, levels, *told)
+
+
+def cut_columns(
+    party: str, frame: Any, train: Values, settings: PartyColumns, kinds: tuple[list[str], Mapping[str, str], list[str]]
+) -> tuple[Bins, ...]:
+    """The bins of all columns of a party: numbers, dates, then levels; `kinds` says which are which (`kinds_of`).
+
+    Raises:
+        ConfigError: only some columns are to be cut.
+        DataError: a column is infinite, has text among numbers, or almost a level for each row; or all training rows
+            are in one bin of every column.
+    """
+    numbers, categories, when = kinds
+    counts = {name: settings.of(name).bins for name in (*numbers, *when, *categories)}
+    if not all(counts.values()):
+        whole = next(name for name, count in counts.items() if not count)
+        raise ConfigError(
+            f"party {party!r}: bins = 0 for column {whole!r}, and others are cut; cut all columns, or leave it out "
+            "(kind = 'ignore')"
+        )
+    check_finite(party, frame, numbers)
+    found = []
+    for name, kind in [*((n, "number") for n in numbers), *((n, "date") for n in when)]:
+        found.append(Bins.of_numbers(name, kind, numbers_of(kind, frame[name])[train], counts[name]))  # type: ignore[arg-type]
+    smallest = max(1, round(SMALLEST * len(train)))
+    for name, holds in categories.items():
+        levels = Levels.of(frame[name], holds)
+        check_text(party, frame[name], levels.texts)
+        if len(levels.texts) > settings.of(name).most and 2 * len(levels.texts) > len(train):
+            raise DataError(
+                f"party {party!r}, column {name!r} has {len(levels.texts)} different values for {len(train)} training "
+                "rows; drop it (kind = 'ignore'), or group its values"
+            )
+        found.append(Bins.of_levels(name, holds, levels, train, smallest))
+    if not any(len(np.unique(one.codes(party, frame[one.column])[train])) > 1 for one in found):
+        raise DataError(f"party {party!r} has no column with two bins or more; leave its table out")
+    return tuple(replace(one, refuses=settings.of(one.column).missing == "refuse") for one in found)
 
 
 def numbers_of(kind: Kind, column: Any) -> Values:
