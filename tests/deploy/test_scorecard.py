@@ -34,6 +34,7 @@ from colonnade.randomness import key
 from colonnade.run import Run
 from colonnade.saved import read_ledger
 from colonnade.scorecards.card import PartyCard, Scorecard
+from colonnade.scorecards.make import card_of
 from colonnade.wire.messages import COORDINATOR, Purpose
 from tests.deploy.memory import Office, Room, _connection
 from tests.explain.shoppers import shoppers
@@ -117,9 +118,10 @@ def test_it_is_that_of_the_simulation_and_adds_up_row_by_row(tmp_path: Path, mon
         _assert_same_card(PartyCard.of(Part.load(scene.trial.place(name))), wanted.party(name))
     method = run.method
     assert isinstance(method, ScorecardADMM)
-    assert method.scale.base_points(float(run.state["constant"])) == wanted.base_points
     points = wanted.score({**shoppers(ROWS), "telco": shoppers(ROWS)["telco"].drop(columns="churn")}, id="customer")
     assert method.points(predicted.logits).tolist() == points.iloc[rows.tolist()].tolist()
+    adds_up = card_of(Run.load(scene.trial.place(COORDINATOR)), "")
+    assert (adds_up.parties, adds_up.base_points, adds_up.scale) == ((), wanted.base_points, wanted.scale)
     assert {m: run.metrics[m]["test"] for m in wanted.metrics} == pytest.approx(dict(wanted.metrics), abs=1e-9)
     _assert_nothing_else_left(scene, run)
 

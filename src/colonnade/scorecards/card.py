@@ -23,6 +23,7 @@ from colonnade.data.bins import Bins
 from colonnade.data.column_settings import OneColumn
 from colonnade.data.frames import as_frame, by_party, check_no_path, listed
 from colonnade.data.ids import Ids, id_columns
+from colonnade.data.kinds import BOOLEAN
 from colonnade.data.new_rows import check_parties, match_rows
 from colonnade.data.said import as_said
 from colonnade.errors import ConfigError, DataError, RunError, Unwritable
@@ -121,6 +122,11 @@ class PartyCard:
         total: Values = np.sum(each, axis=0)
         return total
 
+    @property
+    def text_columns(self) -> list[str]:
+        """The columns of levels that are not booleans: in a text file they must not be taken for numbers."""
+        return [one.bins.column for one in self.columns if one.bins.kind == "level" and one.bins.holds != BOOLEAN]
+
     def lines(self) -> list[tuple[Any, ...]]:
         """One line per column and bin, in the order of `HEADINGS`."""
         return [line for one in self.columns for line in one.lines()]
@@ -135,6 +141,16 @@ class PartyCard:
         """The inverse of `to_json`."""
         said = {name: build(OneColumn, one, name) for name, one in facts["said"].items()}
         return cls(party, tuple(map(ColumnCard.from_json, facts["columns"])), said)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write it as NAME.csv, for the party's own people."""
+        folder = Path(folder)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            replace_file(folder / f"{quote(self.party, safe=' ')}.csv", self.csv().encode())
+        except OSError as error:
+            raise Unwritable(f"the card cannot be saved in {folder} ({error.strerror}); see to the disk") from None
+        return folder
 
     def csv(self) -> str:
         """The same as text."""
@@ -215,9 +231,8 @@ class Scorecard:
         """Write NAME.csv for each party, the ledger, and scorecard.json last."""
         folder = Path(folder)
         try:
-            folder.mkdir(parents=True, exist_ok=True)
             for card in self.parties:
-                replace_file(folder / f"{quote(card.party, safe=' ')}.csv", card.csv().encode())
+                card.save(folder)
             write_ledger(folder, self.ledger)
             replace_file(folder / FILE, (json.dumps(self.to_json(), indent=1) + "\n").encode())
         except OSError as error:

@@ -20,16 +20,17 @@ from typing import Any
 
 import numpy as np
 
-from colonnade.data.columns import ColumnPlan
 from colonnade.data.ids import Ids
-from colonnade.errors import ConfigError
+from colonnade.errors import ConfigError, RunError
 from colonnade.federation import Federation
 from colonnade.fit import fit
 from colonnade.methods.scorecard import ScorecardADMM, check_task
 from colonnade.models.points import Scale
+from colonnade.part import Part
 from colonnade.privacy.labels.settings import LabelSettings
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.row_split import RowSplit
+from colonnade.run import Run
 from colonnade.scorecards.card import PartyCard, Scorecard
 
 ROUNDS = 100  # of the linear model; all training rows in each
@@ -104,15 +105,30 @@ def scorecard(  # noqa: PLR0913 - the front door: everything a user may want to 
         federation, method, privacy=PrivacySettings(labels=settings), rounds=rounds, batch=len(federation.split.train),
         seed=seed, evaluate_every=0, dtype="float64", progress=False,
     )  # fmt: skip
-    cards = tuple(PartyCard.of(run.model.part(party)) for party in federation.names)
+    return card_of(run, _told(others, len(federation.split.train), settings))
+
+
+def card_of(run: Run, told: str) -> Scorecard:
+    """The cards of all parties of a run of the method `scorecard`; `told` is what was released of the labels.
+
+    Parts that stay with their organisations have no card here: what is left is what adds their points up.
+
+    Raises:
+        RunError: the run trained another method.
+    """
+    method = run.method
+    if not isinstance(method, ScorecardADMM):
+        raise RunError(f"run {run.id} trained {method.name}, and no scorecard; train the method scorecard")
+    here = [part for part in run.model.parts.values() if part.tensors]
+    cards = tuple(map(PartyCard.of, here))
     return Scorecard(
         cards,
-        scale.base_points(float(run.state["constant"])),
-        scale,
-        str(federation.task.classes[1]),
-        _told(others, len(federation.split.train), settings),
+        method.scale.base_points(float(run.state["constant"])),
+        method.scale,
+        str(run.task.classes[1]),
+        told,
         {name: run.metrics[name]["test"] for name in METRICS if name in run.metrics},
-        tuple(note for card in cards for note in notes_of(card, federation.plans[card.party])),
+        tuple(note for card, part in zip(cards, here, strict=True) for note in notes_of(card, part)),
         run.ledger,
     )
 
@@ -145,10 +161,10 @@ def _told(others: Sequence[str], rows: int, settings: LabelSettings) -> str:
     )
 
 
-def notes_of(card: PartyCard, plan: ColumnPlan) -> list[str]:
+def notes_of(card: PartyCard, part: Part) -> list[str]:
     """Columns that were left out, and those that speak against their own evidence."""
     told, kept = [], {one.bins.column for one in card.columns}
-    gone = [name for name in plan.columns if name not in kept]
+    gone = [name for name in part.plans[card.party].columns if name not in kept]
     if gone:
         told.append(f"{card.party}: left out, because all training rows are in one bin: {', '.join(gone)}")
     against = [one.bins.column for one in card.columns if one.weight > 0 and any(one.points)]
