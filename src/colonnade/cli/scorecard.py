@@ -26,6 +26,8 @@ from colonnade.cli.screen import Screen
 from colonnade.errors import ConfigError
 
 if TYPE_CHECKING:
+    from colonnade.data.frames import Frames
+    from colonnade.data.ids import Ids
     from colonnade.part import Part
     from colonnade.scorecards.card import PartyCard, Scorecard
 
@@ -140,7 +142,7 @@ class _New:
             raise ConfigError("--id, --output and how text files are written go with --tables PARTY=FILE")
         return bool(self.tables)
 
-    def read(self, cards: Sequence[PartyCard]) -> tuple[dict[str, Any], Any]:
+    def read(self, cards: Sequence[PartyCard]) -> tuple[Frames, Ids]:
         """One frame per party, its text columns as text; and the id columns."""
         from colonnade.cli.predict_tables import party_and_file
         from colonnade.data.frames import read_table
@@ -231,7 +233,7 @@ def _of_party(screen: Screen, folder: Path, new: _New, out: Path | None) -> None
     return None
 
 
-def _names(part: Part, frame: Any, id: Any) -> list[str]:
+def _names(part: Part, frame: Any, id: Ids) -> list[str]:
     """What the rows of a party's table are called: by the id that was said, or that of the training, else numbered."""
     from colonnade.data.frames import names_of
     from colonnade.data.ids import id_columns, text_ids
