@@ -145,7 +145,7 @@ class ColumnPlan:
     @property
     def cut(self) -> bool:
         """Whether columns become the numbers of their bins, all of them."""
-        return all(isinstance(one, Bins) for one in self.features)
+        return bool(self.features) and all(isinstance(one, Bins) for one in self.features)
 
     @property
     def width(self) -> int:
