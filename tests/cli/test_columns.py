@@ -158,7 +158,9 @@ class TestScorecard:
         Path("card.toml").write_text(f"{data}[data.columns]\nbins = 3\n[method]\nname = 'scorecard'\n{settings}")
         assert trained("train", "card.toml", "--out", "cards", "--quiet").code == 0
         shown = trained("scorecard", "cards", "--out", "all")
-        assert shown.code == 0 and "base points" in shown.out and "colonnade privacy cards" in shown.out, shown.err
+        assert shown.code == 0 and "base points" in shown.out and "stands in the ledger of cards" in shown.out, (
+            shown.err
+        )
         cn.Model.load("cards").part("bank").save("own")
         alone = trained("scorecard", "own", "--out", "home")
         assert alone.code == 0 and "income" in alone.out, alone.err

@@ -13,6 +13,7 @@ import torch
 
 import colonnade as cn
 from colonnade.errors import ColonnadeError, ConfigError, DataError, WireError
+from colonnade.explain.explain import explain
 from colonnade.fit import resume
 from colonnade.methods import METHODS, ScorecardADMM, make_method
 from colonnade.methods._bins import MOST_BINS, looked_up
@@ -124,6 +125,15 @@ def test_a_part_alone_gives_its_own_whole_points(tmp_path: Path) -> None:
     part = Part.load(tmp_path)
     told = part.predict(TABLES["telco"])["o"][:, 0]
     assert told.tolist() == PartyCard.of(part).points(TABLES["telco"]).tolist()
+
+
+def test_parties_are_explained_without_noise_on_bins() -> None:
+    found = explain(trained(), federation())
+    assert found.shapley is not None and "the number of a bin" in found.unavailable["noise"]
+    with pytest.raises(ConfigError, match="stands on its card"):
+        trained().model.contributions(TABLES["telco"], party="telco")
+    terms = trained().model.contributions(federation().select(range(5)))
+    torch.testing.assert_close(terms.total, trained().model.logits(federation().select(range(5))))
 
 
 @pytest.mark.parametrize(

@@ -194,7 +194,7 @@ def _of_run(screen: Screen, folder: Path, new: _New, out: Path | None) -> None:
     from colonnade.run import Run
     from colonnade.scorecards.make import card_of
 
-    card = card_of(Run.load(folder), f"What was released of the labels: colonnade privacy {folder}.")
+    card = card_of(Run.load(folder), f"What was released of the labels stands in the ledger of {folder}.")
     if new.wanted:
         raise ConfigError(f"{folder} is a run: score with colonnade predict {folder}, which has a column of points")
     if out is not None:
