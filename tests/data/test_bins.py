@@ -40,7 +40,9 @@ def test_a_row_becomes_the_number_of_its_bin_in_each_column() -> None:
     cuts = income.iloc[TRAIN.numpy()].quantile([0.25, 0.5, 0.75], interpolation="lower")
     assert codes[:, 0].tolist() == np.searchsorted(cuts.to_numpy() + 1e-4, income).tolist()
     names = {one.column: one.names for one in found.features if isinstance(one, Bins)}
-    assert set(codes[frame()["age"].isna(), 1]) == {len(names["age"]) - 1}, "empty is the last bin"
+    assert set(codes[frame()["age"].isna(), 1]) == {-1}, "empty values have no order"
+    assert set(codes[~frame()["age"].isna(), 1]) == {0, 1, 2, 3}
+    assert codes[:, 4].tolist() == frame()["city"].map({"Bonn": -2, "Kiel": -3, "Ulm": -4}).tolist()
     assert names["city"] == ("Bonn", "Kiel", "Ulm", "other", "empty") and names["same"] == ("any", "empty")
     assert found.places == {"income": (0,), "age": (1,), "same": (2,), "since": (3,), "city": (4,)}
 
@@ -105,7 +107,7 @@ def test_new_tables_of_another_kind_are_refused(change: Callable[[pd.DataFrame],
 def test_levels_of_which_none_is_known_are_warned_of() -> None:
     with pytest.warns(UserWarning, match="none of 160 values has a bin of its own"):
         codes = plan().transform(frame().assign(city=frame()["city"].str.upper()))
-    assert set(codes[:, 4].tolist()) == {3.0}
+    assert set(codes[:, 4].tolist()) == {-5.0}
 
 
 def test_empty_values_are_refused_later_where_they_were_to_be() -> None:

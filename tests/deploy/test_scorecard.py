@@ -83,7 +83,7 @@ def federation(folder: Path) -> Federation:
 
 def simulated(folder: Path) -> Scorecard:
     files = {name: folder / f"{name}.csv" for name in PARTIES}
-    return cn.scorecard(files, columns=SAID, label_epsilon=EPSILON, rounds=ROUNDS, **meaning())
+    return cn.scorecard(files, columns=SAID, label_epsilon=EPSILON, rounds=ROUNDS, monotone=True, **meaning())
 
 
 def room(folder: Path, bins: int = 5, labels: dict[str, Any] | None = None, policy: Any = None, **method: Any) -> Room:
@@ -110,7 +110,7 @@ def test_it_is_that_of_the_simulation_and_adds_up_row_by_row(tmp_path: Path, mon
     """The same noise of the labels is drawn on purpose; organisations draw theirs where nobody can repeat it."""
     monkeypatch.setattr(coordinator_module, "secrets", SimpleNamespace(randbits=lambda bits: key(0, "label noise")))
     rows = torch.tensor([5, 250, 3, 90])
-    with room(tmp_path) as scene:
+    with room(tmp_path, monotone=True) as scene:
         run = scene.train()
         predicted = scene.predict(Wish(rows))
     wanted = simulated(tmp_path)

@@ -62,7 +62,7 @@ def test_it_is_a_described_method_with_a_page() -> None:
 
 def test_settings_survive_json_and_are_all_read() -> None:
     usual = cn.fit(federation(), "scorecard", **{**OPTIONS, "batch": 100, "evaluate_every": 0})
-    changed = {"base_score": 500.0, "odds": 20.0, "pdo": 40.0, "rho": 1.0, "beta": 1e-2, "kappa": 0.5}
+    changed = {"monotone": True, "base_score": 500.0, "odds": 20.0, "pdo": 40.0, "rho": 1.0, "beta": 1e-2, "kappa": 0.5}
     assert set(changed) == set(ScorecardADMM.model_fields)
     for name, value in changed.items():
         method = ScorecardADMM(**{name: value})
@@ -189,9 +189,9 @@ class TestWhatComesFromOutside:
 
         cohort: Any = SimpleNamespace(schema=SimpleNamespace(train=torch.arange(3)))
         with pytest.raises(WireError, match="a scorecard begins with"):
-            count_labels(cohort, Received(reply, {}))
+            count_labels(cohort, Received(reply, {}), False)
 
-    @pytest.mark.parametrize("code", [0.5, -1.0, float(MOST_BINS)])
+    @pytest.mark.parametrize("code", [0.5, -1.0 - MOST_BINS / 2, MOST_BINS / 2])
     def test_what_is_no_bin_is_refused(self, code: float) -> None:
         with pytest.raises(DataError, match=r"numbers of bins, and these columns are none"):
             looked_up(torch.zeros(1, 1, MOST_BINS), torch.full((1, 2, 1), code))

@@ -13,12 +13,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
 import colonnade as cn
 from colonnade.data.bins import Bins
 from colonnade.errors import ColonnadeError, ConfigError, DataError, RunError
 from colonnade.models.evidence import Evidence
+from colonnade.models.monotone import merge
 from colonnade.models.points import Scale
 from colonnade.privacy.events import Unit
 from colonnade.privacy.labels.randomised import RandomisedResponseEvent
@@ -89,6 +91,45 @@ class TestEvidence:
         exact = np.bincount(codes, weights=truth)
         assert np.all(np.abs(events.mean(axis=0) - exact) < 4 * found[0].noise / math.sqrt(200))
         np.testing.assert_allclose(events.std(axis=0), found[0].noise, rtol=0.2)
+
+
+class TestMonotone:
+    @pytest.mark.parametrize("keep", [1.0, 0.8])
+    @pytest.mark.parametrize("rising", [True, False])
+    def test_rates_are_those_of_an_isotonic_regression(self, rising: bool, keep: float) -> None:
+        rng = np.random.default_rng(int(rising))
+        rows = rng.integers(5, 60, 14).astype(float)
+        rate = np.linspace(0.1, 0.9, 14)[:: 1 if rising else -1] + rng.normal(0, 0.2, 14)
+        yes = np.round(rows * np.clip(rate, 0.05, 0.95))
+        whole, told = np.append(rows, [0.0, 30.0]), np.append(yes, [0.0, 11.0])  # a bin without rows, an empty one
+        found = merge(whole, told, keep, ordered=15)
+        slow = IsotonicRegression(increasing=rising).fit(np.arange(14), yes / rows, rows).predict(np.arange(14))
+        blocks = np.append(np.unique(np.round(slow, 9), return_inverse=True)[1], [20, 21])
+        assert len(set(blocks)) < 16, "some are merged"
+        summed = [np.bincount(blocks, weights=values) for values in (whole, told)]
+        np.testing.assert_allclose(found.woe, Evidence.counted(*summed, keep=keep).woe[blocks], atol=1e-9)
+        plain = Evidence.counted(whole, told, keep)
+        np.testing.assert_array_equal(found.events, plain.events)
+        assert found.woe[14] == 0 and 0 < found.iv <= plain.iv + 1e-9
+
+    def test_a_card_has_merged_bins_and_the_same_scores_as_its_model(self) -> None:
+        card = cn.scorecard(TABLES, release_labels=True, monotone=True, bins=12, rounds=20, **ASKED)
+        free = cn.scorecard(TABLES, release_labels=True, bins=12, rounds=20, **ASKED)
+        for party in ("bank", "telco"):
+            for one, before in zip(card.party(party).columns, free.party(party).columns, strict=True):
+                assert one.evidence.rows.sum() == before.evidence.rows.sum()
+                assert one.evidence.events.sum() == pytest.approx(before.evidence.events.sum())
+                if one.bins.kind == "level":
+                    assert one.bins == before.bins
+                    continue
+                assert set(one.bins.cuts) <= set(before.bins.cuts)
+                steps = np.diff(one.evidence.woe[:-1])
+                assert np.all(steps > 0) or np.all(steps < 0), one.bins.column
+        assert len(card.party("bank").columns[1].bins.cuts) < len(free.party("bank").columns[1].bins.cuts), (
+            "age says little"
+        )
+        points = card.score(TABLES, id="customer").to_numpy()
+        assert points[~yes()].mean() > points[yes()].mean() + 40
 
 
 class TestPoints:

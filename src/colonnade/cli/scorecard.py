@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from colonnade.part import Part
     from colonnade.scorecards.card import PartyCard, Scorecard
 
-USUAL = {"label_epsilon": None, "release_labels": False, "bins": 5, "base_score": 600.0, "odds": 50.0, "pdo": 20.0}
+USUAL = {"label_epsilon": None, "release_labels": False, "bins": 5, "base_score": 600.0, "odds": 50.0, "pdo": 20.0,
+         "monotone": False}  # fmt: skip
 Source = Annotated[
     Path,
     typer.Argument(
@@ -54,6 +55,9 @@ def scorecard(  # noqa: PLR0913, PLR0917 - one parameter per option of the comma
     base_score: Annotated[float, typer.Option(help="Points at which the odds are --odds.")] = 600.0,
     odds: Annotated[float, typer.Option(help="Non-events to one event, at the base score.")] = 50.0,
     pdo: Annotated[float, typer.Option(help="Points that double the odds.")] = 20.0,
+    monotone: Annotated[
+        bool, typer.Option("--monotone", help="Merge bins until their evidence rises or falls throughout.")
+    ] = False,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Of the scorecard, or of a party's card.", show_default=False)
     ] = None,
@@ -83,7 +87,7 @@ def scorecard(  # noqa: PLR0913, PLR0917 - one parameter per option of the comma
     screen = Screen(as_json)
     said = text_options(separator, decimal, encoding)
     asked = {"label_epsilon": label_epsilon, "release_labels": release_labels, "bins": bins, "base_score": base_score,
-             "odds": odds, "pdo": pdo}  # fmt: skip
+             "odds": odds, "pdo": pdo, "monotone": monotone}  # fmt: skip
     if source.is_dir():
         if asked != USUAL or overrides or data_dir is not None:
             raise ConfigError(f"{source} has what was trained: leave out the options that are for making a scorecard")

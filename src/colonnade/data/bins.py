@@ -5,7 +5,8 @@ dates       the same, in days
 levels      one bin for each level that is frequent enough, one for all others
 empty       a bin of its own, always the last
 
-A column that is cut becomes one number per row, that of its bin: `columns.bins` of a column plan.
+A column that is cut becomes one number per row (`columns.bins` of a column plan). Bins with an order are numbered from
+0 up, all others from -1 down, and -1 are empty values: so whoever reads the numbers knows which bins are neighbours.
 """
 
 from __future__ import annotations
@@ -76,8 +77,19 @@ class Bins:
         ends = [f"x <= {cuts[0]}", *inner, f"x > {cuts[-1]}"] if cuts else ["any"]
         return (*ends, EMPTY)
 
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """What rows of each bin become."""
+        last = len(self.names) - 1
+        return (*((-2 - at) if self.kind == "level" else at for at in range(last)), -1)
+
+    def encode(self, party: str, column: Any) -> Values:
+        """(N,) the number of each row's bin."""
+        numbers: Values = np.array(self.numbers)[self.codes(party, column)]
+        return numbers
+
     def codes(self, party: str, column: Any) -> Values:
-        """(N,) the bin of each row.
+        """(N,) the place of each row's bin among the names.
 
         Raises:
             DataError: the column holds something else than the column that was cut.

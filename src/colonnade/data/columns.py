@@ -213,7 +213,7 @@ class ColumnPlan:
         for feature in self.features:
             mine = out[start : start + feature.width]
             if isinstance(feature, Bins):
-                mine[0] = feature.codes(self.party, block[feature.column])
+                mine[0] = feature.encode(self.party, block[feature.column])
             elif isinstance(feature, NumberFeature):
                 feature.encode(_numbers(block, feature.column, feature.part), mine)
             elif not feature.constant:

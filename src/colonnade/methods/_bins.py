@@ -1,5 +1,8 @@
 """Columns that are numbers of bins: what the released labels say of each bin, and a table looked up row by row.
 
+Numbers from 0 up have an order, those from -1 down have none (`data/bins.py`). A table of MOST_BINS has the former in
+its first half and the latter, counted from its end, in the second.
+
 `count_labels` takes the opening reply (`_given.release_labels`, and how likely a label was kept) and fills four tables
 (P, C, MOST_BINS) in the head of every party, which stay with its part of the model: training rows, events, the
 deviation of the events, and the weight of evidence. Nothing of them is ever uploaded.
@@ -15,14 +18,16 @@ from colonnade.errors import DataError, WireError
 from colonnade.methods.base import Received
 from colonnade.models.cohort import Cohort
 from colonnade.models.evidence import COUNTS, Evidence
+from colonnade.models.monotone import merge
 from colonnade.models.schema import Schema
 
-MOST_BINS = 128  # of a column: tables of all columns and parties have one size
+MOST_BINS = 256  # of a column: tables of all columns and parties have one size
+ORDERED = MOST_BINS // 2  # of them have an order
 AT_ONCE = 1 << 16  # training rows that are counted at once
 
 
-def count_labels(cohort: Cohort, reply: Received) -> None:
-    """What the released labels say of each party's bins; corrected for their noise."""
+def count_labels(cohort: Cohort, reply: Received, monotone: bool) -> None:
+    """What the released labels say of each party's bins, corrected for their noise; `monotone`: neighbours merged."""
     said, keep = _read(cohort.schema, reply)
     names, columns = len(cohort.names), int(cohort.columns.shape[2])
     rows = torch.zeros(names * columns * MOST_BINS, dtype=torch.float64)
@@ -33,7 +38,7 @@ def count_labels(cohort: Cohort, reply: Received) -> None:
         rows += torch.bincount(place, minlength=len(rows))
         yes += torch.bincount(place, told[None, :, None].expand(names, -1, columns).flatten(), minlength=len(rows))
     each = zip(rows.reshape(-1, MOST_BINS).numpy(), yes.reshape(-1, MOST_BINS).numpy(), strict=True)
-    found = [Evidence.counted(n, events, keep) for n, events in each]
+    found = [merge(n, y, keep, ORDERED) if monotone else Evidence.counted(n, y, keep) for n, y in each]
     for name in COUNTS:
         kept = cohort.head[name].detach()
         kept.copy_(torch.from_numpy(np.stack([getattr(one, name) for one in found])).reshape(kept.shape))
@@ -55,8 +60,8 @@ def looked_up(table: Tensor, x: Tensor) -> Tensor:
 
 
 def _codes(x: Tensor) -> Tensor:
-    """Numbers of bins (P, B, C) as whole numbers."""
+    """Where the bins (P, B, C) of some rows stand in a table."""
     codes = x.long()
-    if codes.numel() and (bool((codes != x).any()) or int(codes.min()) < 0 or int(codes.max()) >= MOST_BINS):
+    if codes.numel() and (bool((codes != x).any()) or int(codes.min()) < -ORDERED or int(codes.max()) >= ORDERED):
         raise DataError("a scorecard reads the numbers of bins, and these columns are none; cut them: columns.bins = 5")
-    return codes
+    return codes % MOST_BINS

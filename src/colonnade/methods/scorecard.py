@@ -64,6 +64,9 @@ class ScorecardADMM(Settings):
     base_score: float = Field(600.0, allow_inf_nan=False, description="points at which the odds are `odds`")
     odds: float = Field(50.0, gt=0, allow_inf_nan=False, description="non-events to one event, at `base_score` points")
     pdo: float = Field(20.0, gt=0, allow_inf_nan=False, description="points that double the odds")
+    monotone: bool = Field(
+        False, description="merge neighbouring bins of numbers and dates until their evidence rises or falls throughout"
+    )
     rho: float = Field(0.1, gt=0, description="weight of the agreement penalty")
     beta: float = Field(1e-4, gt=0, description="weight of |w|^2")
     kappa: float = Field(0.1, ge=0, description="pull towards the last weights, where a round leaves out rows")
@@ -124,7 +127,7 @@ class ScorecardADMM(Settings):
     def learn(self, cohort: Cohort, plan: RoundPlan, uploaded: Mapping[str, Tensor], reply: Received) -> None:
         """Count the labels of round 0; afterwards one exact solve, whatever number of local steps above 0 is asked."""
         if plan.number == OPENING:
-            return count_labels(cohort, reply)
+            return count_labels(cohort, reply, self.monotone)
         s, weight = cohort.schema, cohort.head["weight.0"].detach()
         d, x = 1 / (len(s.parties) + 1), looked_up(cohort.head["woe"].detach(), cohort.x(plan.rows))
         target = d * reply.common["v"] - uploaded["o"] / self.scale.factor

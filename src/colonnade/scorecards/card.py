@@ -11,7 +11,7 @@ import csv
 import io
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -48,6 +48,19 @@ class ColumnCard:
     evidence: Evidence = field(repr=False)
     weight: float  # of the woe in the log odds of the event: about -1 where columns say different things
     points: tuple[int, ...] = field(repr=False)
+
+    def merged(self) -> ColumnCard:
+        """With one bin for neighbours of one weight of evidence, where bins have an order."""
+        e, cuts = self.evidence, np.array(self.bins.cuts)
+        if not len(cuts):
+            return self
+        # Whether a bin differs from the next; the last of the ordered and the empty one always do.
+        apart = np.append(e.woe[: len(cuts)] != e.woe[1 : len(cuts) + 1], [True, True])
+        first = np.flatnonzero(np.append(True, apart[:-1]))
+        rows, events, spread = (np.add.reduceat(values, first) for values in (e.rows, e.events, e.noise**2))
+        bins = replace(self.bins, cuts=tuple(cuts[apart[: len(cuts)]].tolist()))
+        points = tuple(self.points[at] for at in first)
+        return replace(self, bins=bins, evidence=Evidence(rows, events, np.sqrt(spread), e.woe[first]), points=points)
 
     def lines(self) -> Iterator[tuple[str, str, int, float, float, float, float, int]]:
         """One line per bin that has training rows, in the order of `HEADINGS`."""
@@ -96,11 +109,12 @@ class PartyCard:
         made = []
         for at, bins in enumerate(plan.features):
             assert isinstance(bins, Bins)
-            count = len(bins.names)
-            evidence = Evidence(*(tables[name][at, :count].numpy() for name in COUNTS))
-            whole = tuple(map(int, points[at, :count].tolist()))
+            places = list(bins.numbers)  # those without an order are counted from the end of a table
+            evidence = Evidence(*(tables[name][at, places].numpy() for name in COUNTS))
+            whole = tuple(map(int, points[at, places].tolist()))
             if (evidence.rows > 0).sum() > 1:
-                made.append(ColumnCard(bins, evidence, float(tables["weight.0"][at, 0]), whole))
+                found = ColumnCard(bins, evidence, float(tables["weight.0"][at, 0]), whole)
+                made.append(found.merged() if method.monotone else found)
         return cls(part.party, tuple(made), plan.said)
 
     def codes(self, table: Any) -> list[Values]:

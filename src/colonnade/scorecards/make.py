@@ -53,6 +53,7 @@ def scorecard(  # noqa: PLR0913 - the front door: everything a user may want to 
     base_score: float = 600.0,
     odds: float = 50.0,
     pdo: float = 20.0,
+    monotone: bool = False,
     rounds: int = ROUNDS,
     seed: int = 0,
     **meaning: Any,
@@ -69,6 +70,7 @@ def scorecard(  # noqa: PLR0913 - the front door: everything a user may want to 
         base_score: points at which the odds are `odds`.
         odds: non-events to one event.
         pdo: points that double the odds.
+        monotone: merge neighbouring bins of numbers and dates until their evidence rises or falls throughout.
         rounds: of the training of the linear model, with all training rows in each.
         seed: of the noise and the training.
         meaning: further arguments of `Federation.from_tables`: split, classes, positive, columns, ...
@@ -100,7 +102,7 @@ def scorecard(  # noqa: PLR0913 - the front door: everything a user may want to 
     settings = LabelSettings()
     if label_epsilon is not None:
         settings = LabelSettings(mechanism="randomised_response", epsilon=label_epsilon)
-    method = ScorecardADMM(base_score=scale.base_score, odds=scale.odds, pdo=scale.pdo)
+    method = ScorecardADMM(base_score=scale.base_score, odds=scale.odds, pdo=scale.pdo, monotone=monotone)
     run = fit(
         federation, method, privacy=PrivacySettings(labels=settings), rounds=rounds, batch=len(federation.split.train),
         seed=seed, evaluate_every=0, dtype="float64", progress=False,
