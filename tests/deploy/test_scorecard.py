@@ -165,4 +165,4 @@ def test_what_cannot_be_a_scorecard_is_refused_before_a_label_leaves(
 ) -> None:
     with room(tmp_path, **asked) as scene, pytest.raises((Refused, ConfigError), match=told):
         scene.train()
-    assert not scene.said(PARTIES[0], "answered")
+    assert not scene.said(PARTIES[0], "agreed"), "a run of this name can be proposed again, with other settings"

@@ -46,6 +46,7 @@ from colonnade.models.schema import Group, Schema
 from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.labels.randomised import RandomisedResponseEvent
+from colonnade.privacy.labels.settings import LabelSettings
 from colonnade.privacy.sealed import Array, Upload
 from colonnade.schedule import RoundPlan
 from colonnade.tasks import Task
@@ -76,6 +77,17 @@ class ScorecardADMM(Settings):
         """What points mean."""
         return Scale(self.base_score, self.odds, self.pdo)
 
+    def check_labels(self, task: Task, settings: LabelSettings, weighted: bool) -> None:
+        """Yes or no, counted one by one, plain or replaced at random."""
+        check_task(task)
+        if weighted:
+            raise ConfigError("a scorecard counts rows, and these have weights; leave weights and class_weights out")
+        if not settings.countable:
+            raise ConfigError(
+                f"a scorecard counts labels, and those of {settings.mechanism!r} are no yes or no any more; use "
+                "mechanism = 'randomised_response'"
+            )
+
     def open_party(self, cohort: Cohort) -> None:
         """Zero weights (P, C, 1) and empty bins."""
         s, columns = cohort.schema, cohort.columns.shape[2:]
@@ -89,11 +101,9 @@ class ScorecardADMM(Settings):
 
     def open_coordinator(self, schema: Schema, labels: Labels) -> tuple[State, Reply | None]:
         """A zero dual for every row, a zero constant; the labels and how likely each was kept go down."""
-        check_task(schema.task)
-        reply = release_labels(schema, labels)
-        if "weights" in reply.common:
-            raise ConfigError("a scorecard counts rows, and these have weights; leave weights and class_weights out")
-        keep = torch.tensor([_keep(labels)], dtype=torch.float64)
+        reply, event = release_labels(schema, labels), labels.event
+        kept = event.keep if isinstance(event, RandomisedResponseEvent) else 1.0
+        keep = torch.tensor([kept], dtype=torch.float64)
         state = {"dual": schema.zeros(schema.rows, 1), "constant": schema.zeros(1)}
         state |= {"cache.parties": torch.tensor(len(schema.parties)), "cache.train": torch.tensor(len(schema.train))}
         return state, Reply({**reply.common, "keep": keep})
@@ -159,16 +169,3 @@ def check_task(task: Task) -> None:
         raise ConfigError(
             f"a scorecard needs yes/no labels; this is a {task.words} task: cut its labels into two classes"
         )
-
-
-def _keep(labels: Labels) -> float:
-    """How likely a label was kept, which the counts are corrected for."""
-    event = labels.event
-    if isinstance(event, RandomisedResponseEvent):
-        return event.keep
-    if not event.bare:
-        raise ConfigError(
-            f"a scorecard counts labels, and those of {event.name!r} are no yes or no any more; use "
-            "mechanism = 'randomised_response'"
-        )
-    return 1.0

@@ -24,7 +24,7 @@ from colonnade.data.ids import Ids
 from colonnade.errors import ConfigError, RunError
 from colonnade.federation import Federation
 from colonnade.fit import fit
-from colonnade.methods.scorecard import ScorecardADMM, check_task
+from colonnade.methods.scorecard import ScorecardADMM
 from colonnade.models.points import Scale
 from colonnade.part import Part
 from colonnade.privacy.labels.settings import LabelSettings
@@ -95,7 +95,6 @@ def scorecard(  # noqa: PLR0913 - the front door: everything a user may want to 
         meaning["split"] = {"stratify": False, **dict(meaning.get("split") or {})}  # strata count the labels
     meaning["columns"] = _cut(meaning.get("columns"), bins)
     federation = Federation.from_tables(tables, labels=labels, id=id, **meaning)
-    _check_rows(federation)
     others = tuple(party for party, plan in federation.plans.items() if plan.label is None)
     if others and label_epsilon is None and not release_labels:
         raise ConfigError(REFUSED.format(others=", ".join(others)))
@@ -176,14 +175,6 @@ def notes_of(card: PartyCard, part: Part) -> list[str]:
             f"{', '.join(against)}; think of leaving them out"
         )
     return told
-
-
-def _check_rows(federation: Federation) -> None:
-    check_task(federation.task)
-    if federation.weights is not None:
-        raise ConfigError("a scorecard counts rows, and these have weights; leave weights out")
-    if federation.partial:
-        raise ConfigError("a scorecard needs rows that every party holds; leave keep = 'partial' out")
 
 
 def _check_counts(bins: int, epsilon: float | None, release: bool) -> None:
