@@ -16,18 +16,27 @@ Values = np.ndarray[Any, Any]
 
 
 def merge(rows: Values, yes: Values, keep: float, ordered: int) -> Evidence:
-    """The evidence of bins of which the first `ordered` have an order; merged bins have the same weight of evidence.
+    """The evidence of bins of which the first `ordered` have an order; those that were merged have it in common.
 
     Args:
         rows: (bins,) training rows.
         yes: (bins,) those of them whose released label says event.
         keep: how likely a label was kept.
         ordered: how many bins have an order; among these, empty ones are left alone.
+
+    Returns:
+        Of each bin its own rows, and of the bin that it became a part of the events, by its rows, and the weight of
+        evidence; so that rows and events of merged bins add up.
     """
-    plain = Evidence.counted(rows, yes, keep)
     places = np.flatnonzero(rows[:ordered])
-    tried = [_spread(plain, _blocks(rows, yes, places, sign), yes, keep) for sign in (1.0, -1.0)]
-    return max(tried, key=lambda one: one.iv)
+    tried = [_blocks(rows, yes, places, sign) for sign in (1.0, -1.0)]
+    merged = [
+        Evidence.counted(np.bincount(one, rows, len(rows)), np.bincount(one, yes, len(rows)), keep) for one in tried
+    ]
+    blocks, whole = max(zip(tried, merged, strict=True), key=lambda one: one[1].iv)
+    share = rows / np.maximum(whole.rows[blocks], 1.0)
+    noise = Evidence.counted(rows, yes, keep).noise
+    return Evidence(rows, whole.events[blocks] * share, noise, whole.woe[blocks])
 
 
 def _blocks(rows: Values, yes: Values, places: Values, sign: float) -> Values:
@@ -43,10 +52,3 @@ def _blocks(rows: Values, yes: Values, places: Values, sign: float) -> Values:
     for _, _, mine in stack:
         blocks[mine] = mine[0]
     return blocks
-
-
-def _spread(plain: Evidence, blocks: Values, yes: Values, keep: float) -> Evidence:
-    """Counts bin by bin, as they are, and to each bin the weight of evidence of its block."""
-    count = len(blocks)
-    rows, told = (np.bincount(blocks, weights=values, minlength=count) for values in (plain.rows, yes))
-    return Evidence(plain.rows, plain.events, plain.noise, Evidence.counted(rows, told, keep).woe[blocks])
