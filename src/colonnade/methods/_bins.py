@@ -21,7 +21,7 @@ from colonnade.models.evidence import COUNTS, Evidence
 from colonnade.models.monotone import merge
 from colonnade.models.schema import Schema
 
-MOST_BINS = 256  # of a column: tables of all columns and parties have one size
+MOST_BINS = 256  # of a column: tables of all columns and parties have one size, a power of two
 ORDERED = MOST_BINS // 2  # of them have an order
 AT_ONCE = 1 << 16  # training rows that are counted at once
 
@@ -62,6 +62,10 @@ def looked_up(table: Tensor, x: Tensor) -> Tensor:
 def _codes(x: Tensor) -> Tensor:
     """Where the bins (P, B, C) of some rows stand in a table."""
     codes = x.long()
-    if codes.numel() and (bool((codes != x).any()) or int(codes.min()) < -ORDERED or int(codes.max()) >= ORDERED):
-        raise DataError("a scorecard reads the numbers of bins, and these columns are none; cut them: columns.bins = 5")
-    return codes % MOST_BINS
+    if codes.numel():
+        low, high = torch.aminmax(codes)
+        if low < -ORDERED or high >= ORDERED or bool((codes != x).any()):
+            raise DataError(
+                "a scorecard reads the numbers of bins, and these columns are none; cut them: columns.bins = 5"
+            )
+    return codes & (MOST_BINS - 1)  # of a power of two: the remainder, a fifth of the time
