@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,7 +38,7 @@ from colonnade.saved import read_ledger
 from colonnade.scorecards.card import PartyCard, Scorecard
 from colonnade.scorecards.make import card_of
 from colonnade.wire.messages import COORDINATOR, Purpose
-from tests.deploy.memory import Office, Room, _connection
+from tests.deploy.memory import Office, Room, Way, connection
 from tests.explain.shoppers import shoppers
 
 ROWS, ROUNDS, PARTIES = 300, 12, ("bank", "telco")
@@ -89,7 +91,7 @@ def simulated(folder: Path) -> Scorecard:
 def room(folder: Path, bins: int = 5, labels: dict[str, Any] | None = None, policy: Any = None, **method: Any) -> Room:
     write(folder)
     make_trial(folder / "certs", PARTIES)
-    connections = {name: _connection(folder / "certs", name) for name in (COORDINATOR, *PARTIES)}
+    connections = {name: connection(folder / "certs", name) for name in (COORDINATOR, *PARTIES)}
     training = {"rounds": ROUNDS, "evaluate_every": 0, "dtype": "float64", "schedule": {"batch": ROWS}}
     noisy = {"mechanism": "randomised_response", "epsilon": EPSILON}
     trial = TableTrial(
@@ -106,13 +108,36 @@ def asked_again_soon(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
+@contextmanager
+def restarted(scene: Room, party: str) -> Iterator[None]:
+    """It ends where it is in round 3, after it has counted the labels, and begins again."""
+    left = threading.Event()
+
+    def carry(way: Way) -> Sequence[float]:
+        if way.kind == "ALL" and way.number == 3 and way.reader == party:
+            left.set()
+        return (0.0,)
+
+    def restart() -> None:
+        assert left.wait(60)
+        scene.leave(party)
+        scene.arrive(party)
+
+    scene.office.carry = carry
+    helper = threading.Thread(target=restart)
+    helper.start()
+    yield
+    helper.join()
+
+
 def test_it_is_that_of_the_simulation_and_adds_up_row_by_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same noise of the labels is drawn on purpose; organisations draw theirs where nobody can repeat it."""
     monkeypatch.setattr(coordinator_module, "secrets", SimpleNamespace(randbits=lambda bits: key(0, "label noise")))
     rows = torch.tensor([5, 250, 3, 90])
-    with room(tmp_path, monotone=True) as scene:
+    with room(tmp_path, monotone=True) as scene, restarted(scene, "bank"):
         run = scene.train()
         predicted = scene.predict(Wish(rows))
+    assert scene.said("bank", "reopened"), "its card went on from its store"
     wanted = simulated(tmp_path)
     for name in PARTIES:
         _assert_same_card(PartyCard.of(Part.load(scene.trial.place(name))), wanted.party(name))
