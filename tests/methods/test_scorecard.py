@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import colonnade as cn
+from colonnade import mapped
 from colonnade.errors import ColonnadeError, ConfigError, DataError, WireError
 from colonnade.explain.explain import explain
 from colonnade.fit import resume
@@ -91,6 +92,17 @@ def test_a_run_that_was_killed_goes_on_to_the_same_bits(tmp_path: Path) -> None:
     with pytest.raises(Killed):
         cn.fit(federation(), "scorecard", out=tmp_path / "run", checkpoint_every=1, watch=kill, **OPTIONS)
     assert resume(tmp_path / "run", federation(), progress=False).fingerprint() == trained().fingerprint()
+
+
+def test_columns_on_disk_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained()  # in memory
+    monkeypatch.setattr(mapped, "IN_MEMORY", 0)
+    federation.cache_clear()
+    try:
+        assert mapped.is_mapped(federation().parties[0].columns)
+        assert cn.fit(federation(), "scorecard", **OPTIONS).fingerprint() == trained().fingerprint()
+    finally:
+        federation.cache_clear()
 
 
 def test_a_secure_sum_opens_the_same_points() -> None:
