@@ -153,8 +153,8 @@ class TestScorecard:
 
     def test_a_run_and_a_part_of_one_show_their_cards(self, trained: Call) -> None:
         """As organisations have them: each its part in a folder of its own."""
-        data, rest = TABLES.split("[method]")
-        settings = rest[rest.index("[model]") :]
+        data, others = TABLES.split("[method]")
+        settings = others[others.index("[model]") :]
         Path("card.toml").write_text(f"{data}[data.columns]\nbins = 3\n[method]\nname = 'scorecard'\n{settings}")
         assert trained("train", "card.toml", "--out", "cards", "--quiet").code == 0
         shown = trained("scorecard", "cards", "--out", "all")

@@ -106,16 +106,14 @@ class TestMonotone:
         slow = IsotonicRegression(increasing=rising).fit(np.arange(14), yes / rows, rows).predict(np.arange(14))
         blocks = np.append(np.unique(np.round(slow, 9), return_inverse=True)[1], [20, 21])
         assert len(set(blocks)) < 16, "some are merged"
-        summed = [np.bincount(blocks, weights=values) for values in (whole, told)]
-        np.testing.assert_allclose(found.woe, Evidence.counted(*summed, keep=keep).woe[blocks], atol=1e-9)
+        counts, events = (np.bincount(blocks, weights=values) for values in (whole, told))
+        np.testing.assert_allclose(found.woe, Evidence.counted(counts, events, keep).woe[blocks], atol=1e-9)
         plain = Evidence.counted(whole, told, keep)
         assert found.woe[14] == 0 and found.events[15] == plain.events[15]
-        totals = [
-            np.bincount(blocks, values) for values in (found.events, (told - (1 - keep) * whole) / (2 * keep - 1))
-        ]
-        np.testing.assert_allclose(totals[0], np.clip(totals[1], 0, summed[0]), atol=1e-9)
+        estimated = (events - (1 - keep) * counts) / (2 * keep - 1)
+        np.testing.assert_allclose(np.bincount(blocks, found.events), np.clip(estimated, 0, counts), atol=1e-9)
 
-    def test_a_card_has_merged_bins_and_the_same_scores_as_its_model(self) -> None:
+    def test_the_bins_of_a_card_are_merged(self) -> None:
         card = cn.scorecard(TABLES, release_labels=True, monotone=True, bins=12, rounds=20, **ASKED)
         free = cn.scorecard(TABLES, release_labels=True, bins=12, rounds=20, **ASKED)
         for party in ("bank", "telco"):
@@ -318,8 +316,8 @@ class TestNewRows:
         assert any("bank: left out" in note and "country" in note for note in card.notes)
         for mine, without in zip(card.parties, plain().parties, strict=True):
             assert [one.points for one in mine.columns] == [one.points for one in without.columns]
-            weights = [[one.weight for one in found.columns] for found in (mine, without)]
-            np.testing.assert_allclose(*weights, atol=1e-9)
+            one, other = ([column.weight for column in found.columns] for found in (mine, without))
+            np.testing.assert_allclose(one, other, atol=1e-9)
 
 
 class TestFiles:
