@@ -270,7 +270,7 @@ def plan(tables: Mapping[str, Any]) -> list[Entry]:
     for key in section:
         if key not in known:
             raise ConfigError(unknown_key(key, known, "compare"))
-    usual = _usual(lambda method: not hasattr(method, "parties"))
+    usual = _usual(lambda method: not _special(method))
     if read_beside(section.get("beside", [])):
         usual = [read_job(tables).method.name]
     methods = distinct(section.get("methods", usual), str, "methods", '["vimadmm", "local_only"]')
@@ -279,9 +279,14 @@ def plan(tables: Mapping[str, Any]) -> list[Entry]:
 
 
 def left_out(tables: Mapping[str, Any]) -> list[str]:
-    """The methods that are not tried unless they are named: they are not for every number of parties."""
+    """The methods that are not tried unless they are named: not for all parties and columns."""
     section = tables.get("compare", {})
-    return [] if "methods" in section or section.get("beside") else _usual(lambda method: hasattr(method, "parties"))
+    return [] if "methods" in section or section.get("beside") else _usual(_special)
+
+
+def _special(method: type[Settings]) -> bool:
+    """Whether a method is for so many parties only, or for columns that are cut into bins."""
+    return hasattr(method, "parties") or getattr(method, "reads_bins", False)
 
 
 def _usual(keep: Callable[[type[Settings]], bool]) -> list[str]:

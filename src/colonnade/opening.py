@@ -10,7 +10,7 @@ from colonnade.engines.plan import SMALL, USUAL, TrainingPlan
 from colonnade.evaluate.decision import check_decision
 from colonnade.evaluate.metrics import choose_metric
 from colonnade.federation import Federation
-from colonnade.methods.base import Method, check_numbers
+from colonnade.methods.base import Method, check_labels, check_numbers
 from colonnade.models.schema import Schema
 from colonnade.privacy.gate import CoordinatorGate
 from colonnade.privacy.labels.known import KnownLabels
@@ -53,6 +53,8 @@ def open_coordinator(
     noise = key(training.seed, "label noise") if terms.label_key is None else terms.label_key
     known = federation.labelled
     train = split.train if known is None else split.train[known[split.train]]
+    weighted = federation.weights is not None or training.class_weights is not None
+    check_labels(method, federation.task, privacy.labels, weighted)
     check_counted(federation.task.positive, privacy.labels)
     check_split_alone(split.stratified, privacy.labels)
     choose_metric(federation.task, training.metric)  # refuses one that the task does not have

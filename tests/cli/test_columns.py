@@ -151,6 +151,32 @@ class TestScorecard:
         to_screen = trained("scorecard", "card", *tables)
         assert to_screen.out.splitlines()[0] == "row,points,probability_1"
 
+    def test_a_run_and_a_part_of_one_show_their_cards(self, trained: Call) -> None:
+        """As organisations have them: each its part in a folder of its own."""
+        data, others = TABLES.split("[method]")
+        settings = others[others.index("[model]") :]
+        Path("card.toml").write_text(f"{data}[data.columns]\nbins = 3\n[method]\nname = 'scorecard'\n{settings}")
+        assert trained("train", "card.toml", "--out", "cards", "--quiet").code == 0
+        shown = trained("scorecard", "cards", "--out", "all")
+        assert shown.code == 0 and "base points" in shown.out and "stands in the ledger of cards" in shown.out, (
+            shown.err
+        )
+        cn.Model.load("cards").part("bank").save("own")
+        alone = trained("scorecard", "own", "--out", "home")
+        assert alone.code == 0 and "income" in alone.out, alone.err
+        assert Path("home/bank.csv").read_text() == Path("all/bank.csv").read_text()
+        assert "minutes" not in trained("scorecard", "own", "--json").out
+        tables = {name: f"{name}={name}.csv" for name in ("bank", "telco")}
+        scored = trained("scorecard", "own", "--tables", tables["bank"], "--json").json["scores"]
+        whole = trained("predict", "cards", "--tables", tables["bank"], "--tables", tables["telco"], "--json")
+        rest = cn.Model.load("cards").part("telco").predict(pd.read_csv("telco.csv"))["o"][:, 0].tolist()
+        base = json.loads(Path("all/scorecard.json").read_text())["base_points"]
+        by_row = {row["row"]: row["points"] for row in whole.json["predictions"]}
+        assert by_row == {row: base + mine + other for (row, mine), other in zip(scored, rest, strict=True)}
+        assert not Path("own/part_ledger.jsonl").exists(), "nothing left"
+        refused(trained("scorecard", "own", "--tables", tables["telco"]), "is of party 'bank' alone")
+        refused(trained("columns", "own", "--table", "bank.csv"), "stands on its card")
+
     def test_noisy_labels(self, trained: Call) -> None:
         done = trained("scorecard", "tables.toml", "--label-epsilon", 2, "--out", "card", "--json")
         assert done.code == 0, done.err
@@ -165,15 +191,19 @@ class TestScorecard:
             (("tables.toml", "--release-labels", "--out", "run"), "run exists already"),
             (("tables.toml", "--release-labels", "--out", "card", "--bins", "1"), "bins = 1"),
             (("tables.toml", "--release-labels", "--tables", "bank=bank.csv"), "give that folder"),
-            (("run", "--tables", "bank=bank.csv"), "has no scorecard.json"),
+            (("run", "--tables", "bank=bank.csv"), "trained vimadmm_j, and no scorecard"),
+            (("part",), "is of a vimadmm_j model, and no scorecard"),
+            (("why", "--tables", "bank=bank.csv"), "has no scorecard.json"),
+            (("part", "--label-epsilon", "1"), "leave out the options that are for making a scorecard"),
             (("private.toml", "--release-labels", "--out", "card"), "[privacy] is for trainings"),
             (("digits.toml", "--release-labels", "--out", "card"), "a scorecard needs tables"),
-            (("party.toml", "--release-labels", "--out", "card"), "between organisations there is no scorecard"),
+            (("party.toml", "--release-labels", "--out", "card"), "organisations train a scorecard as a run"),
         ],
     )
     def test_what_cannot_be_made_is_refused(self, trained: Call, arguments: tuple[str, ...], told: str) -> None:
         Path("private.toml").write_text(TABLES + "[privacy.labels]\nmechanism = 'alibi'\nepsilon = 1.0\n")
         Path("digits.toml").write_text("[data]\nset = 'digits'\n")
         Path("party.toml").write_text("[party]\nname = 'bank'\n")
+        Path("why").mkdir()
         refused(trained("scorecard", *arguments), told)
         assert not Path("card").exists()

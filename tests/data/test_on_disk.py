@@ -21,7 +21,7 @@ from colonnade.bench.tables_scale import Memory
 from colonnade.checkpoint import fingerprint
 from colonnade.data import columns, gathered, placed
 from colonnade.data.columns import ColumnPlan
-from colonnade.data.features import NumberFeature
+from colonnade.data.features import LevelFeature, NumberFeature
 from colonnade.errors import DataError
 from colonnade.federation import Federation
 from colonnade.models.scaling import statistics
@@ -66,7 +66,7 @@ def by_column(plan: ColumnPlan, frame: pd.DataFrame, rows: np.ndarray) -> torch.
         out = np.zeros((feature.width, len(frame)), dtype=np.float32)
         if isinstance(feature, NumberFeature):
             feature.encode(columns._numbers(frame, feature.column, feature.part), out)
-        elif not feature.constant:
+        elif isinstance(feature, LevelFeature) and not feature.constant:
             feature.encode(columns._levels(frame, feature.column, feature.part, feature.kind), out)
         parts.append(out)
     whole = np.concatenate([np.concatenate(parts).T, np.zeros((1, plan.width), dtype=np.float32)])

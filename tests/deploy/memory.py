@@ -163,7 +163,7 @@ class Room:
         """A room with certificates of its own."""
         folder.mkdir(parents=True, exist_ok=True)
         make_trial(folder / "certs", parties)
-        connections = {name: _connection(folder / "certs", name) for name in (COORDINATOR, *parties)}
+        connections = {name: connection(folder / "certs", name) for name in (COORDINATOR, *parties)}
         return cls(SmallTrial(folder, "test", connections, **trial), Office(carry, tuple(parties)))
 
     def __enter__(self) -> Room:
@@ -229,6 +229,6 @@ class Room:
         return predict_rows(self.trial.place(COORDINATOR), self.link(COORDINATOR), wish, self._notify(COORDINATOR))
 
 
-def _connection(certs: Path, name: str) -> Connection:
+def connection(certs: Path, name: str) -> Connection:
     files = {"certificate": certs / f"{name}.crt", "key": certs / f"{name}.key", "authority": certs / "ca.crt"}
     return Connection(server="tls://localhost:4222", **files)

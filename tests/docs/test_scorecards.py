@@ -27,7 +27,7 @@ def test_the_noise_that_the_page_names(epsilon: float, rows: int, about: int) ->
 
     import numpy as np
 
-    from colonnade.scorecards.evidence import Evidence
+    from colonnade.models.evidence import Evidence
 
     keep = 1 / (1 + math.exp(-epsilon))
     found = Evidence.of(np.zeros(rows, dtype=int), np.ones(rows), 1, keep)

@@ -13,17 +13,20 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
 import colonnade as cn
+from colonnade.data.bins import Bins
 from colonnade.errors import ColonnadeError, ConfigError, DataError, RunError
+from colonnade.models.evidence import Evidence
+from colonnade.models.monotone import merge
+from colonnade.models.points import Scale
 from colonnade.privacy.events import Unit
 from colonnade.privacy.labels.randomised import RandomisedResponseEvent
 from colonnade.privacy.labels.settings import LabelSettings, open_labels
 from colonnade.randomness import key
-from colonnade.scorecards.bins import Bins
-from colonnade.scorecards.card import Scale, Scorecard
-from colonnade.scorecards.evidence import Evidence
+from colonnade.scorecards.card import Scorecard
 from tests.explain.shoppers import shoppers
 
 ROWS = 600
@@ -88,6 +91,46 @@ class TestEvidence:
         exact = np.bincount(codes, weights=truth)
         assert np.all(np.abs(events.mean(axis=0) - exact) < 4 * found[0].noise / math.sqrt(200))
         np.testing.assert_allclose(events.std(axis=0), found[0].noise, rtol=0.2)
+
+
+class TestMonotone:
+    @pytest.mark.parametrize("keep", [1.0, 0.8])
+    @pytest.mark.parametrize("rising", [True, False])
+    def test_rates_are_those_of_an_isotonic_regression(self, rising: bool, keep: float) -> None:
+        rng = np.random.default_rng(int(rising))
+        rows = rng.integers(5, 60, 14).astype(float)
+        rate = np.linspace(0.1, 0.9, 14)[:: 1 if rising else -1] + rng.normal(0, 0.2, 14)
+        yes = np.round(rows * np.clip(rate, 0.05, 0.95))
+        whole, told = np.append(rows, [0.0, 30.0]), np.append(yes, [0.0, 11.0])  # a bin without rows, an empty one
+        found = merge(whole, told, keep, ordered=15)
+        slow = IsotonicRegression(increasing=rising).fit(np.arange(14), yes / rows, rows).predict(np.arange(14))
+        blocks = np.append(np.unique(np.round(slow, 9), return_inverse=True)[1], [20, 21])
+        assert len(set(blocks)) < 16, "some are merged"
+        counts, events = (np.bincount(blocks, weights=values) for values in (whole, told))
+        np.testing.assert_allclose(found.woe, Evidence.counted(counts, events, keep).woe[blocks], atol=1e-9)
+        plain = Evidence.counted(whole, told, keep)
+        assert found.woe[14] == 0 and found.events[15] == plain.events[15]
+        estimated = (events - (1 - keep) * counts) / (2 * keep - 1)
+        np.testing.assert_allclose(np.bincount(blocks, found.events), np.clip(estimated, 0, counts), atol=1e-9)
+
+    def test_the_bins_of_a_card_are_merged(self) -> None:
+        card = cn.scorecard(TABLES, release_labels=True, monotone=True, bins=12, rounds=20, **ASKED)
+        free = cn.scorecard(TABLES, release_labels=True, bins=12, rounds=20, **ASKED)
+        for party in ("bank", "telco"):
+            for one, before in zip(card.party(party).columns, free.party(party).columns, strict=True):
+                assert one.evidence.rows.sum() == before.evidence.rows.sum()
+                assert one.evidence.events.sum() == pytest.approx(before.evidence.events.sum())
+                if one.bins.kind == "level":
+                    assert one.bins == before.bins
+                    continue
+                assert set(one.bins.cuts) <= set(before.bins.cuts)
+                steps = np.diff(one.evidence.woe[:-1])
+                assert np.all(steps > 0) or np.all(steps < 0), one.bins.column
+        assert len(card.party("bank").columns[1].bins.cuts) < len(free.party("bank").columns[1].bins.cuts), (
+            "age says little"
+        )
+        points = card.score(TABLES, id="customer").to_numpy()
+        assert points[~yes()].mean() > points[yes()].mean() + 40
 
 
 class TestPoints:
@@ -194,7 +237,6 @@ class TestLabels:
         def fixed(values: Any, *rest: Any) -> Any:
             return open_labels(reference, *rest)
 
-        monkeypatch.setattr("colonnade.scorecards.make.open_labels", fixed)
         monkeypatch.setattr("colonnade.opening.open_labels", fixed)
         flipped = TABLES["telco"].assign(churn=np.where(np.arange(ROWS) % 3 == 0, "yes", TABLES["telco"]["churn"]))
         other = cn.scorecard(
@@ -272,7 +314,10 @@ class TestNewRows:
         same = {**TABLES, "bank": TABLES["bank"].assign(country="DE")}
         card = cn.scorecard(same, release_labels=True, **ASKED)
         assert any("bank: left out" in note and "country" in note for note in card.notes)
-        assert card.to_json()["parties"] == plain().to_json()["parties"]
+        for mine, without in zip(card.parties, plain().parties, strict=True):
+            assert [one.points for one in mine.columns] == [one.points for one in without.columns]
+            one, other = ([column.weight for column in found.columns] for found in (mine, without))
+            np.testing.assert_allclose(one, other, atol=1e-9)
 
 
 class TestFiles:

@@ -142,7 +142,7 @@ def cases(settings: RestartSettings) -> list[Case]:
     return [
         Case(method, place, dtype, settings)
         for place in settings.places
-        for method in settings.methods or sorted(METHODS)
+        for method in settings.methods or sorted(n for n in METHODS if not getattr(METHODS[n], "reads_bins", False))
         for dtype in DTYPES
         if not (place == ORGANISATIONS and method in EXCLUDED)
     ]

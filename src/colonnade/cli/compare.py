@@ -95,7 +95,7 @@ def compare(  # noqa: PLR0913, PLR0917 - one parameter per option
     if fitting < min(jobs, len(entries)):
         screen.aside(f"--jobs {jobs}: memory is enough for {fitting} at a time")
     if left := ", ".join(left_out(tables)):
-        screen.aside(f"left out, because not for every number of parties: {left}; name it with --method to try it")
+        screen.aside(f"left out, because not for all parties and columns: {left}; name it with --method to try it")
     marked(folder)
     again = f"colonnade compare {what[0]} --out {folder} (and the same options)"
     done = question.done if question is not None else lambda name, run: None

@@ -41,7 +41,9 @@ class Answer:
 
 
 def table_of(model: Model, names: Sequence[str], logits: Tensor, answer: Answer) -> Table:
-    """The header and the rows of the CSV file; classes by name where they have one."""
+    """The header and the rows of the CSV file; classes by name where they have one, points where they are a score."""
+    from colonnade.methods.base import GivesPoints
+
     answers = model.answers(logits, answer.threshold)
     told = model.task.decide(answers.decided)
     values = told.reshape(len(names), -1).tolist()
@@ -51,6 +53,9 @@ def table_of(model: Model, names: Sequence[str], logits: Tensor, answer: Answer)
         header += [f"proba_{name}" for name in model.classes]
         shares = model.task.probabilities(answers.calibrated.double()).tolist()
         lines = [[*line, *(float(f"{p:.6g}") for p in row)] for line, row in zip(lines, shares, strict=True)]
+    if isinstance(model.method, GivesPoints):
+        header = [*header, "points"]
+        lines = [[*line, score] for line, score in zip(lines, model.method.points(logits).tolist(), strict=True)]
     return header, lines
 
 

@@ -42,6 +42,13 @@ class ColumnSettings(Settings):
         description="numbers: besides, how far each lies in so many pieces between quantiles (16 are usual), so that a "
         "linear model of it may bend; 0: none",
     )
+    bins: int = Field(
+        0,
+        ge=0,
+        le=100,
+        description="for a scorecard: columns are cut into bins, and a row becomes the number of its bin; numbers and "
+        "dates into so many with equally many training rows (5 are usual), levels by frequency; 0: they are not",
+    )
     clip: str | tuple[float, float] = Field(
         "extremes",
         description="numbers further outside the middle 98 % than these are wide are drawn in to there (`extremes`), "
@@ -59,6 +66,13 @@ class ColumnSettings(Settings):
         description="levels that are told apart; with `one_hot` and `ordinal` the less frequent join the rare",
     )
     buckets: int = Field(256, ge=2, description="columns of a hashed column")
+
+    @field_validator("bins")
+    @classmethod
+    def _two_bins(cls, bins: int) -> int:
+        if bins == 1:
+            raise ValueError("needed a whole number from 2 to 100, or 0")
+        return bins
 
     @field_validator("clip")
     @classmethod

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from colonnade.data import dates, placed
+from colonnade.data.bins import Bins, cut_columns
 from colonnade.data.column_settings import OneColumn, PartyColumns
 from colonnade.data.features import Feature, LevelFeature, NumberFeature
 from colonnade.data.frames import Key, listed
@@ -87,6 +88,9 @@ class ColumnPlan:
             if settings.of(name).missing == "refuse":
                 check_empty(party, frame, name)
         zones = {name: dates.zone_of(frame[name]) for name in when}
+        if any(settings.of(name).bins for name in frame.columns):
+            bins = cut_columns(party, frame, train.numpy(), settings, (numbers, categories, when))
+            return cls(party, bins, zones, said, id, label, aside)
         parts = [*((name, "") for name in numbers), *((name, part) for name in when for part in dates.NUMBERS)]
         places = [*((name, "") for name in categories), *((name, part) for name in when for part in dates.LEVELS)]
         rows = train.numpy()
@@ -123,17 +127,25 @@ class ColumnPlan:
     @property
     def numbers(self) -> tuple[str, ...]:
         """The columns of numbers."""
-        return tuple(one.column for one in self.features if isinstance(one, NumberFeature) and not one.part)
+        return tuple(one.column for one in self.features if _holds_numbers(one))
 
     @property
     def categories(self) -> dict[str, str]:
         """The columns of text, categories and booleans, and what their values are."""
-        return {one.column: one.kind for one in self.features if isinstance(one, LevelFeature) and not one.part}
+        levels = {one.column: one.kind for one in self.features if isinstance(one, LevelFeature) and not one.part}
+        return levels | {
+            one.column: one.holds for one in self.features if isinstance(one, Bins) and one.kind == "level"
+        }
 
     @property
     def columns(self) -> tuple[str, ...]:
         """All columns that the plan reads."""
         return (*self.numbers, *self.categories, *self.dates)
+
+    @property
+    def cut(self) -> bool:
+        """Whether columns become the numbers of their bins, all of them."""
+        return bool(self.features) and all(isinstance(one, Bins) for one in self.features)
 
     @property
     def width(self) -> int:
@@ -200,7 +212,9 @@ class ColumnPlan:
         out, start = np.zeros((self.width, len(block)), dtype=np.float32), 0
         for feature in self.features:
             mine = out[start : start + feature.width]
-            if isinstance(feature, NumberFeature):
+            if isinstance(feature, Bins):
+                mine[0] = feature.encode(self.party, block[feature.column])
+            elif isinstance(feature, NumberFeature):
                 feature.encode(_numbers(block, feature.column, feature.part), mine)
             elif not feature.constant:
                 feature.encode(_levels(block, feature.column, feature.part, feature.kind), mine)
@@ -231,6 +245,12 @@ class ColumnPlan:
             return False
         pairs = zip(self.features, other.features, strict=False)
         return len(self.features) == len(other.features) and all(one.agrees(two) for one, two in pairs)
+
+
+def _holds_numbers(feature: Feature) -> bool:
+    return not feature.part and (
+        isinstance(feature, NumberFeature) or (isinstance(feature, Bins) and feature.kind == "number")
+    )
 
 
 def _numbers(frame: Any, name: str, part: str) -> np.ndarray[Any, np.dtype[np.float64]]:

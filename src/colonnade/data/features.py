@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from colonnade.data.bins import Bins
 from colonnade.data.column_settings import ColumnSettings
 from colonnade.data.kinds import Levels
 
@@ -254,7 +255,7 @@ class LevelFeature:
         return isinstance(other, LevelFeature) and _exact(self) == _exact(other)
 
 
-Feature = NumberFeature | LevelFeature
+Feature = NumberFeature | LevelFeature | Bins
 
 
 def to_plain(feature: Feature) -> dict[str, Any]:
@@ -264,6 +265,8 @@ def to_plain(feature: Feature) -> dict[str, Any]:
 
 def from_plain(facts: Mapping[str, Any]) -> Feature:
     """A feature from plain values; TypeError where they are something else."""
+    if "cuts" in facts:
+        return Bins(**facts)
     kind = LevelFeature if "known" in facts else NumberFeature
     return kind(**facts)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from colonnade.data.bins import Bins
 from colonnade.data.dates import is_date
 from colonnade.data.features import LevelFeature, NumberFeature
 from colonnade.data.frames import listed, names_of
@@ -55,6 +56,9 @@ def check_new(plan: ColumnPlan, frame: Any) -> Any:
         DataError: a column is of another kind, infinite, or holds nothing that training knew.
     """
     for feature in plan.features:
+        if isinstance(feature, Bins):
+            feature.check_new(plan.party, frame[feature.column])
+            continue
         if feature.part and feature.part != "days":
             continue
         frame = _check_kind(plan, frame, feature)

@@ -34,7 +34,7 @@ from colonnade.errors import ColonnadeError, ConfigError, IdentityError, Refused
 from colonnade.federation import Federation, Party, RowSplit, Task
 from colonnade.fit import Trainer, find_device
 from colonnade.identity.credentials import Credentials
-from colonnade.methods.base import Method, brings, check_gradients, check_numbers
+from colonnade.methods.base import Method, brings, check_gradients, check_labels, check_numbers
 from colonnade.models.encoders import ModelSettings
 from colonnade.models.ridge import RidgeSettings
 from colonnade.models.trees import TreeSettings
@@ -133,6 +133,9 @@ class CoordinatorProcess:
             raise ConfigError(
                 f"method {undertaking.method.name!r} puts all columns in one place; it is a reference for simulation"
             )
+        u = undertaking
+        weighted = u.weights is not None or u.training.class_weights is not None
+        check_labels(u.method, u.task, u.privacy.labels, weighted)
         for party in undertaking.parties:
             check_gradients(undertaking.method, party, undertaking.model.of(party).gradients)
         self.folder, self.link, self.credentials, self.notify = folder, link, credentials, notify

@@ -30,7 +30,7 @@ from colonnade.errors import ConfigError, ModelError, Refused, RunError, WireErr
 from colonnade.federation import Party
 from colonnade.identity.cipher import KeyPair
 from colonnade.identity.credentials import Credentials
-from colonnade.methods.base import BringsNoise, brings, check_gradients, check_numbers
+from colonnade.methods.base import BringsNoise, brings, check_bins, check_gradients, check_numbers
 from colonnade.models.encoders import ModelSettings, PartySettings
 from colonnade.models.schema import Schema
 from colonnade.models.stack import portable_key
@@ -207,6 +207,10 @@ class Membership:
         columns = self.setup.columns(proposal.train, rows)
         if len(columns.values) < rows or not bool(columns.held[:rows].all()):
             raise Refused(f"the proposal is about {rows} rows; this party has {int(columns.held.sum())}; align again")
+        try:
+            check_bins(proposal.method(), self.me, columns.plan is not None and columns.plan.cut)
+        except ConfigError as error:
+            raise Refused(str(error)) from None
         return columns
 
     @property

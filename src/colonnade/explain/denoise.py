@@ -94,6 +94,8 @@ def denoise(
         lengths: rounds after which scores are taken; each is a training. None given: a fifth, half and all of them.
         seed: of the noise.
     """
+    if getattr(again.run.method, "reads_bins", False):
+        raise ConfigError("columns are cut into bins: no noise can be added to the number of a bin")
     level = std if std is not None else published_noise(federation.name, TRAINING_NOISE) or 1.0
     noisy = add_noise(federation, party, level, seed)
     rounds = again.run.training.rounds

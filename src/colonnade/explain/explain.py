@@ -177,6 +177,9 @@ def _perturb(found: Explanation, game: Coalitions, listener: Listener, settings:
     if (party := listener.tokens()) is not None:
         found.unavailable["noise"] = f"the columns of {party!r} are tokens: no noise can be added to them"
         return
+    if getattr(listener.run.method, "reads_bins", False):
+        found.unavailable["noise"] = "columns are cut into bins: no noise can be added to the number of a bin"
+        return
     std = settings.noise if settings.noise is not None else published_noise(found.federation, TEST_NOISE)
     whole, drops = game.gain(game.whole), []
     for draw in range(settings.draws):

@@ -18,7 +18,7 @@ from colonnade.design import Design
 from colonnade.engines.stacked import Stacked
 from colonnade.errors import ConfigError
 from colonnade.explain.contributions import numbered
-from colonnade.methods.base import Method, State, Traceable, Uploads
+from colonnade.methods.base import GivesPoints, Method, State, Traceable, Uploads
 from colonnade.model import Model
 from colonnade.models.cohort import Cohort
 from colonnade.models.local import Regressors
@@ -159,6 +159,11 @@ def in_float64(state: Mapping[str, Tensor]) -> State:
 def _traceable(method: Method, party: str) -> Traceable:
     if method.pools:
         raise ConfigError(f"{method.name} has all columns in one place, and party {party!r} is nobody's")
+    if isinstance(method, GivesPoints):
+        raise ConfigError(
+            f"what the columns of party {party!r} add to a score stands on its card, bin by bin: colonnade scorecard "
+            "FOLDER, or PartyCard.of(part)"
+        )
     if not isinstance(method, Traceable):
         raise ConfigError(
             f"uploads of {method.name} cannot be traced back to columns; of the built-in methods use vimadmm_j, "

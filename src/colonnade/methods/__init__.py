@@ -21,6 +21,7 @@ from colonnade.methods.flex_vfl import FlexVFL
 from colonnade.methods.fu import Fu
 from colonnade.methods.linear_admm import LinearADMM
 from colonnade.methods.local_only import LocalOnly
+from colonnade.methods.scorecard import ScorecardADMM
 from colonnade.methods.split_learning import SplitLearning
 from colonnade.methods.vafl import VAFL
 from colonnade.methods.vfl_pbm import VFLPBM
@@ -42,6 +43,7 @@ BUILT_IN: dict[str, type[Settings]] = {
     Fu.name: Fu,
     AdaVFL.name: AdaVFL,
     LinearADMM.name: LinearADMM,
+    ScorecardADMM.name: ScorecardADMM,
     CAFE.name: CAFE,
     FedMVT.name: FedMVT,
     LocalOnly.name: LocalOnly,
@@ -81,6 +83,7 @@ __all__ = [
     "LinearADMM",
     "LocalOnly",
     "Method",
+    "ScorecardADMM",
     "SplitLearning",
     "as_method",
     "find_kind",

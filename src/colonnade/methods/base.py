@@ -20,9 +20,11 @@ from colonnade.models.stack import Mode
 from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.gaussian import NoiseSource
 from colonnade.privacy.labels import Labels
+from colonnade.privacy.labels.settings import LabelSettings
 from colonnade.privacy.mechanism import Mechanism
 from colonnade.privacy.sealed import Array, Upload
 from colonnade.schedule import RoundPlan
+from colonnade.tasks import Task
 
 State = dict[str, Tensor]  # the coordinator's; flat, so that saving it needs no code of a method's own
 LARGEST_REPLY = 2.0**50  # of one number, where uploads are noised: its square is still a float32
@@ -132,6 +134,22 @@ class PredictsWithout(Protocol):
 
 
 @runtime_checkable
+class ChecksLabels(Protocol):
+    """A method that cannot be trained with all labels; asked before anything is proposed to anybody."""
+
+    def check_labels(self, task: Task, settings: LabelSettings, weighted: bool) -> None:
+        """Refuse what it cannot use: a kind of labels, a mechanism, or rows that count differently."""
+
+
+@runtime_checkable
+class GivesPoints(Protocol):
+    """A method whose predictions stand for whole points, which people add up."""
+
+    def points(self, logits: Tensor) -> Tensor:
+        """(B,) the scores that logits (B, K) stand for."""
+
+
+@runtime_checkable
 class Traceable(Protocol):
     """A method whose uploads can be traced back to columns; explanations of the others' columns are refused by name."""
 
@@ -192,6 +210,27 @@ def check_rows(method: Method, federation: Federation) -> None:
         f"{federation.rows} rows are not such: train it on Federation.matched() (tables: keep = 'all'), or use fedmvt, "
         "which learns from the others too"
     )
+
+
+def check_labels(method: Method, task: Task, settings: LabelSettings, weighted: bool) -> None:
+    """Refuse labels that the method cannot be trained with."""
+    if isinstance(method, ChecksLabels):
+        method.check_labels(task, settings, weighted)
+
+
+def check_bins(method: Method, party: str, cut: bool) -> None:
+    """Refuse columns that are cut into bins, unless the method says `reads_bins: ClassVar[bool] = True`."""
+    wanted = getattr(method, "reads_bins", False)
+    if wanted and not cut:
+        raise ConfigError(
+            f"method {method.name!r} reads columns that are cut into bins, and those of party {party!r} are not; say "
+            "bins = 5 about its columns ([columns] of party.toml, [data.columns] of a simulation)"
+        )
+    if cut and not wanted:
+        raise ConfigError(
+            f"the columns of party {party!r} are cut into bins, whose numbers mean nothing to method {method.name!r}; "
+            "leave bins out, or use the method scorecard"
+        )
 
 
 def check_can_leave_out(method: Method, secure_sum: bool) -> PredictsWithout:

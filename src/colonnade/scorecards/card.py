@@ -1,9 +1,8 @@
 """A scorecard: for each party a table of columns, bins and points; the points of a row are added up by hand.
 
     score = base points + the points of the bins that a row is in
-          = offset + factor ln(odds),    factor = pdo / ln 2,    odds = non-events to events
 
-`odds` to one at `base_score` points, twice the odds at `pdo` points more. High scores mean that the event is unlikely.
+What points mean is in `models/points.py`. A party's card follows from its own part of a trained model (`PartyCard.of`).
 """
 
 from __future__ import annotations
@@ -11,9 +10,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -21,47 +19,25 @@ from urllib.parse import quote
 import numpy as np
 
 from colonnade.config import build
+from colonnade.data.bins import Bins
 from colonnade.data.column_settings import OneColumn
 from colonnade.data.frames import as_frame, by_party, check_no_path, listed
 from colonnade.data.ids import Ids, id_columns
+from colonnade.data.kinds import BOOLEAN
 from colonnade.data.new_rows import check_parties, match_rows
 from colonnade.data.said import as_said
 from colonnade.errors import ConfigError, DataError, RunError, Unwritable
 from colonnade.extras import need
+from colonnade.methods.scorecard import ScorecardADMM
+from colonnade.models.evidence import COUNTS, Evidence
+from colonnade.models.points import Scale
+from colonnade.part import Part
 from colonnade.privacy.ledger import Ledger
 from colonnade.saved import read_json, read_ledger, replace_file, write_ledger
-from colonnade.scorecards.bins import Bins
-from colonnade.scorecards.evidence import Evidence
 
 FILE, FORMAT = "scorecard.json", 1
 HEADINGS = ("column", "bin", "rows", "events", "noise", "woe", "iv", "points")  # noise: the deviation of events
 Values = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True)
-class Scale:
-    """What points mean."""
-
-    base_score: float = 600.0
-    odds: float = 50.0  # non-events to one event, at base_score points
-    pdo: float = 20.0  # points that double the odds
-
-    def __post_init__(self) -> None:
-        for name, value in (("odds", self.odds), ("pdo", self.pdo)):
-            if not 0 < value < math.inf:
-                raise ConfigError(f"{name} = {value!r}: needed a number above 0")
-        if not math.isfinite(self.base_score):
-            raise ConfigError(f"base_score = {self.base_score!r}: needed a number")
-
-    @property
-    def factor(self) -> float:
-        """Points for one unit of log odds."""
-        return self.pdo / math.log(2)
-
-    @property
-    def offset(self) -> float:
-        """Points where the odds are even."""
-        return self.base_score - self.factor * math.log(self.odds)
 
 
 @dataclass(frozen=True)
@@ -72,6 +48,19 @@ class ColumnCard:
     evidence: Evidence = field(repr=False)
     weight: float  # of the woe in the log odds of the event: about -1 where columns say different things
     points: tuple[int, ...] = field(repr=False)
+
+    def merged(self) -> ColumnCard:
+        """With one bin for neighbours of one weight of evidence, where bins have an order."""
+        e, cuts = self.evidence, np.array(self.bins.cuts)
+        if not len(cuts):
+            return self
+        # Whether a bin differs from the next; the last of the ordered and the empty one always do.
+        apart = np.append(e.woe[: len(cuts)] != e.woe[1 : len(cuts) + 1], [True, True])
+        first = np.flatnonzero(np.append(True, apart[:-1]))
+        rows, events, spread = (np.add.reduceat(values, first) for values in (e.rows, e.events, e.noise**2))
+        bins = replace(self.bins, cuts=tuple(cuts[apart[: len(cuts)]].tolist()))
+        points = tuple(self.points[at] for at in first)
+        return replace(self, bins=bins, evidence=Evidence(rows, events, np.sqrt(spread), e.woe[first]), points=points)
 
     def lines(self) -> Iterator[tuple[str, str, int, float, float, float, float, int]]:
         """One line per bin that has training rows, in the order of `HEADINGS`."""
@@ -92,7 +81,7 @@ class ColumnCard:
     def from_json(cls, facts: Mapping[str, Any]) -> ColumnCard:
         """The inverse of `to_json`."""
         rows, events, noise, woe = (np.array(facts[name]) for name in ("rows", "events", "noise", "woe"))
-        evidence = Evidence(rows, events, noise, woe, float(facts["iv"]))
+        evidence = Evidence(rows, events, noise, woe)
         return cls(Bins.from_json(facts), evidence, float(facts["weight"]), tuple(map(int, facts["points"])))
 
 
@@ -103,6 +92,30 @@ class PartyCard:
     party: str
     columns: tuple[ColumnCard, ...]
     said: Mapping[str, OneColumn] = field(default_factory=dict, repr=False)  # what their owner said some columns hold
+
+    @classmethod
+    def of(cls, part: Part) -> PartyCard:
+        """The card of a party, from its part of a model; columns whose training rows are all in one bin are left out.
+
+        Raises:
+            RunError: the model is no scorecard.
+        """
+        method, plan = part.design.method, part.plans.get(part.party)
+        if not isinstance(method, ScorecardADMM) or plan is None:
+            raise RunError(f"the part of {part.party!r} is of a {method.name} model, and no scorecard")
+        part.check()
+        tables = {name: part.tensors[f"head.{name}"].double() for name in (*COUNTS, "weight.0")}
+        points = method.scale.bin_points(tables["weight.0"], tables["woe"])  # (C, MOST_BINS)
+        made = []
+        for at, bins in enumerate(plan.features):
+            assert isinstance(bins, Bins)
+            places = list(bins.numbers)  # those without an order are counted from the end of a table
+            evidence = Evidence(*(tables[name][at, places].numpy() for name in COUNTS))
+            whole = tuple(map(int, points[at, places].tolist()))
+            if (evidence.rows > 0).sum() > 1:
+                found = ColumnCard(bins, evidence, float(tables["weight.0"][at, 0]), whole)
+                made.append(found.merged() if method.monotone else found)
+        return cls(part.party, tuple(made), plan.said)
 
     def codes(self, table: Any) -> list[Values]:
         """For each column the bin (N,) of every row of a table, whose columns are found by name."""
@@ -123,6 +136,11 @@ class PartyCard:
         total: Values = np.sum(each, axis=0)
         return total
 
+    @property
+    def text_columns(self) -> list[str]:
+        """The columns of levels that are not booleans: in a text file they must not be taken for numbers."""
+        return [one.bins.column for one in self.columns if one.bins.kind == "level" and one.bins.holds != BOOLEAN]
+
     def lines(self) -> list[tuple[Any, ...]]:
         """One line per column and bin, in the order of `HEADINGS`."""
         return [line for one in self.columns for line in one.lines()]
@@ -137,6 +155,16 @@ class PartyCard:
         """The inverse of `to_json`."""
         said = {name: build(OneColumn, one, name) for name, one in facts["said"].items()}
         return cls(party, tuple(map(ColumnCard.from_json, facts["columns"])), said)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write it as NAME.csv, for the party's own people."""
+        folder = Path(folder)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            replace_file(folder / f"{quote(self.party, safe=' ')}.csv", self.csv().encode())
+        except OSError as error:
+            raise Unwritable(f"the card cannot be saved in {folder} ({error.strerror}); see to the disk") from None
+        return folder
 
     def csv(self) -> str:
         """The same as text."""
@@ -217,9 +245,8 @@ class Scorecard:
         """Write NAME.csv for each party, the ledger, and scorecard.json last."""
         folder = Path(folder)
         try:
-            folder.mkdir(parents=True, exist_ok=True)
             for card in self.parties:
-                replace_file(folder / f"{quote(card.party, safe=' ')}.csv", card.csv().encode())
+                card.save(folder)
             write_ledger(folder, self.ledger)
             replace_file(folder / FILE, (json.dumps(self.to_json(), indent=1) + "\n").encode())
         except OSError as error:

@@ -57,6 +57,11 @@ class LabelSettings(Settings):
         return self.mechanism != "none"
 
     @property
+    def countable(self) -> bool:
+        """Whether training sees one of the classes of each row, its own or another; Laplace noise leaves none."""
+        return not self.protects or MECHANISMS[self.mechanism][0] is RandomisedResponse
+
+    @property
     def events(self) -> tuple[type[Event], ...]:
         """What a ledger may say of the coordinator's messages."""
         made = MECHANISMS[self.mechanism][1] if self.protects else PlainEvent

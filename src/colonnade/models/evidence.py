@@ -10,8 +10,7 @@ replaced at random, each kept with probability p, the events of n rows of which 
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,6 @@ class Evidence:
     events: Values = field(repr=False)  # (bins,)
     noise: Values = field(repr=False)  # (bins,) the deviation of `events`; 0: they are counted
     woe: Values = field(repr=False)  # (bins,)
-    iv: float
 
     @classmethod
     def of(cls, codes: Values, said: Values, bins: int, keep: float = 1.0) -> Evidence:
@@ -41,11 +39,30 @@ class Evidence:
             keep: how likely a label was kept; 1: all labels are true.
         """
         rows = np.bincount(codes, minlength=bins).astype(np.float64)
-        yes = np.bincount(codes, weights=said, minlength=bins)
+        return cls.counted(rows, np.bincount(codes, weights=said, minlength=bins), keep)
+
+    @classmethod
+    def counted(cls, rows: Values, yes: Values, keep: float = 1.0) -> Evidence:
+        """From counts (bins,): training rows, and those of them whose released label says event."""
         events = np.clip((yes - (1 - keep) * rows) / (2 * keep - 1), 0, rows)
         noise = np.sqrt(rows * keep * (1 - keep)) / (2 * keep - 1)
-        few = (np.minimum(events, rows - events) < HALF) & (rows > 0)
-        bad, good = events + HALF * few, rows - events + HALF * few
-        bad, good = bad / max(bad.sum(), HALF), good / max(good.sum(), HALF)
-        woe = np.array([math.log(g / b) if n else 0.0 for g, b, n in zip(good, bad, rows, strict=True)])
-        return cls(rows, events, noise, woe, float(((good - bad) * woe).sum()))
+        good, bad = _shares(rows, events)
+        woe = np.zeros(len(rows))
+        woe[rows > 0] = np.log(good[rows > 0] / bad[rows > 0])
+        return cls(rows, events, noise, woe)
+
+    @property
+    def iv(self) -> float:
+        """The information value of the column."""
+        good, bad = _shares(self.rows, self.events)
+        return float(((good - bad) * self.woe).sum())
+
+
+COUNTS = tuple(one.name for one in fields(Evidence))  # what is kept of a column, by name
+
+
+def _shares(rows: Values, events: Values) -> tuple[Values, Values]:
+    """(bins,) which share of all non-events, and of all events, a bin has."""
+    few = (np.minimum(events, rows - events) < HALF) & (rows > 0)
+    bad, good = events + HALF * few, rows - events + HALF * few
+    return good / max(good.sum(), HALF), bad / max(bad.sum(), HALF)
