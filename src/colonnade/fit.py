@@ -192,7 +192,7 @@ class Trainer:
         check_rows(method, federation)
         if method.pools:
             federation = federation.pooled()
-        training = training.in_rounds(method.needs_uploads != "nothing", federation.split.train, federation.names)
+        training = training.in_rounds(method, federation.split.train, federation.names)
         device, dtype, computing = find_device(training.device), DTYPES[training.dtype], training.computing
         computing.check(dtype, device)
         numbers = training.wire.numbers

@@ -10,11 +10,12 @@ from colonnade.engines.plan import SMALL, USUAL, TrainingPlan
 from colonnade.evaluate.decision import check_decision
 from colonnade.evaluate.metrics import choose_metric
 from colonnade.federation import Federation
-from colonnade.methods.base import Method, check_numbers
+from colonnade.methods.base import FitsAtHome, Method, check_numbers
 from colonnade.models.schema import Schema
 from colonnade.privacy.gate import CoordinatorGate
+from colonnade.privacy.labels import Labels
 from colonnade.privacy.labels.known import KnownLabels
-from colonnade.privacy.labels.settings import check_counted, check_split_alone, open_labels
+from colonnade.privacy.labels.settings import LabelSettings, check_counted, check_split_alone, open_labels
 from colonnade.privacy.labels.weighted import weigh
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.mechanism import Budget
@@ -64,6 +65,12 @@ def open_coordinator(
     privacy.check_sum(len(schema.parties), method.needs_uploads, schedule.someone_may_be_silent or terms.goes_on)
     rounds, spent = _affordable(schedule, training.rounds, privacy)
     may_evaluate = training.evaluate_every if privacy.evaluates() and terms.may_evaluate else 0
+    home: Labels | None = None
+    if isinstance(method, FitsAtHome):
+        plain = open_labels(truth, federation.task, train, LabelSettings(), noise)
+        home = weigh(plain, federation.weights, training.class_weights, truth, train, LabelSettings())
+        if privacy.labels.protects and may_evaluate != 0:
+            may_evaluate = rounds  # once: keep and stop would tell parties of the true labels
     seen = truth[split.validation.to(truth.device)]
     check_decision(training.decision, federation.task, seen, privacy.labels.protects, may_evaluate != 0)
     return CoordinatorSide(
@@ -88,6 +95,7 @@ def open_coordinator(
         ),
         traffic=Traffic(schema.parties),
         row_weights=federation.weights,
+        home=home,
     )
 
 

@@ -20,12 +20,12 @@ from torch import Tensor
 from colonnade.admm.stopping import Watch, WatchFacts
 from colonnade.engines.base import Collected, GroupUploads
 from colonnade.engines.plan import TrainingPlan
-from colonnade.errors import Diverged, RunError
+from colonnade.errors import Diverged, GateError, RunError
 from colonnade.evaluate.decision import Decision, fit_decision
 from colonnade.evaluate.judge import Judge
 from colonnade.evaluate.metrics import Metric, choose_metric, metric_of
 from colonnade.layout import canonical, canonical_all, check
-from colonnade.methods.base import FitsOutputs, Method, Reply, State, Uploads, outputs, small_enough
+from colonnade.methods.base import FitsAtHome, FitsOutputs, Method, Reply, State, Uploads, outputs, small_enough
 from colonnade.models.schema import Schema
 from colonnade.privacy.gate import CoordinatorGate, Down
 from colonnade.privacy.labels import Labels
@@ -75,6 +75,7 @@ class CoordinatorSide:
     opener: Opener | None = field(default=None, repr=False)  # of a secure sum: nobody's part can be read
     noised: bool = False  # uploads are: then parties refuse replies that are too large
     row_weights: Tensor | None = field(default=None, repr=False)  # (N,) of the metrics; None: all rows alike
+    home: Labels | None = field(default=None, repr=False)  # the true labels, for methods that fit with them at home
 
     def __post_init__(self) -> None:
         self.watch = Watch(self.training_plan.stopping)
@@ -272,6 +273,7 @@ class CoordinatorSide:
         try:
             with torch.no_grad():
                 reply = _canonical(self.method.coordinate(self.state, plan, uploads, self.labels))
+                self._fit_at_home(reply)
         except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # embeddings too large to be squared
             raise Diverged(COORDINATOR, "set of heads") from None
         finally:
@@ -285,6 +287,14 @@ class CoordinatorSide:
             raise Diverged(COORDINATOR, "reply")
         steps = {**reply.steps, **dict(plan.steps)}  # a method's choice, unless the schedule names a number
         self.reply, self.learners, self.steps = reply, plan.learners, tuple(steps.items())
+
+    def _fit_at_home(self, reply: Reply) -> None:
+        """What a method fits with true labels, and only if it has nothing to say to the parties."""
+        if not isinstance(self.method, FitsAtHome) or self.home is None:
+            return
+        if reply.common or any(reply.own):
+            raise GateError(f"{self.method.name} fits with true labels and has a reply; nothing was released")
+        self.method.fit_at_home(self.state, self.home)
 
     def give_up(self, number: int, error: Diverged) -> None:
         """Somebody left the finite numbers in round `number`: stop next, say what is kept and what to change."""

@@ -21,6 +21,7 @@ from colonnade.methods.flex_vfl import FlexVFL
 from colonnade.methods.fu import Fu
 from colonnade.methods.linear_admm import LinearADMM
 from colonnade.methods.local_only import LocalOnly
+from colonnade.methods.one_message import OneMessage
 from colonnade.methods.split_learning import SplitLearning
 from colonnade.methods.vafl import VAFL
 from colonnade.methods.vfl_pbm import VFLPBM
@@ -44,6 +45,7 @@ BUILT_IN: dict[str, type[Settings]] = {
     LinearADMM.name: LinearADMM,
     CAFE.name: CAFE,
     FedMVT.name: FedMVT,
+    OneMessage.name: OneMessage,
     LocalOnly.name: LocalOnly,
     Centralized.name: Centralized,
 }
@@ -81,6 +83,7 @@ __all__ = [
     "LinearADMM",
     "LocalOnly",
     "Method",
+    "OneMessage",
     "SplitLearning",
     "as_method",
     "find_kind",

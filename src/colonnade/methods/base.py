@@ -12,9 +12,12 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from torch import Tensor
 
-from colonnade.errors import ConfigError
+from colonnade.errors import ConfigError, ModelError
 from colonnade.federation import Federation
+from colonnade.models.classifier import Classifier
 from colonnade.models.cohort import Cohort
+from colonnade.models.crossfit import regressors_of
+from colonnade.models.local import LocalModel
 from colonnade.models.schema import Group, Schema
 from colonnade.models.stack import Mode
 from colonnade.privacy.events import LabelExposure
@@ -64,6 +67,8 @@ class Method(Protocol):
 
     `needs_gradients: ClassVar[bool] = False` says that local models are only ever moved towards targets
     (`models/approach.py`), so that they need not be networks; a method that does not say it needs gradients.
+    `gives_labels: ClassVar[bool] = True` says that local models fit labels themselves, so that they may be classifiers.
+    `once: ClassVar[bool] = True` says that one pass over the training rows is a whole training.
     """
 
     name: ClassVar[str]  # its file name; the name everywhere
@@ -124,6 +129,18 @@ class FitsOutputs(Protocol):
 
 
 @runtime_checkable
+class FitsAtHome(Protocol):
+    """A method with numbers that the label holder fits with its true labels, also where the parties get noisy ones.
+
+    They stay with the label holder: such a method replies to no round. Where labels are protected, a run is evaluated
+    once, at its end, because `keep` and `stop` would tell the parties of them.
+    """
+
+    def fit_at_home(self, state: State, labels: Labels) -> None:
+        """Update the state after a round was coordinated; `labels` are the true ones."""
+
+
+@runtime_checkable
 class PredictsWithout(Protocol):
     """A method that has an answer where some parties say nothing; all others are refused such predictions."""
 
@@ -180,6 +197,16 @@ def check_gradients(method: Method, party: str, has: bool) -> None:
         f"method {method.name!r} needs the gradients of every local model, and that of party {party!r} has none (it is "
         "ridge, trees, or a regressor of its own); give it a network, or use vimadmm_j or vimadmm"
     )
+
+
+def check_classifiers(method: Method, party: str, models: LocalModel) -> None:
+    """Refuse a classifier, unless the method gives parties the labels."""
+    odd = next((model for model in regressors_of(models) if isinstance(model, Classifier)), None)
+    if odd is not None and not getattr(method, "gives_labels", False):
+        raise ModelError(
+            f"the local model of party {party!r} is {type(odd.estimator).__name__}, a classifier; {method.name} asks a "
+            "party to move its outputs towards numbers, not to guess labels: pass a regressor, or use one_message"
+        )
 
 
 def check_rows(method: Method, federation: Federation) -> None:
