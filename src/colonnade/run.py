@@ -115,8 +115,10 @@ class Training(Settings):
         epochs = 1.0 if once and self.epochs is None else self.epochs
         if epochs is None:
             return self
-        if once and "batch" not in settings.model_fields_set:
-            settings = settings.model_copy(update={"batch": LARGE_BATCH})
+        if once:
+            usual = {"batch": LARGE_BATCH, "shuffle": "never"}  # rows in their order take fewer bytes
+            usual = {name: value for name, value in usual.items() if name not in settings.model_fields_set}
+            settings = settings.model_copy(update=usual)
         schedule = Schedule(settings, train, parties, self.seed, method.needs_uploads != "nothing")
         rounds = max(1, math.ceil(epochs * schedule.rounds_per_pass - 1e-9))
         return self.model_copy(update={"rounds": rounds, "epochs": None, "schedule": settings})

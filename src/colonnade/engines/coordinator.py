@@ -20,12 +20,12 @@ from torch import Tensor
 from colonnade.admm.stopping import Watch, WatchFacts
 from colonnade.engines.base import Collected, GroupUploads
 from colonnade.engines.plan import TrainingPlan
-from colonnade.errors import Diverged, GateError, RunError
+from colonnade.errors import Diverged, RunError
 from colonnade.evaluate.decision import Decision, fit_decision
 from colonnade.evaluate.judge import Judge
 from colonnade.evaluate.metrics import Metric, choose_metric, metric_of
 from colonnade.layout import canonical, canonical_all, check
-from colonnade.methods.base import FitsAtHome, FitsOutputs, Method, Reply, State, Uploads, outputs, small_enough
+from colonnade.methods.base import FitsOutputs, Method, Reply, State, Uploads, fit_at_home, outputs, small_enough
 from colonnade.models.schema import Schema
 from colonnade.privacy.gate import CoordinatorGate, Down
 from colonnade.privacy.labels import Labels
@@ -33,7 +33,7 @@ from colonnade.privacy.mechanism import Opener
 from colonnade.record import Round
 from colonnade.schedule import Schedule, chunked
 from colonnade.upload_cache import UploadCache
-from colonnade.wire.messages import COORDINATOR, Purpose, Query, Request, rows_digest
+from colonnade.wire.messages import COORDINATOR, Purpose, Query, Request, rows_digest, rows_size
 from colonnade.wire.traffic import Traffic
 
 EVALUATION_CHUNK = 65536  # rows per evaluation message,
@@ -136,12 +136,9 @@ class CoordinatorSide:
     def count_down(self, request: Request, down: Down) -> None:
         """Add the messages of a request to the traffic."""
         record = self.traffic.begin(request.number)
-        evaluating = sum(4 * len(a.rows) for a in request.queries if a.purpose is Purpose.EVALUATE)
-        if (
-            not request.learners
-            and request.stop is None
-            and all(a.purpose is Purpose.EVALUATE for a in request.queries)
-        ):
+        asked = [query for query in request.queries if query.purpose is Purpose.EVALUATE]
+        evaluating = sum(rows_size(query.rows) for query in asked)
+        if not request.learners and request.stop is None and len(asked) == len(request.queries):
             evaluating = len(down.everyone.payload)  # the evaluation on the test rows: nothing of it is training
         record.down += len(down.everyone.payload) - evaluating
         record.evaluation_down += evaluating * len(self.schema.parties)
@@ -273,7 +270,7 @@ class CoordinatorSide:
         try:
             with torch.no_grad():
                 reply = _canonical(self.method.coordinate(self.state, plan, uploads, self.labels))
-                self._fit_at_home(reply)
+                fit_at_home(self.method, self.state, reply, self.home)
         except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # embeddings too large to be squared
             raise Diverged(COORDINATOR, "set of heads") from None
         finally:
@@ -287,14 +284,6 @@ class CoordinatorSide:
             raise Diverged(COORDINATOR, "reply")
         steps = {**reply.steps, **dict(plan.steps)}  # a method's choice, unless the schedule names a number
         self.reply, self.learners, self.steps = reply, plan.learners, tuple(steps.items())
-
-    def _fit_at_home(self, reply: Reply) -> None:
-        """What a method fits with true labels, and only if it has nothing to say to the parties."""
-        if not isinstance(self.method, FitsAtHome) or self.home is None:
-            return
-        if reply.common or any(reply.own):
-            raise GateError(f"{self.method.name} fits with true labels and has a reply; nothing was released")
-        self.method.fit_at_home(self.state, self.home)
 
     def give_up(self, number: int, error: Diverged) -> None:
         """Somebody left the finite numbers in round `number`: stop next, say what is kept and what to change."""

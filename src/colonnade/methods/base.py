@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from torch import Tensor
 
-from colonnade.errors import ConfigError, ModelError
+from colonnade.errors import ConfigError, GateError, ModelError
 from colonnade.federation import Federation
 from colonnade.models.classifier import Classifier
 from colonnade.models.cohort import Cohort
@@ -235,6 +235,15 @@ def check_can_leave_out(method: Method, secure_sum: bool) -> PredictsWithout:
             "others say alone is no prediction; wait until all are there (--absent refuse), or train local_only"
         )
     return method
+
+
+def fit_at_home(method: Method, state: State, reply: Reply, labels: Labels | None) -> None:
+    """What a method fits with true labels, after a round to which it had nothing to reply."""
+    if not isinstance(method, FitsAtHome) or labels is None:
+        return
+    if reply.common or any(reply.own):
+        raise GateError(f"{method.name} fits with true labels and replies; nothing was released")
+    method.fit_at_home(state, labels)
 
 
 def outputs(method: Method, state: State, uploads: Uploads, present: Sequence[Tensor] | None = None) -> Tensor:
