@@ -32,6 +32,7 @@ from colonnade.part import open_parts
 from colonnade.privacy.labels.plain import PlainLabels
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.mechanism import Protection
+from colonnade.report.privacy import statement_of_run
 from colonnade.tasks import TASKS
 from colonnade.wire.messages import COORDINATOR, Purpose
 from tests.deploy.memory import Room, SmallTrial
@@ -222,6 +223,10 @@ class TestProtectedLabels:
         assert told == ["randomised response"]
         assert run.score is not None
         assert run.score > 0.6  # AUC, of labels that were kept with probability 0.73
+        told = " ".join(statement_of_run(run).lines())
+        assert "(exposure EPS). The true labels stayed with their holder" in told
+        plain = statement_of_run(fit(whole, "one_message", model=RIDGE))
+        assert "The true labels stayed" not in " ".join(plain.lines())
 
     def test_a_method_that_replies_may_not_see_them(self) -> None:
         with pytest.raises(GateError, match="one_message fits with true labels and replies"):

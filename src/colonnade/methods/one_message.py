@@ -20,7 +20,7 @@ A sum of scores misses what only shows when columns of two parties are seen toge
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -83,10 +83,9 @@ class OneMessage(Settings):
         """
         parties, outputs = [p for group in schema.groups for p in group.parties], schema.outputs
         stacks, width = len(_subsets(len(parties), outputs)), len(parties) * outputs
-        at: dict[str, Any] = {"dtype": torch.float64, "device": schema.device}
-        usual = labels.task.constant(labels.held_out(schema.train).mean(dim=0)).to(**at)
+        usual = labels.task.constant(labels.held_out(schema.train).mean(dim=0)).to(schema.device, torch.float64)
         state = {
-            "stack.weight": torch.zeros(stacks, width, outputs, **at),
+            "stack.weight": schema.zeros(stacks, width, outputs).double(),
             "stack.bias": usual.repeat(stacks, 1),
             "stack.rows": torch.zeros((), dtype=torch.int64),
             "cache.scores": schema.zeros(len(parties), schema.rows, outputs),

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,13 +35,14 @@ class LinearStack:
 
 def fit_stack(task: Task, z: Tensor, targets: Tensor, counts: Tensor | None = None) -> LinearStack:
     """The stack of scores z (B, D) for rows with these targets (B, K); `counts` (B,) is how much each row counts."""
-    at: dict[str, Any] = {"device": "cpu", "dtype": torch.float64}
-    heavy = torch.ones(len(z), **at) if counts is None else counts.to(**at)
-    design = torch.cat([z.detach().to(**at), torch.ones(len(z), 1, **at)], dim=1)
-    problem = _Problem(task, design, targets.to(**at), heavy[:, None])
-    place = torch.zeros(design.shape[1], targets.shape[1], **at)
+    ones = torch.ones(len(z), 1, dtype=torch.float64)
+    heavy = ones[:, 0] if counts is None else counts.double().cpu()
+    problem = _Problem(
+        task, torch.cat([z.detach().double().cpu(), ones], dim=1), targets.double().cpu(), heavy[:, None]
+    )
+    place = torch.zeros(z.shape[1] + 1, targets.shape[1], dtype=torch.float64)
     share = (problem.targets * problem.counts).sum(dim=0) / problem.counts.sum()
-    place[-1] = _level(task, task.constant(share).to(**at))  # whoever knows no score says this
+    place[-1] = _level(task, task.constant(share).double().cpu())  # whoever knows no score says this
     for _ in range(STEPS):
         value, slope = problem.value(place), problem.slope(place)
         if float(slope.abs().max()) <= TOLERANCE * max(1.0, float(heavy.sum())):

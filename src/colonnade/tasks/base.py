@@ -27,7 +27,7 @@ from colonnade.record import TaskAbout
 Array = np.ndarray[Any, Any]
 Classes = int | Sequence[Any] | None  # how many, numbered from 0; or which, in their order (no, yes)
 Pictures = Literal["", "scores", "classes", "labels", "numbers", "counts"]
-Family = Literal["", "bernoulli", "multinomial", "gaussian", "poisson"]
+Family = Literal["", "bernoulli", "multinomial", "normal", "poisson"]
 T = TypeVar("T", bound="Task")
 TEXT = "text"  # what labels are unless they were something else
 

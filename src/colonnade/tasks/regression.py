@@ -26,7 +26,7 @@ class Regression(Task):
     words: ClassVar[str] = "regression"
     metric: ClassVar[str] = "r2"
     metrics: ClassVar[tuple[str, ...]] = ("r2", "rmse", "mae")
-    family: ClassVar[Family] = "gaussian"
+    family: ClassVar[Family] = "normal"
     pictures: ClassVar[Pictures] = "numbers"
 
     @classmethod
