@@ -10,7 +10,7 @@ from colonnade.engines.plan import SMALL, USUAL, TrainingPlan
 from colonnade.evaluate.decision import check_decision
 from colonnade.evaluate.metrics import choose_metric
 from colonnade.federation import Federation
-from colonnade.methods.base import FitsAtHome, Method, check_numbers
+from colonnade.methods.base import FitsAtHome, Method, check_absence, check_numbers
 from colonnade.models.schema import Schema
 from colonnade.privacy.gate import CoordinatorGate
 from colonnade.privacy.labels import Labels
@@ -61,6 +61,7 @@ def open_coordinator(
     labels = weigh(labels, federation.weights, training.class_weights, truth, train, privacy.labels)
     if known is not None:
         labels = KnownLabels(labels, known.to(schema.device))
+    check_absence(method, terms.goes_on)
     check_numbers(method, training.wire.numbers, privacy.secure_sum.use)
     privacy.check_sum(len(schema.parties), method.needs_uploads, schedule.someone_may_be_silent or terms.goes_on)
     rounds, spent = _affordable(schedule, training.rounds, privacy)

@@ -191,6 +191,12 @@ class TestMessages:
         with pytest.raises(ConfigError, match="this method needs every party's upload by itself"):
             fit(federation(), "one_message", model=RIDGE, privacy={"secure_sum": {"use": True}})
 
+    def test_nobody_goes_on_without_a_party(self, tmp_path: Path) -> None:
+        options: dict[str, Any] = {"data": {"widths": (2, 2)}, "method": {"name": "one_message"}, "model": RIDGE}
+        scene = Room.of(tmp_path, ("party_0", "party_1"), absence={"then": "continue"}, training={}, **options)
+        with pytest.raises(ConfigError, match="one_message asks every party once"), scene:
+            scene.train()
+
     def test_too_few_rows_for_the_folds(self) -> None:
         with pytest.raises(ConfigError, match="40 folds need at least 80 training rows; there are 54"):
             fit(small(), OneMessage(folds=40), model=RIDGE)
@@ -357,12 +363,13 @@ class MixedTrial(SmallTrial):
 
 
 def test_organisations_compute_what_one_process_computes(tmp_path: Path) -> None:
-    """The whole training, and predictions by a party that has been started again since."""
+    """The whole training, predictions by a party that has been started again since, and those without one."""
     data: dict[str, Any] = {"widths": (4, 3, 2, 3), "rows": 120, "task": "binary"}
+    whole = small(**data)
     model = {"hidden": 6, "embedding": 4, "party_0": TREES}
     training: dict[str, Any] = {"rounds": 1, "dtype": "float64", "schedule": {"batch": 1000}}
     scene = Room.of(
-        tmp_path, small(**data).names, data=data, method={"name": "one_message", "local_steps": 4}, model=model,
+        tmp_path, whole.names, data=data, method={"name": "one_message", "local_steps": 4}, model=model,
         training=training, absence={"patience": 2},
     )  # fmt: skip
     scene.trial = MixedTrial(**{name: getattr(scene.trial, name) for name in scene.trial.__dataclass_fields__})
@@ -370,14 +377,15 @@ def test_organisations_compute_what_one_process_computes(tmp_path: Path) -> None
         run = scene.train()
         scene.leave("party_0")
         scene.arrive("party_0")
-        found = scene.predict(Wish(small(**data).split.test))
-    loop = open_trainer(
-        small(**data),
-        OneMessage(local_steps=4),
-        model=ModelSettings(**model),
-        encoders=mixed(),
-        engine="loop",
-        **training,
-    ).train()
+        found = scene.predict(Wish(whole.split.test))
+        scene.leave("party_2")
+        fewer = scene.predict(Wish(whole.split.test, absent="leave-out", patience=0.5))
+    options: dict[str, Any] = {"model": ModelSettings(**model), "engine": "loop", **training}
+    loop = open_trainer(whole, OneMessage(local_steps=4), encoders=mixed(), **options).train()
     assert untimed(run.history) == untimed(loop.history)
-    assert torch.equal(found.logits, loop.logits(columns(small(**data), small(**data).split.test)))
+    assert torch.equal(found.logits, loop.logits(columns(whole, whole.split.test)))
+    rest = whole.only([name for name in whole.names if name != "party_2"])
+    encoders = {name: made for name, made in mixed().items() if name != "party_2"}
+    alone = open_trainer(rest, OneMessage(local_steps=4), encoders=encoders, **options).train()
+    assert fewer.left_out == ("party_2",)
+    torch.testing.assert_close(fewer.logits, alone.logits(columns(rest, rest.split.test)), rtol=0, atol=1e-6)

@@ -209,6 +209,15 @@ def check_classifiers(method: Method, party: str, models: LocalModel) -> None:
         )
 
 
+def check_absence(method: Method, goes_on: bool) -> None:
+    """Refuse to go on without a party whose one upload is all that there will ever be of it."""
+    if goes_on and getattr(method, "once", False):
+        raise ConfigError(
+            f"absence.then = 'continue': {method.name} asks every party once, and without its answer there is no model "
+            "with it; use 'wait' or 'stop'"
+        )
+
+
 def check_rows(method: Method, federation: Federation) -> None:
     """Refuse rows that lack a party's columns or a label, unless the method says `partial: ClassVar[bool] = True`."""
     if not federation.partial or getattr(method, "partial", False):
