@@ -22,10 +22,12 @@ import torch
 from torch import Tensor
 
 from colonnade.errors import WireError
+from colonnade.layout import canonical
 
 COORDINATOR = "coordinator"
 MOST_ROUNDS = 2**31  # a number beyond this is no round
 ROWS, BITS = "rows.", "bits."  # before the number of a query: its rows by number, or a bit for each row
+FLAGS, LENGTH = "flags.", "length."  # before the name of zeros and ones that travel as bits, and of how many there are
 MOST_BITS = 2**23  # rows of one query that bits may name, about as many as fit a message by number
 _ONES = np.array([bin(byte).count("1") for byte in range(256)])
 
@@ -138,6 +140,36 @@ def read_request(header: Mapping[str, Any], arrays: Mapping[str, Tensor], everyo
 def rows_digest(rows: Tensor) -> str:
     """SHA-256 of some row numbers in their order: whether two sides mean the same."""
     return hashlib.sha256(rows.cpu().to(torch.int32).contiguous().numpy().tobytes()).hexdigest()
+
+
+def common_arrays(common: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The common part of a reply as it travels: bytes that are zeros and ones (labels of yes or no) as bits."""
+    flags = {name: value for name, value in common.items() if _are_flags(value)}
+    out = prefixed("common", {name: value for name, value in common.items() if name not in flags})
+    for name, value in flags.items():
+        out[f"{FLAGS}{name}"] = torch.from_numpy(np.packbits(value.cpu().numpy(), axis=0))
+        out[f"{LENGTH}{name}"] = torch.tensor([len(value)], dtype=torch.int32)
+    return out
+
+
+def read_common(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The common part of the reply in a decoded ALL message.
+
+    Raises:
+        WireError: bits and their number do not fit each other.
+    """
+    out = unprefixed("common", arrays)
+    for name, bits in unprefixed(FLAGS[:-1], arrays).items():
+        length = arrays.get(f"{LENGTH}{name}")
+        count = int(length[0]) if length is not None and length.shape == (1,) else -1
+        if bits.dtype != torch.uint8 or not bits.dim() or (count + 7) // 8 != len(bits) or count < 1 or name in out:
+            raise WireError(f"the bits of {name[:64]!r} in the coordinator's message are malformed")
+        out[name] = canonical(torch.from_numpy(np.unpackbits(bits.cpu().numpy(), axis=0, count=count)))
+    return out
+
+
+def _are_flags(value: Tensor) -> bool:
+    return value.dtype == torch.uint8 and value.dim() > 0 and len(value) > 0 and bool((value <= 1).all())
 
 
 def prefixed(prefix: str, arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
