@@ -340,6 +340,16 @@ class TestLocalModels:
         found = run.model.part(party.name).predict(party.columns[:20])["o"][:, 0].numpy()
         np.testing.assert_allclose(found, np.mean(wanted, axis=0), rtol=0, atol=1e-6)
 
+    @pytest.mark.parametrize("task", ["binary", "multiclass", "count"])
+    def test_trees_explain_the_columns_of_their_scores(self, task: str) -> None:
+        """By LightGBM's own SHAP values, the mean of the folds': they add up to the upload."""
+        whole = federation(task)
+        run = fit(whole, "one_message", model=TREES, dtype="float64")
+        part, x = run.model.part("party_0"), whole.parties[0].columns[:9]
+        told = part.contributions(x)
+        torch.testing.assert_close(told.base + told.values.sum(dim=1), part.predict(x)["o"], rtol=0, atol=1e-6)
+        assert told.way.startswith("as the local model says itself")
+
     def test_a_classifier_cannot_guess_numbers(self) -> None:
         with pytest.raises(ModelError, match=r"LogisticRegression is a classifier, and the labels of a .* are numbers"):
             fit(federation("regression"), "one_message", encoders={"party_0": LogisticRegression()})

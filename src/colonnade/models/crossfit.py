@@ -18,8 +18,8 @@ from colonnade.errors import ConfigError
 from colonnade.models.cohort import Cohort
 from colonnade.models.computing import Computing
 from colonnade.models.heads import apply_heads
-from colonnade.models.lesson import as_score
-from colonnade.models.local import LOCAL, LocalModel, Regressor, Regressors
+from colonnade.models.lesson import as_score, is_score
+from colonnade.models.local import LOCAL, Explains, LocalModel, Regressor, Regressors
 from colonnade.models.schema import Schema
 from colonnade.models.stack import Mode, Way
 from colonnade.randomness import stream
@@ -74,6 +74,14 @@ class CrossFit:
                 found[:, at] = told
         return found
 
+    def explained(self) -> MeanOfFolds | None:
+        """What says what each column of the first party adds to its score; None: its models do not say so."""
+        task = self.members[0].schema.task
+        encoders = [member.encoder for member in self.members]
+        models = [encoder.members[0] for encoder in encoders if isinstance(encoder, Regressors)]
+        told = [model for model in models if isinstance(model, Explains) and is_score(model, task)]
+        return MeanOfFolds(told) if len(told) == len(encoders) else None
+
     def tensors(self) -> dict[str, Tensor]:
         """Models and heads of all folds."""
         return {
@@ -101,6 +109,19 @@ class CrossFit:
     def blank(self) -> CrossFit:
         """A copy that knows nothing of any party's numbers."""
         return CrossFit([member.blank() for member in self.members])
+
+
+class MeanOfFolds:
+    """The contributions of several models to their mean (it `Explains`)."""
+
+    def __init__(self, models: Sequence[Explains]) -> None:
+        self.models = list(models)
+        self.counts_from = getattr(models[0], "counts_from", None) if models else None
+
+    def contributions(self, x: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+        """The mean of what they say."""
+        found = [model.contributions(x, start) for model in self.models]
+        return torch.stack([values for values, _ in found]).mean(dim=0), torch.stack([b for _, b in found]).mean(dim=0)
 
 
 def scores(cohort: Cohort, x: Tensor) -> Tensor:

@@ -54,6 +54,9 @@ def learn(model: Regressor, lesson: Lesson, effort: int) -> None:
 
 def as_score(model: Regressor, task: Task, output: Tensor) -> Tensor:
     """A regressor's output as a score; of counts the logarithm, also of those that were fitted by least squares."""
-    if task.family != "poisson" or getattr(model, "fits_loss", False):
-        return output
-    return output.clamp(min=LEAST).log()
+    return output if is_score(model, task) else output.clamp(min=LEAST).log()
+
+
+def is_score(model: object, task: Task) -> bool:
+    """Whether what a regressor outputs is its score as it is."""
+    return task.family != "poisson" or bool(getattr(model, "fits_loss", False))
