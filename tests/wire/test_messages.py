@@ -187,7 +187,7 @@ class TestBits:
 
     @given(st.integers(1, 40), st.integers(1, 3))
     def test_labels_of_yes_and_no_are_read_again(self, rows: int, labels: int) -> None:
-        flags = (torch.arange(rows * labels) % 3 == 1).to(torch.uint8).view(rows, labels)
+        flags = (torch.arange(rows * labels) % 3 == 1).view(rows, labels)
         common = {"targets": flags, "weights": torch.rand(rows)}
         arrays = common_arrays(common)
         assert arrays["flags.targets"].numel() == (rows + 7) // 8 * labels
@@ -195,8 +195,9 @@ class TestBits:
         assert found.keys() == common.keys()
         assert all(torch.equal(found[name], value) for name, value in common.items())
 
-    def test_classes_are_no_flags(self) -> None:
-        assert set(common_arrays({"targets": torch.arange(3, dtype=torch.uint8)})) == {"common.targets"}
+    def test_a_message_is_as_long_whatever_bytes_it_holds(self) -> None:
+        for value in (0, 1, 2):
+            assert set(common_arrays({"codes": torch.full((9,), value, dtype=torch.uint8)})) == {"common.codes"}
 
     @pytest.mark.parametrize(
         "length", [torch.tensor([17]), torch.tensor([8]), torch.tensor([1, 2]), torch.tensor([-1]), None]

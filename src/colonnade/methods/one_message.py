@@ -1,6 +1,6 @@
 """one_message: stacked generalisation over parties (Wolpert, 1992): labels go down once, scores come up once.
 
-    coordinator  before round 1: the labels of all training rows, once; plain or noisy     down: one byte per row
+    coordinator  before round 1: the labels of all training rows, once; plain or noisy     down: a bit or a byte a row
     party        J models, each fitted to these labels without one fold of the rows        (models/crossfit.py)
                  s_k = the score of the model that has not seen the row                     up: b x d_c, once
     coordinator  W, b = argmin sum_i loss(sum_k s_ik W_k + b, y_i) + |W|^2/2, with its TRUE labels
@@ -92,7 +92,10 @@ class OneMessage(Settings):
             "cache.seen": torch.zeros(len(parties), schema.rows, dtype=torch.bool, device=schema.device),
             "cache.parties": torch.tensor([_code(party) for party in parties]),
         }
-        return state, release_labels(schema, labels)
+        told = dict(release_labels(schema, labels).common)
+        if labels.task.family == "bernoulli" and not told["targets"].is_floating_point():
+            told["targets"] = told["targets"].bool()  # travels as bits
+        return state, Reply(told)
 
     def upload_arrays(self, schema: Schema, group: Group) -> Mapping[str, Array]:
         """What a party sends per row."""

@@ -27,7 +27,7 @@ from colonnade.layout import canonical
 COORDINATOR = "coordinator"
 MOST_ROUNDS = 2**31  # a number beyond this is no round
 ROWS, BITS = "rows.", "bits."  # before the number of a query: its rows by number, or a bit for each row
-FLAGS, LENGTH = "flags.", "length."  # before the name of zeros and ones that travel as bits, and of how many there are
+FLAGS, LENGTH = "flags.", "length."  # before the name of yes and no that travel as bits, and of how many there are
 MOST_BITS = 2**23  # rows of one query that bits may name, about as many as fit a message by number
 _ONES = np.array([bin(byte).count("1") for byte in range(256)])
 
@@ -143,8 +143,8 @@ def rows_digest(rows: Tensor) -> str:
 
 
 def common_arrays(common: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The common part of a reply as it travels: bytes that are zeros and ones (labels of yes or no) as bits."""
-    flags = {name: value for name, value in common.items() if _are_flags(value)}
+    """The common part of a reply as it travels: yes and no (`torch.bool`) as bits."""
+    flags = {name: value for name, value in common.items() if value.dtype == torch.bool}
     out = prefixed("common", {name: value for name, value in common.items() if name not in flags})
     for name, value in flags.items():
         out[f"{FLAGS}{name}"] = torch.from_numpy(np.packbits(value.cpu().numpy(), axis=0))
@@ -164,12 +164,8 @@ def read_common(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
         count = int(length[0]) if length is not None and length.shape == (1,) else -1
         if bits.dtype != torch.uint8 or not bits.dim() or (count + 7) // 8 != len(bits) or count < 1 or name in out:
             raise WireError(f"the bits of {name[:64]!r} in the coordinator's message are malformed")
-        out[name] = canonical(torch.from_numpy(np.unpackbits(bits.cpu().numpy(), axis=0, count=count)))
+        out[name] = canonical(torch.from_numpy(np.unpackbits(bits.cpu().numpy(), axis=0, count=count)).bool())
     return out
-
-
-def _are_flags(value: Tensor) -> bool:
-    return value.dtype == torch.uint8 and value.dim() > 0 and len(value) > 0 and bool((value <= 1).all())
 
 
 def prefixed(prefix: str, arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
