@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from colonnade.federation import Federation, Party
-from colonnade.models.local import Regressors
+from colonnade.models.crossfit import regressors_of
 from colonnade.record import About, Described, Machine, Partial, PartyAbout
 from colonnade.store import Store
 from colonnade.wire.traffic import Traffic
@@ -83,7 +83,7 @@ def machine(device: torch.device, libraries: Iterable[str] = ()) -> Machine:
 def _libraries(trainer: Trainer) -> set[str]:
     """What the parties' local models of this process are grown by, besides torch."""
     encoders = [side.cohort.encoder for side in trainer.engine.parties()]
-    members = [member for encoder in encoders if isinstance(encoder, Regressors) for member in encoder.members]
+    members = [member for encoder in encoders for member in regressors_of(encoder)]
     return {str(library) for member in members if (library := getattr(member, "library", None)) is not None}
 
 

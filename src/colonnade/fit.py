@@ -194,7 +194,7 @@ class Trainer:
             check_bins(method, party, party in federation.plans and federation.plans[party].cut)
         if method.pools:
             federation = federation.pooled()
-        training = training.in_rounds(method.needs_uploads != "nothing", federation.split.train, federation.names)
+        training = training.in_rounds(method, federation.split.train, federation.names)
         device, dtype, computing = find_device(training.device), DTYPES[training.dtype], training.computing
         computing.check(dtype, device)
         numbers = training.wire.numbers

@@ -75,8 +75,7 @@ class Job:
     def on(self, federation: Federation) -> Job:
         """The same with its length in rounds of these training rows."""
         parties = ("everyone",) if self.method.pools else federation.names
-        has_uplink = self.method.needs_uploads != "nothing"
-        return replace(self, training=self.training.in_rounds(has_uplink, federation.split.train, parties))
+        return replace(self, training=self.training.in_rounds(self.method, federation.split.train, parties))
 
     def shortfall(self, federation: Federation) -> str:
         """A sentence about rounds that do not visit every training row once; nothing where they do."""

@@ -10,11 +10,12 @@ from colonnade.engines.plan import SMALL, USUAL, TrainingPlan
 from colonnade.evaluate.decision import check_decision
 from colonnade.evaluate.metrics import choose_metric
 from colonnade.federation import Federation
-from colonnade.methods.base import Method, check_labels, check_numbers
+from colonnade.methods.base import FitsAtHome, Method, check_absence, check_labels, check_numbers
 from colonnade.models.schema import Schema
 from colonnade.privacy.gate import CoordinatorGate
+from colonnade.privacy.labels import Labels
 from colonnade.privacy.labels.known import KnownLabels
-from colonnade.privacy.labels.settings import check_counted, check_split_alone, open_labels
+from colonnade.privacy.labels.settings import LabelSettings, check_counted, check_split_alone, open_labels
 from colonnade.privacy.labels.weighted import weigh
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.mechanism import Budget
@@ -62,10 +63,17 @@ def open_coordinator(
     labels = weigh(labels, federation.weights, training.class_weights, truth, train, privacy.labels)
     if known is not None:
         labels = KnownLabels(labels, known.to(schema.device))
+    check_absence(method, terms.goes_on)
     check_numbers(method, training.wire.numbers, privacy.secure_sum.use)
     privacy.check_sum(len(schema.parties), method.needs_uploads, schedule.someone_may_be_silent or terms.goes_on)
     rounds, spent = _affordable(schedule, training.rounds, privacy)
     may_evaluate = training.evaluate_every if privacy.evaluates() and terms.may_evaluate else 0
+    home: Labels | None = None
+    if isinstance(method, FitsAtHome):
+        plain = open_labels(truth, federation.task, train, LabelSettings(), noise)
+        home = weigh(plain, federation.weights, training.class_weights, truth, train, LabelSettings())
+        if privacy.labels.protects and may_evaluate != 0:
+            may_evaluate = rounds  # once: keep and stop would tell parties of the true labels
     seen = truth[split.validation.to(truth.device)]
     check_decision(training.decision, federation.task, seen, privacy.labels.protects, may_evaluate != 0)
     return CoordinatorSide(
@@ -90,6 +98,7 @@ def open_coordinator(
         ),
         traffic=Traffic(schema.parties),
         row_weights=federation.weights,
+        home=home,
     )
 
 

@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 __all__ = ["DTYPES", "LEDGER", "RECORD", "STORE", "Run", "Training", "read_record"]
 
 
+LARGE_BATCH = 32768  # rows of one message that hold a hundred numbers each
+
+
 class Training(Settings):
     """How a method is trained: length, batches, evaluation, stopping, numbers and place."""
 
@@ -98,19 +101,27 @@ class Training(Settings):
             changed["participation"] = 1.0
         return self.model_copy(update={"schedule": schedule.model_copy(update=changed)}) if changed else self
 
-    def in_rounds(self, has_uplink: bool, train: Tensor, parties: tuple[str, ...]) -> Training:
+    def in_rounds(self, method: Method, train: Tensor, parties: tuple[str, ...]) -> Training:
         """The same with its length in rounds, which depends on the training rows; unchanged where it was said so.
 
+        A method that needs one pass gets it where nobody said how long, in messages as large as they may be.
+
         Args:
-            has_uplink: whether parties upload in this method; only then may rounds be of one party.
+            method: whose parties may upload or not; only where they do, rounds may be of one party.
             train: row numbers that train.
             parties: in federation order.
         """
-        if self.epochs is None:
+        once, settings = getattr(method, "once", False) and "rounds" not in self.model_fields_set, self.schedule
+        epochs = 1.0 if once and self.epochs is None else self.epochs
+        if epochs is None:
             return self
-        schedule = Schedule(self.schedule, train, parties, self.seed, has_uplink)
-        rounds = max(1, math.ceil(self.epochs * schedule.rounds_per_pass - 1e-9))
-        return self.model_copy(update={"rounds": rounds, "epochs": None})
+        if once:
+            usual = {"batch": LARGE_BATCH, "shuffle": "never"}  # rows in their order take fewer bytes
+            usual = {name: value for name, value in usual.items() if name not in settings.model_fields_set}
+            settings = settings.model_copy(update=usual)
+        schedule = Schedule(settings, train, parties, self.seed, method.needs_uploads != "nothing")
+        rounds = max(1, math.ceil(epochs * schedule.rounds_per_pass - 1e-9))
+        return self.model_copy(update={"rounds": rounds, "epochs": None, "schedule": settings})
 
     @field_validator("class_weights", mode="before")
     @classmethod

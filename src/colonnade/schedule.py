@@ -49,7 +49,9 @@ class ScheduleSettings(Settings):
     batch: int = Field(1024, ge=1, description="rows per round")
     participation: float = Field(1.0, gt=0, le=1, description="share of the parties that upload in a round")
     silent_learn: bool = Field(True, description="parties that did not upload learn from the reply all the same")
-    shuffle: Literal["epoch", "once"] = Field("epoch", description="new row order every epoch, or one for all")
+    shuffle: Literal["epoch", "once", "never"] = Field(
+        "epoch", description="new row order every epoch, one for all, or as they are numbered"
+    )
     order: Literal["together", "sequential", "asynchronous"] = Field(
         "together",
         description="who has a round: all that participate; one after the other; whoever wakes, at its own pace",
@@ -224,7 +226,9 @@ class Schedule:
         known = self._orders.get(owner)
         if known is None or known[0] != epoch:
             purpose = f"rows of {owner}" if owner else "rows"
-            known = self._orders[owner] = (epoch, permutation(self.train, self.seed, purpose, epoch))
+            never = self.settings.shuffle == "never"
+            order = self.train.sort().values if never else permutation(self.train, self.seed, purpose, epoch)
+            known = self._orders[owner] = (epoch, order)
         return known[1]
 
     def _senders(self, number: int) -> tuple[str, ...]:

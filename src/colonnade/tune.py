@@ -332,7 +332,7 @@ def tune(  # noqa: PLR0913 - the front door: everything a user may want to say a
     data = of_rows(fingerprint(federation.pooled() if made.pools else federation))
     job = Job(data, made, shape, chosen, promise, {}, encoders)
     space = declared_space(made) if search is None else asked_space({made.name: made}, _as_texts(search))[made.name]
-    rounds = chosen.in_rounds(made.needs_uploads != "nothing", federation.split.train, federation.names).rounds
+    rounds = chosen.in_rounds(made, federation.split.train, federation.names).rounds
     budget = Budget(trials, rounds, tuple(read_seeds(seeds)))
     watch: Watcher | None = (lambda done, best, now: None) if progress is False else None
     warning = price(promise)

@@ -18,9 +18,11 @@ ONLY_TWO = {"fedmvt"}  # for exactly two parties: `fitting` cuts a federation do
 NAMES = [name for name in EVERY if name not in ONLY_TWO]  # for any federation
 CLOSELY = ("vimadmm", "vimadmm_j", "split_learning", "fdml")  # one method of each kind, tried in every combination
 WITHOUT_NETWORKS = {"linear_admm"}  # a party's model is one matrix: no encoder learns, and a solve has no steps
+AT_THE_OPENING = {"one_message"}  # what is ever learned is learned from the opening reply; no round moves a party
 
-TRIED_WITH: dict[str, dict[str, Any]] = {  # rows are missing, labels are guessed
-    "fedmvt": {"matched": 0.5, "threshold": 0.4, "host_threshold": 0.37, "emphasis": 0.9}
+TRIED_WITH: dict[str, dict[str, Any]] = {  # where rows are missing and labels are guessed, or a training is long
+    "fedmvt": {"matched": 0.5, "threshold": 0.4, "host_threshold": 0.37, "emphasis": 0.9},
+    "one_message": {"local_steps": 40},  # five networks of each party
 }
 LONGER = {"fedmvt": 10}  # rounds until every setting has had a say, where three are too few
 

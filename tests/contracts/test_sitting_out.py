@@ -9,7 +9,7 @@ from colonnade.methods import METHODS
 from colonnade.methods.base import Method
 from colonnade.models.optimise import SGD, AdamW
 from colonnade.schedule import RoundPlan, Schedule
-from tests.contracts.registry import EVERY, NAMES, WITHOUT_NETWORKS, fitting, make
+from tests.contracts.registry import AT_THE_OPENING, EVERY, NAMES, WITHOUT_NETWORKS, fitting, make
 from tests.federations import normed_encoder, small
 from tests.trainers import ENGINES, assert_same_tensors, open_trainer, party_tensors, rounds_of
 
@@ -17,7 +17,7 @@ SILENT = {"batch": 20, "participation": 0.5, "silent_learn": False}
 OPTIMISERS = {"sgd": SGD(lr=0.05), "adamw": AdamW(lr=0.01)}
 
 
-SPEAKING = [n for n in EVERY if make(n).needs_uploads != "nothing"]
+SPEAKING = [n for n in EVERY if make(n).needs_uploads != "nothing" and n not in AT_THE_OPENING]
 OTHERS = [(n, "stacked", "adamw") for n in SPEAKING if n not in ("vimadmm", "vimadmm_j")]
 
 
@@ -63,7 +63,7 @@ class StepsPerParty(Schedule):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("name", [n for n in NAMES if not make(n).pools and n not in WITHOUT_NETWORKS])
+@pytest.mark.parametrize("name", [n for n in NAMES if not make(n).pools and n not in WITHOUT_NETWORKS | AT_THE_OPENING])
 def test_steps_differ_by_party(name: str, engine: str) -> None:
     trained = dict(steps_of(make(name, local_steps=3), engine))
     own = 3 if "local_steps" in METHODS[name].model_fields else 1  # some methods take one step by definition

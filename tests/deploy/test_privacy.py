@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from colonnade.privacy.events import LabelExposure
-from colonnade.privacy.statement import Circumstances, Statement
+from colonnade.privacy.promise import Circumstances
+from colonnade.privacy.statement import Statement
 from colonnade.run import Run
 from colonnade.store import Store
 from colonnade.wire.messages import COORDINATOR, Purpose

@@ -17,7 +17,8 @@ from colonnade.fit import fit
 from colonnade.methods import LinearADMM
 from colonnade.models.encoders import ModelSettings
 from colonnade.privacy.events import LabelExposure, Unit
-from colonnade.privacy.statement import Circumstances, Statement
+from colonnade.privacy.promise import Circumstances
+from colonnade.privacy.statement import Statement
 from colonnade.wire.messages import Purpose
 from tests.contracts.test_sitting_out import slowed
 from tests.federations import small

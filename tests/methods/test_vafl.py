@@ -17,7 +17,8 @@ from colonnade.models.optimise import SGD, AdamW
 from colonnade.privacy.accounting import exact_epsilon
 from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.mechanism import Unchanged
-from colonnade.privacy.statement import Circumstances, Statement
+from colonnade.privacy.promise import Circumstances
+from colonnade.privacy.statement import Statement
 from colonnade.wire.messages import Purpose
 from tests.federations import small
 from tests.methods.plain_split import LINEAR, MLP, assert_same_training, golden, read_from_slopes

@@ -15,7 +15,8 @@ from colonnade.models.encoders import ModelSettings
 from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.gaussian import SeededNoise
 from colonnade.privacy.pbm import pbm_epsilon
-from colonnade.privacy.statement import Circumstances, Statement
+from colonnade.privacy.promise import Circumstances
+from colonnade.privacy.statement import Statement
 from colonnade.wire.messages import Purpose
 from tests.federations import small
 from tests.methods.plain_local import ADAMS, SGDS, Sums, assert_same, networks, opened

@@ -27,7 +27,9 @@ MODEL = ModelSettings(hidden=6, embedding=4, scale_columns="never")
 WHOLE = {"batch": 1000}
 SHORT: dict[str, Any] = {"rounds": 4, "evaluate_every": 0, "schedule": WHOLE, "model": MODEL, "dtype": "float64"}
 BY_PENALTY = {"linear_admm", "vimadmm", "vimadmm_j"}  # a repeated row has two penalty terms, a heavy one has one
-NOT_REPEATED = {"fedmvt", "c_vfl"}  # attention reads a repeated row twice; a dither is drawn for each place of a row
+NOT_REPEATED = {  # attention reads a repeated row twice; a dither is drawn for each place of a row; folds are drawn
+    "fedmvt", "c_vfl", "one_message",
+}  # fmt: skip
 TRAIN, ROWS = 30, 40
 
 

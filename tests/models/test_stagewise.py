@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import threading
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,7 +30,7 @@ from colonnade.methods import VIMADMMJ
 from colonnade.models.encoders import ModelSettings
 from colonnade.models.local import Regressor
 from colonnade.models.stagewise import Stagewise, as_local
-from colonnade.models.stored_estimator import from_bytes, to_bytes, types_in
+from colonnade.models.stored_estimator import _without_gaps, from_bytes, to_bytes, types_in
 from colonnade.part import Part
 from colonnade.run import Run
 from tests.deploy.memory import Room, SmallTrial
@@ -241,3 +242,18 @@ def test_organisations_compute_what_one_process_computes(tmp_path: Path) -> None
     ).train()
     assert untimed(run.history) == untimed(loop.history)
     assert torch.equal(found.logits, loop.logits(columns_of_tests(small(**DATA))))
+
+
+def test_what_lay_in_memory_between_the_fields_of_a_record_is_not_kept() -> None:
+    """Nodes of a forest are records with gaps, which scikit-learn leaves as it finds them."""
+    kind = np.dtype({"names": ["a", "b"], "formats": ["<i8", "u1"], "offsets": [0, 8], "itemsize": 16})
+    files = []
+    for filler in (0, 255):
+        values = np.full(16 * 40, filler, dtype=np.uint8).view(kind)
+        values["a"], values["b"] = np.arange(40), 1
+        out = io.BytesIO()
+        np.save(out, values)
+        junk = [np.full(16 * 40, filler, dtype=np.uint8) for _ in range(50)]  # memory that the next array may get
+        del junk
+        files.append(_without_gaps(out.getvalue()))
+    assert files[0] == files[1]

@@ -14,8 +14,9 @@ from colonnade.engines.remote import Remote
 from colonnade.privacy.accounting import exact_epsilon, rdp_epsilon, shift_of
 from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.ledger import Entry, Ledger
+from colonnade.privacy.promise import Circumstances
 from colonnade.privacy.settings import PrivacySettings, SumSettings
-from colonnade.privacy.statement import Circumstances, SoFar, Statement
+from colonnade.privacy.statement import SoFar, Statement
 from colonnade.privacy.tally import Tally, tally
 from colonnade.report.privacy import DEPLOYED
 from colonnade.wire.messages import Purpose

@@ -16,7 +16,8 @@ from colonnade.engines.base import GroupUploads
 from colonnade.errors import ConfigError, WireError
 from colonnade.methods import METHODS, make_method
 from colonnade.methods.base import Received
-from colonnade.privacy.statement import Circumstances, Statement
+from colonnade.privacy.promise import Circumstances
+from colonnade.privacy.statement import Statement
 from colonnade.run import Run
 from colonnade.wire.codec import decode
 from colonnade.wire.messages import COORDINATOR, Purpose, Query, Request

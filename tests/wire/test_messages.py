@@ -17,10 +17,13 @@ from colonnade.wire.messages import (
     Purpose,
     Query,
     Request,
+    common_arrays,
     prefixed,
+    read_common,
     read_request,
     request_arrays,
     request_header,
+    rows_size,
     unprefixed,
 )
 from colonnade.wire.traffic import Traffic
@@ -148,3 +151,60 @@ class TestTraffic:
             senders = trainer.coordinator.schedule.plan(n).senders
             sent = trainer.coordinator.traffic.rounds[n - 1].up
             assert [bool(size) for size in sent] == [party in senders for party in trainer.federation.names]
+
+
+class TestBits:
+    @given(st.sets(st.integers(0, 400), min_size=1))
+    def test_rows_that_ascend_are_read_again(self, rows: set[int]) -> None:
+        query = Query(Purpose.TRAIN, EVERYONE, torch.tensor(sorted(rows)))
+        request = Request(1, (query,))
+        arrays = request_arrays(request)
+        again = read_request(request_header(request, EVERYONE), arrays, EVERYONE)
+        assert torch.equal(again.queries[0].rows, query.rows)
+        assert sum(a.numel() * a.element_size() for a in arrays.values()) == rows_size(query.rows)
+        assert rows_size(query.rows) == min(4 * len(rows), max(rows) // 8 + 1)
+
+    def test_rows_in_another_order_keep_it(self) -> None:
+        request = Request(1, (Query(Purpose.TRAIN, EVERYONE, torch.arange(50).flip(0)),))
+        assert set(request_arrays(request)) == {"rows.0"}
+        again = read_request(request_header(request, EVERYONE), request_arrays(request), EVERYONE)
+        assert torch.equal(again.queries[0].rows, torch.arange(50).flip(0))
+
+    @pytest.mark.parametrize(
+        "arrays",
+        [
+            {"bits.0": torch.ones(4)},
+            {"bits.0": torch.ones(2, 2, dtype=torch.uint8)},
+            {"bits.0": torch.ones(2, dtype=torch.uint8), "rows.0": torch.arange(2)},
+            {"bits.0": torch.full((2**20 + 1,), 255, dtype=torch.uint8)},
+        ],
+        ids=["fractions", "a matrix", "both", "more rows than fit a message"],
+    )
+    def test_bits_that_are_no_rows(self, arrays: dict[str, torch.Tensor]) -> None:
+        header = request_header(Request(1, (Query(Purpose.TRAIN, EVERYONE, torch.arange(2)),)), EVERYONE)
+        with pytest.raises(WireError, match="malformed"):
+            read_request(header, arrays, EVERYONE)
+
+    @given(st.integers(1, 40), st.integers(1, 3))
+    def test_labels_of_yes_and_no_are_read_again(self, rows: int, labels: int) -> None:
+        flags = (torch.arange(rows * labels) % 3 == 1).view(rows, labels)
+        common = {"targets": flags, "weights": torch.rand(rows)}
+        arrays = common_arrays(common)
+        assert arrays["flags.targets"].numel() == (rows + 7) // 8 * labels
+        found = read_common(arrays)
+        assert found.keys() == common.keys()
+        assert all(torch.equal(found[name], value) for name, value in common.items())
+
+    def test_a_message_is_as_long_whatever_bytes_it_holds(self) -> None:
+        for value in (0, 1, 2):
+            assert set(common_arrays({"codes": torch.full((9,), value, dtype=torch.uint8)})) == {"common.codes"}
+
+    @pytest.mark.parametrize(
+        "length", [torch.tensor([17]), torch.tensor([8]), torch.tensor([1, 2]), torch.tensor([-1]), None]
+    )
+    def test_bits_that_are_no_labels(self, length: torch.Tensor | None) -> None:
+        arrays = {"flags.targets": torch.zeros(2, dtype=torch.uint8)} | (
+            {} if length is None else {"length.targets": length}
+        )
+        with pytest.raises(WireError, match="the bits of 'targets'"):
+            read_common(arrays)

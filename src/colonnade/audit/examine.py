@@ -31,7 +31,8 @@ from colonnade.methods.base import BringsNoise
 from colonnade.privacy.accounting import Neighbours, exact_epsilon, mean_shift
 from colonnade.privacy.ledger import Entry
 from colonnade.privacy.mechanism import Mechanism
-from colonnade.privacy.statement import Circumstances, Statement
+from colonnade.privacy.promise import Circumstances
+from colonnade.privacy.statement import Statement
 from colonnade.progress import Watcher
 from colonnade.run import Run
 from colonnade.wire.messages import COORDINATOR, Purpose

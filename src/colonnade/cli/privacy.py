@@ -77,20 +77,10 @@ def explain(run: RunFolder, as_json: AsJson = False) -> None:
 
     Example: colonnade privacy explain runs/20261115-120000-vimadmm
     """
-    from colonnade.methods.base import brings
-    from colonnade.privacy.statement import Circumstances, Statement
-    from colonnade.report.privacy import DEPLOYED
+    from colonnade.report.privacy import statement_of_run
     from colonnade.run import Run
 
-    found = Run.load(run)
-    about = Circumstances(
-        exposure=found.label_exposure,
-        uploaded=found.traffic.up > 0,
-        deployed=found.about["engine"] == DEPLOYED,
-        pooled=found.method.pools,
-        own=brings(found.method),
-    )
-    statement = Statement.of(found.ledger, found.privacy, about)
+    statement = statement_of_run(Run.load(run))
     screen = Screen(as_json)
     screen.emit(statement.to_json())
     for line in statement.lines():

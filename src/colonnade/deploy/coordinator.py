@@ -34,7 +34,7 @@ from colonnade.errors import ColonnadeError, ConfigError, IdentityError, Refused
 from colonnade.federation import Federation, Party, RowSplit, Task
 from colonnade.fit import Trainer, find_device
 from colonnade.identity.credentials import Credentials
-from colonnade.methods.base import Method, brings, check_gradients, check_labels, check_numbers
+from colonnade.methods.base import Method, brings, check_absence, check_gradients, check_labels, check_numbers
 from colonnade.models.encoders import ModelSettings
 from colonnade.models.ridge import RidgeSettings
 from colonnade.models.trees import TreeSettings
@@ -303,6 +303,7 @@ def _in_full(u: Undertaking) -> PrivacySettings:
             "privacy.evaluation = 'simulated' sends validation rows without noise, which is for simulations only; "
             "separate organisations use 'none'"
         )
+    check_absence(u.method, u.absence.then == "continue")
     check_numbers(u.method, u.training.wire.numbers, privacy.secure_sum.use)
     schedule = Schedule(
         u.training.schedule, u.split.train, u.parties, u.training.seed, u.method.needs_uploads != "nothing"

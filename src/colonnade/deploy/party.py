@@ -43,7 +43,7 @@ from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.sealed import Release
 from colonnade.store import Store
 from colonnade.wire.codec import decode
-from colonnade.wire.messages import COORDINATOR, MOST_ROUNDS, Purpose, Request, read_request, unprefixed
+from colonnade.wire.messages import COORDINATOR, MOST_ROUNDS, Purpose, Request, read_common, read_request
 from colonnade.wire.notice import Notice, notice_of
 
 STORE = "party.db"
@@ -250,7 +250,7 @@ class PartyProcess:
         self.member.check_request(request)
         if request.consent:
             return self._consent(request, received)
-        common = {k: v.to(side.cohort.device) for k, v in unprefixed("common", arrays).items()}
+        common = {k: v.to(side.cohort.device) for k, v in read_common(arrays).items()}
         reply = Received(common, {k: v.unsqueeze(0).to(side.cohort.device) for k, v in own.items()})
         before, self._notice = len(self.ledger), {}
         passed = self._answer(side, request, reply)

@@ -88,7 +88,7 @@ def read_undertaking(read: CoordinatorConfig, alignment: Alignment) -> Undertaki
         split=labels.split,
         method=read.method,
         model=read.model,
-        training=read.training.in_rounds(read.method.needs_uploads != "nothing", labels.split.train, c.parties),
+        training=read.training.in_rounds(read.method, labels.split.train, c.parties),
         absence=read.absence,
         privacy=read.privacy,
         alignment=alignment.digest,

@@ -25,7 +25,7 @@ from colonnade.evaluate.decision import Decision, fit_decision
 from colonnade.evaluate.judge import Judge
 from colonnade.evaluate.metrics import Metric, choose_metric, metric_of
 from colonnade.layout import canonical, canonical_all, check
-from colonnade.methods.base import FitsOutputs, Method, Reply, State, Uploads, outputs, small_enough
+from colonnade.methods.base import FitsOutputs, Method, Reply, State, Uploads, fit_at_home, outputs, small_enough
 from colonnade.models.schema import Schema
 from colonnade.privacy.gate import CoordinatorGate, Down
 from colonnade.privacy.labels import Labels
@@ -33,7 +33,7 @@ from colonnade.privacy.mechanism import Opener
 from colonnade.record import Round
 from colonnade.schedule import Schedule, chunked
 from colonnade.upload_cache import UploadCache
-from colonnade.wire.messages import COORDINATOR, Purpose, Query, Request, rows_digest
+from colonnade.wire.messages import COORDINATOR, Purpose, Query, Request, rows_digest, rows_size
 from colonnade.wire.traffic import Traffic
 
 EVALUATION_CHUNK = 65536  # rows per evaluation message,
@@ -75,6 +75,7 @@ class CoordinatorSide:
     opener: Opener | None = field(default=None, repr=False)  # of a secure sum: nobody's part can be read
     noised: bool = False  # uploads are: then parties refuse replies that are too large
     row_weights: Tensor | None = field(default=None, repr=False)  # (N,) of the metrics; None: all rows alike
+    home: Labels | None = field(default=None, repr=False)  # the true labels, for methods that fit with them at home
 
     def __post_init__(self) -> None:
         self.watch = Watch(self.training_plan.stopping)
@@ -135,12 +136,9 @@ class CoordinatorSide:
     def count_down(self, request: Request, down: Down) -> None:
         """Add the messages of a request to the traffic."""
         record = self.traffic.begin(request.number)
-        evaluating = sum(4 * len(a.rows) for a in request.queries if a.purpose is Purpose.EVALUATE)
-        if (
-            not request.learners
-            and request.stop is None
-            and all(a.purpose is Purpose.EVALUATE for a in request.queries)
-        ):
+        asked = [query for query in request.queries if query.purpose is Purpose.EVALUATE]
+        evaluating = sum(rows_size(query.rows) for query in asked)
+        if not request.learners and request.stop is None and len(asked) == len(request.queries):
             evaluating = len(down.everyone.payload)  # the evaluation on the test rows: nothing of it is training
         record.down += len(down.everyone.payload) - evaluating
         record.evaluation_down += evaluating * len(self.schema.parties)
@@ -272,6 +270,7 @@ class CoordinatorSide:
         try:
             with torch.no_grad():
                 reply = _canonical(self.method.coordinate(self.state, plan, uploads, self.labels))
+                fit_at_home(self.method, self.state, reply, self.home)
         except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # embeddings too large to be squared
             raise Diverged(COORDINATOR, "set of heads") from None
         finally:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from colonnade.errors import ColonnadeError, ModelError, WireError
 from colonnade.layout import canonical, check
-from colonnade.methods.base import LARGEST_REPLY, Method, Received, check_gradients, small_enough
+from colonnade.methods.base import LARGEST_REPLY, Method, Received, check_classifiers, check_gradients, small_enough
 from colonnade.models.cohort import Cohort
 from colonnade.privacy.gate import Gate, Passed
 from colonnade.privacy.sealed import Upload
@@ -48,6 +48,7 @@ class PartySide:
 
     def __post_init__(self) -> None:
         check_gradients(self.method, self.cohort.names[0], self.cohort.encoder.gradients)
+        check_classifiers(self.method, self.cohort.names[0], self.cohort.encoder)
         self.cohort.draw = self.gate.protection.source.normals
         self.method.open_party(self.cohort)
         self.cohort.make_canonical()

@@ -21,6 +21,7 @@ from colonnade.explain.contributions import numbered
 from colonnade.methods.base import GivesPoints, Method, State, Traceable, Uploads
 from colonnade.model import Model
 from colonnade.models.cohort import Cohort
+from colonnade.models.crossfit import CrossFit
 from colonnade.models.local import Regressors
 from colonnade.models.stack import Mode
 from colonnade.part import Part, open_parts
@@ -54,7 +55,11 @@ class Share:
     def regressor(self) -> object | None:
         """The local model, where it is no network and its outputs are the share."""
         encoder = self.cohort.encoder
-        return encoder.members[0] if self.own and isinstance(encoder, Regressors) else None
+        if not self.own:
+            return None
+        if isinstance(encoder, CrossFit):
+            return encoder.explained()
+        return encoder.members[0] if isinstance(encoder, Regressors) else None
 
 
 def share_of_part(part: Part) -> Share:

@@ -21,6 +21,7 @@ from colonnade.methods.flex_vfl import FlexVFL
 from colonnade.methods.fu import Fu
 from colonnade.methods.linear_admm import LinearADMM
 from colonnade.methods.local_only import LocalOnly
+from colonnade.methods.one_message import OneMessage
 from colonnade.methods.scorecard import ScorecardADMM
 from colonnade.methods.split_learning import SplitLearning
 from colonnade.methods.vafl import VAFL
@@ -46,6 +47,7 @@ BUILT_IN: dict[str, type[Settings]] = {
     ScorecardADMM.name: ScorecardADMM,
     CAFE.name: CAFE,
     FedMVT.name: FedMVT,
+    OneMessage.name: OneMessage,
     LocalOnly.name: LocalOnly,
     Centralized.name: Centralized,
 }
@@ -83,6 +85,7 @@ __all__ = [
     "LinearADMM",
     "LocalOnly",
     "Method",
+    "OneMessage",
     "ScorecardADMM",
     "SplitLearning",
     "as_method",

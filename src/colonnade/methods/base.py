@@ -12,9 +12,12 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from torch import Tensor
 
-from colonnade.errors import ConfigError
+from colonnade.errors import ConfigError, GateError, ModelError
 from colonnade.federation import Federation
+from colonnade.models.classifier import Classifier
 from colonnade.models.cohort import Cohort
+from colonnade.models.crossfit import regressors_of
+from colonnade.models.local import LocalModel
 from colonnade.models.schema import Group, Schema
 from colonnade.models.stack import Mode
 from colonnade.privacy.events import LabelExposure
@@ -66,6 +69,8 @@ class Method(Protocol):
 
     `needs_gradients: ClassVar[bool] = False` says that local models are only ever moved towards targets
     (`models/approach.py`), so that they need not be networks; a method that does not say it needs gradients.
+    `gives_labels: ClassVar[bool] = True` says that local models fit labels themselves, so that they may be classifiers.
+    `once: ClassVar[bool] = True` says that one pass over the training rows is a whole training.
     """
 
     name: ClassVar[str]  # its file name; the name everywhere
@@ -123,6 +128,18 @@ class FitsOutputs(Protocol):
 
         Only `labels.held_out` may be used: what is kept is told to the parties, so protected labels stay protected.
         """
+
+
+@runtime_checkable
+class FitsAtHome(Protocol):
+    """A method with numbers that the label holder fits with its true labels, also where the parties get noisy ones.
+
+    They stay with the label holder: such a method replies to no round. Where labels are protected, a run is evaluated
+    once, at its end, because `keep` and `stop` would tell the parties of them.
+    """
+
+    def fit_at_home(self, state: State, labels: Labels) -> None:
+        """Update the state after a round was coordinated; `labels` are the true ones."""
 
 
 @runtime_checkable
@@ -200,6 +217,25 @@ def check_gradients(method: Method, party: str, has: bool) -> None:
     )
 
 
+def check_classifiers(method: Method, party: str, models: LocalModel) -> None:
+    """Refuse a classifier, unless the method gives parties the labels."""
+    odd = next((model for model in regressors_of(models) if isinstance(model, Classifier)), None)
+    if odd is not None and not getattr(method, "gives_labels", False):
+        raise ModelError(
+            f"the local model of party {party!r} is {type(odd.estimator).__name__}, a classifier; {method.name} asks a "
+            "party to move its outputs towards numbers, not to guess labels: pass a regressor, or use one_message"
+        )
+
+
+def check_absence(method: Method, goes_on: bool) -> None:
+    """Refuse to go on without a party whose one upload is all that there will ever be of it."""
+    if goes_on and getattr(method, "once", False):
+        raise ConfigError(
+            f"absence.then = 'continue': {method.name} asks every party once, and without its answer there is no model "
+            "with it; use 'wait' or 'stop'"
+        )
+
+
 def check_rows(method: Method, federation: Federation) -> None:
     """Refuse rows that lack a party's columns or a label, unless the method says `partial: ClassVar[bool] = True`."""
     if not federation.partial or getattr(method, "partial", False):
@@ -247,6 +283,15 @@ def check_can_leave_out(method: Method, secure_sum: bool) -> PredictsWithout:
             "others say alone is no prediction; wait until all are there (--absent refuse), or train local_only"
         )
     return method
+
+
+def fit_at_home(method: Method, state: State, reply: Reply, labels: Labels | None) -> None:
+    """What a method fits with true labels, after a round to which it had nothing to reply."""
+    if not isinstance(method, FitsAtHome) or labels is None:
+        return
+    if reply.common or any(reply.own):
+        raise GateError(f"{method.name} fits with true labels and replies; nothing was released")
+    method.fit_at_home(state, labels)
 
 
 def outputs(method: Method, state: State, uploads: Uploads, present: Sequence[Tensor] | None = None) -> Tensor:

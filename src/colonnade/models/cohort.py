@@ -45,6 +45,7 @@ class Cohort:
     graphs: dict[object, object] = field(default_factory=dict, repr=False)  # captured steps, see models/graphs.py
     held: Tensor | None = field(default=None, repr=False)  # (P, N) which rows they hold; None: all
     queried: Tensor | None = field(default=None, repr=False)  # (P, B) which of the rows asked about, see `about`
+    asked: Tensor | None = field(default=None, repr=False)  # (B,) numbers of the rows asked about; None: new rows
 
     @property
     def device(self) -> torch.device:
@@ -113,10 +114,10 @@ class Cohort:
 
     def about(self, rows: Tensor) -> Cohort:
         """The cohort as it uploads about some rows: its embeddings of those that a party does not hold are zero."""
-        if self.held is None:
-            return self
         queried_cohort = copy.copy(self)
-        queried_cohort.queried = self.held.index_select(1, rows.to(self.device))
+        queried_cohort.asked = rows
+        if self.held is not None:
+            queried_cohort.queried = self.held.index_select(1, rows.to(self.device))
         return queried_cohort
 
     def encode(self, x: Tensor, mode: Mode) -> Tensor:

@@ -16,6 +16,7 @@ from pydantic import Field
 from torch import Tensor
 
 from colonnade.config import Settings
+from colonnade.models.lesson import Lesson
 
 
 class RidgeSettings(Settings):
@@ -63,6 +64,15 @@ class Ridge:
         """One exact solve, whatever the effort."""
         s, last = self.settings, self.weight.to(x.device)
         self.weight = ridge_solve(self._design(x)[None], target[None], last[None], weight, s.beta, s.kappa)[0]
+
+    def learn_labels(self, lesson: Lesson) -> None:
+        """One exact solve from nothing, whatever was learned before; rows may count differently."""
+        x, target = self._design(lesson.x).double(), lesson.targets.double()
+        if lesson.weights is not None:
+            root = lesson.weights.double().sqrt()[:, None]
+            x, target = root * x, root * target
+        nothing = torch.zeros_like(self.weight).to(x.device)
+        self.weight = ridge_solve(x[None], target[None], nothing[None], 1.0, self.settings.beta, 0.0)[0]
 
     def contributions(self, x: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
         """(x - start) W, column by column, and start W."""

@@ -97,7 +97,7 @@ def _without_gaps(content: bytes) -> bytes:
     values = np.load(io.BytesIO(content), allow_pickle=False)
     if values.dtype.names is None:
         return content
-    clean = np.zeros_like(values)
+    clean = np.zeros(values.shape, values.dtype)  # zeros_like would leave the gaps as they were in memory
     for name in values.dtype.names:
         clean[name] = values[name]
     out = io.BytesIO()

@@ -6,6 +6,9 @@ on the rows of the round, so many trees for each local step. Every output has tr
 round adds trees and changes none. Leaves are shrunk towards zero as if `l2` more rows with nothing left to explain lay
 in each; no average is taken off first, of which every party would add the whole.
 
+Where a party fits labels by itself, they are grown from an average, by the loss of the labels' family, and as many as a
+tenth of the rows that is held out finds useful.
+
 The same rows and targets give the same trees: seeds are those of the party and of the number of trees that it has, and
 LightGBM's results do not depend on the number of threads. What is kept is LightGBM's own text of the trees of each
 round, and trees are always summed round by round as they were read from it, so that a restart changes no bit. Sums over
@@ -19,6 +22,7 @@ from __future__ import annotations
 import copy
 import functools
 import hashlib
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +34,7 @@ from torch import Tensor
 
 from colonnade.config import Settings
 from colonnade.extras import need
+from colonnade.models.lesson import Lesson
 from colonnade.models.local import tensor_text, text_tensor
 from colonnade.randomness import key, stream
 
@@ -46,6 +51,9 @@ FIXED = {
     "verbosity": -1,
 }
 
+OBJECTIVES = {"": "regression", "normal": "regression", "poisson": "poisson"}  # LightGBM's names of a family's loss,
+HARD, SOFT, CLASSES = "binary", "cross_entropy", "multiclass"  # of yes/no, of noisy shares of a yes, and of classes
+
 Values = np.ndarray[Any, Any]
 
 
@@ -59,6 +67,11 @@ class TreeSettings(Settings):
         20, ge=1, description="rows of a leaf at least; a fortieth of the round's rows where these are few, but 3"
     )
     columns: float = Field(0.8, gt=0, le=1, description="share of the columns that a tree may use, drawn for each")
+    label_rate: float = Field(
+        0.05, gt=0, le=1, description="the rate where a party fits labels by itself (one_message)"
+    )
+    most: int = Field(600, ge=1, description="trees at most of such a fit")
+    patience: int = Field(30, ge=1, description="trees without gain on the tenth of rows held out that end such a fit")
     bins: int = Field(255, ge=2, description="different values that are told apart in a column at most")
     per_step: int = Field(1, ge=1, description="trees that a local step adds")
     threads: int = Field(1, ge=1, description="threads that grow a tree; the trees are the same with any number")
@@ -67,6 +80,7 @@ class TreeSettings(Settings):
 class Trees:
     """The boosted trees of one party (a `Regressor`); the first output is zero."""
 
+    fits_loss = True
     library = "lightgbm"  # recorded with the run: another version may grow other trees
     counts_from = "the mean of the rows that grew the trees"  # as LightGBM's SHAP values do
 
@@ -107,13 +121,30 @@ class Trees:
             self.texts[output].append(grown.model_to_string())
             boosters.append(self._lightgbm.Booster(model_str=self.texts[output][-1]))
 
+    def learn_labels(self, lesson: Lesson) -> None:
+        """Trees by the loss of the labels' family, until the rows held out are no better; classes share one model."""
+        held, family = lesson.held_out.cpu().numpy(), lesson.task.family
+        table, targets = _table(lesson.x), lesson.targets.double().cpu().numpy()
+        weights = None if lesson.weights is None else lesson.weights.double().cpu().numpy()
+        if family == "multinomial":
+            together = self._grown(CLASSES, table, targets.argmax(axis=1), weights, held, 0)
+            self._read([[together], *([] for _ in self.texts[1:])])
+            return
+        grown = []
+        for output, wanted in enumerate(targets.T):
+            hard = bool(np.isin(wanted, (0.0, 1.0)).all())
+            objective = (HARD if hard else SOFT) if family == "bernoulli" else OBJECTIVES[family]
+            grown.append([self._grown(objective, table, np.ascontiguousarray(wanted), weights, held, output)])
+        self._read(grown)
+
     def contributions(self, x: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
         """LightGBM's own SHAP values; `start` is not used."""
         table, width = _table(x), int(np.prod(self.shape))
         told = np.zeros((len(self.texts), len(x), width + 1))
         for output, boosters in enumerate(self._boosters):
             for booster in boosters if len(x) else []:
-                told[output] += booster.predict(table, pred_contrib=True, num_threads=self.settings.threads)
+                found = booster.predict(table, pred_contrib=True, num_threads=self.settings.threads)
+                told[_outputs(booster, output)] += found.reshape(len(x), -1, width + 1).transpose(1, 0, 2)
         values = torch.from_numpy(told).permute(1, 2, 0)  # (B, F + 1, outputs)
         base = values[0, -1] if len(x) else torch.zeros(len(self.texts), dtype=torch.float64)
         return values[:, :-1].reshape(len(x), *self.shape, -1), base
@@ -139,7 +170,8 @@ class Trees:
             sums = sums.copy()
             for output, boosters in enumerate(self._boosters):
                 for booster in boosters[rounds:]:
-                    sums[:, output] += booster.predict(rows.table, num_threads=self.settings.threads)
+                    found = booster.predict(rows.table, raw_score=True, num_threads=self.settings.threads)
+                    sums[:, _outputs(booster, output)] += found.reshape(count, -1)
         self._sums[rows.digest] = (max(map(len, self._boosters), default=0), sums)  # the last place: asked for last
         while len(self._sums) > REMEMBERED:
             self._sums.pop(next(iter(self._sums)))
@@ -153,6 +185,33 @@ class Trees:
             data.set_init_score(np.zeros(len(rows.table)))
             self._data = ((rows.digest, leaf), data.construct())
         return self._data[1]
+
+    def _grown(
+        self, objective: str, table: Values, y: Values, weights: Values | None, held: Values, output: int
+    ) -> str:
+        """A model that fits labels y (B,), grown without the rows held out, as LightGBM's text."""
+        s, lightgbm = self.settings, self._lightgbm
+        leaf = min(s.smallest_leaf, max(FEWEST, int((~held).sum()) // SHARE))
+        parameters = self._parameters(leaf) | {
+            "objective": objective,
+            "boost_from_average": True,  # whoever weighs the scores has an intercept of its own
+            "learning_rate": s.label_rate,
+            "seed": key(self.seed, "trees of labels", str(output)) % 2**31,
+        }
+        if objective == CLASSES:
+            parameters["num_class"] = len(self.texts)
+
+        def part(rows: Values, of: Any = None) -> Any:
+            counted = None if weights is None else weights[rows]
+            return lightgbm.Dataset(table[rows], label=y[rows], weight=counted, params=parameters, reference=of)
+
+        learning = part(~held)
+        stop = [lightgbm.early_stopping(s.patience, verbose=False)] if held.any() else []
+        judging = [part(held, learning)] if held.any() else None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that no split is left is no news
+            model = lightgbm.train(parameters, learning, s.most, valid_sets=judging, callbacks=stop)
+        return str(model.model_to_string(num_iteration=model.best_iteration or None))
 
     def _parameters(self, leaf: int) -> dict[str, Any]:
         s = self.settings
@@ -177,6 +236,11 @@ class Trees:
     def __repr__(self) -> str:
         """The settings."""
         return f"Trees({self.settings!r})"
+
+
+def _outputs(booster: Any, output: int) -> slice:
+    """For which outputs a model speaks: its own, or all of them where they are classes."""
+    return slice(None) if booster.num_model_per_iteration() > 1 else slice(output, output + 1)
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from colonnade.privacy.mechanism import Hiding, Mechanism, Protection
 from colonnade.privacy.sealed import Array, Release, Upload, seal, unwrap
 from colonnade.privacy.side_by_side import side_by_side
 from colonnade.wire.codec import all_finite, encode
-from colonnade.wire.messages import COORDINATOR, Purpose, Request, prefixed, request_arrays, request_header
+from colonnade.wire.messages import COORDINATOR, Purpose, Request, common_arrays, request_arrays, request_header
 from colonnade.wire.numbers import Numbers
 
 EMPTY = EmptyEvent(unit=Unit.LABEL)
@@ -168,8 +168,9 @@ class CoordinatorGate:
         head = {"run": self.run, "kind": "ALL", "sender": COORDINATOR, "own": bool(own)} | numbers.header
         head |= request_header(request, self.everyone)
         coded = numbers.encode(common)
-        arrays = request_arrays(request) | prefixed("common", coded)
-        message = self._seal("ALL", "*", request.number, head, arrays, bool(common))
+        arrays = request_arrays(request) | common_arrays(coded)
+        rows = max((len(value) for value in common.values() if value.dim() > 0), default=0)
+        message = self._seal("ALL", "*", request.number, head, arrays, bool(common), rows)
         parts, learners, groups = {}, set(request.learners), []
         for parties, values in zip(self.groups, own, strict=False):
             each = _apart(values, len(parties), numbers)
@@ -184,10 +185,16 @@ class CoordinatorGate:
         return Down(message, parts, read, tuple(groups))
 
     def _seal(
-        self, kind: str, to: str, number: int, head: Mapping[str, Any], arrays: Mapping[str, Tensor], labels: bool
+        self,
+        kind: str,
+        to: str,
+        number: int,
+        head: Mapping[str, Any],
+        arrays: Mapping[str, Tensor],
+        labels: bool,
+        rows: int = 0,
     ) -> Release:
         released = seal(COORDINATOR, kind, number, encode(head, arrays, known_finite=True))
-        rows = max((len(a) for n, a in arrays.items() if n.startswith("common.") and a.dim() > 0), default=0)
         if not self.ledger.holds(released.digest):  # after a restart the same request is sealed again: one release
             made = (PLAIN if self.labels is None else self.labels.event) if labels else EMPTY
             notes = WEIGHTS if "common.weights" in arrays else ()

@@ -1,10 +1,12 @@
-"""What a run promises, as plain values: what `colonnade privacy explain --json` prints."""
+"""What a run promises, as plain values: what `colonnade privacy explain --json` prints; and what it depends on."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TypedDict
 
 from colonnade.privacy.accounting import Neighbours
+from colonnade.privacy.events import LabelExposure
 
 
 class Figures(TypedDict):
@@ -34,3 +36,15 @@ class Promise(TypedDict):
     evaluation: str
     uncovered: dict[str, int]
     not_covered: list[str]
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What of a run matters to its promise, besides the ledger."""
+
+    exposure: LabelExposure
+    uploaded: bool = False  # parties uploaded something in training, whether or not this ledger has it
+    deployed: bool = False  # separate organisations: each party's ledger is at the party
+    pooled: bool = False  # a reference that has all columns in one place
+    own: str = ""  # the mechanism that the method brings itself
+    fits_at_home: bool = False  # the label holder fits something with its true labels, which stays with it

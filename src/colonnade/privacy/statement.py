@@ -17,7 +17,7 @@ from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.ledger import Entry, Ledger
 from colonnade.privacy.mechanism import Budget
 from colonnade.privacy.pbm import counted_epsilon
-from colonnade.privacy.promise import Figures, Promise
+from colonnade.privacy.promise import Circumstances, Figures, Promise
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.privacy.tally import Tally, tally
 
@@ -38,6 +38,7 @@ OFF_GRID = (
     "Not covered: the low bits of the noise. An earlier version added it in floating point, and whoever reads the "
     "uploads may tell from those bits whether a party took part, whatever the epsilon says; train again."
 )
+AT_HOME = " The true labels stayed with their holder, which weighs the parties' scores with them; predictions use that."
 PROMISES_NOTHING = " Figures of this size promise nothing."
 MEANINGLESS = 100.0  # e^100: no attack is ruled out
 POOLED = "All columns and labels lie in one place: this is a reference, and there is nobody to protect from anybody."
@@ -60,17 +61,6 @@ class Spent:
     def epsilon(self) -> float:
         """The figure that counts; infinite: there is none."""
         return self.rdp if self.counted else self.exact
-
-
-@dataclass(frozen=True)
-class Circumstances:
-    """What of a run matters to its promise, besides the ledger."""
-
-    exposure: LabelExposure
-    uploaded: bool = False  # parties uploaded something in training, whether or not this ledger has it
-    deployed: bool = False  # separate organisations: each party's ledger is at the party
-    pooled: bool = False  # a reference that has all columns in one place
-    own: str = ""  # the mechanism that the method brings itself
 
 
 @dataclass(frozen=True)
@@ -276,7 +266,8 @@ class Statement:
         if self.about.exposure is LabelExposure.EPS:
             unit = "unit LABEL (neighbours: one row's whole label replaced"
             facts = f"delta 0, {unit}; noise drawn once, so no accountant is needed)"
-            return f"Labels: epsilon {self.settings.labels.epsilon:g}, {facts}, against the parties (exposure EPS)."
+            told = f"Labels: epsilon {self.settings.labels.epsilon:g}, {facts}, against the parties (exposure EPS)."
+            return told + AT_HOME * self.about.fits_at_home
         return LABELS[self.about.exposure]
 
     def _evaluation(self) -> str:

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from colonnade.config import build
 from colonnade.errors import ConfigError, DataError
 from colonnade.methods import METHODS, make_method
-from colonnade.methods.base import brings
+from colonnade.methods.base import FitsAtHome, Method, brings
 from colonnade.privacy.events import Hides, LabelExposure
+from colonnade.privacy.promise import Circumstances
 from colonnade.privacy.registry import kind_of
 from colonnade.privacy.settings import PrivacySettings
-from colonnade.privacy.statement import MEANINGLESS, Circumstances, Spent, Statement
+from colonnade.privacy.statement import MEANINGLESS, Spent, Statement
 from colonnade.privacy.tally import Tally
 from colonnade.report import words
 from colonnade.report.record import Group, Record, released
@@ -68,6 +69,7 @@ def statement_of(record: Record) -> Statement | None:
         deployed=record["about"]["engine"] == DEPLOYED,
         pooled=words.pools(record),
         own=own_noise(record),
+        fits_at_home=record["method"]["name"] in METHODS and isinstance(_method(record), FitsAtHome),
     )
     return Statement.from_tally(tallies, settings, about)
 
@@ -80,14 +82,19 @@ def statement_of_run(run: Run) -> Statement:
         deployed=run.about["engine"] == DEPLOYED,
         pooled=run.method.pools,
         own=brings(run.method),
+        fits_at_home=isinstance(run.method, FitsAtHome),
     )
     return Statement.of(run.ledger, run.privacy, about)
 
 
 def own_noise(record: Record) -> str:
     """The noise that the run's method brings itself."""
-    method = record["method"]
-    return brings(make_method(method["name"], method["settings"])) if method["name"] in METHODS else ""
+    return brings(_method(record)) if record["method"]["name"] in METHODS else ""
+
+
+def _method(record: Record) -> Method:
+    method: Method = make_method(record["method"]["name"], record["method"]["settings"])
+    return method
 
 
 def _tallies(record: Record) -> list[Tally] | None:

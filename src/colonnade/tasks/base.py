@@ -27,6 +27,7 @@ from colonnade.record import TaskAbout
 Array = np.ndarray[Any, Any]
 Classes = int | Sequence[Any] | None  # how many, numbered from 0; or which, in their order (no, yes)
 Pictures = Literal["", "scores", "classes", "labels", "numbers", "counts"]
+Family = Literal["", "bernoulli", "multinomial", "normal", "poisson"]
 T = TypeVar("T", bound="Task")
 TEXT = "text"  # what labels are unless they were something else
 
@@ -68,6 +69,7 @@ class Task(ABC):
     exclusive: ClassVar[bool] = False  # outputs are classes of which exactly one is true
     one_class: ClassVar[bool] = False  # each row has exactly one class, which may have a weight
     pictures: ClassVar[Pictures] = ""  # what a report shows of the test rows; empty: the metrics alone
+    family: ClassVar[Family] = ""  # of its loss: a local model may know it by this name; empty: least squares will do
     label_noise: ClassVar[Literal["classes", "flags"] | None] = None  # what a label mechanism can hide; None: nothing
 
     outputs: int

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from colonnade.errors import DataError, DoubtfulData
 from colonnade.tasks import numbers
-from colonnade.tasks.base import Array, Classes, Pictures, Read, Scaling, Task
+from colonnade.tasks.base import Array, Classes, Family, Pictures, Read, Scaling, Task
 from colonnade.tasks.prox import prox_poisson
 from colonnade.tasks.reading import cells_of, no_classes
 
@@ -31,6 +31,7 @@ class Count(Task):
     words: ClassVar[str] = "count"
     metric: ClassVar[str] = "poisson_deviance"
     metrics: ClassVar[tuple[str, ...]] = ("poisson_deviance", "rmse", "mae", "r2")
+    family: ClassVar[Family] = "poisson"
     pictures: ClassVar[Pictures] = "counts"
 
     @classmethod

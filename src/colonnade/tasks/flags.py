@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from colonnade.tasks.base import Task
+from colonnade.tasks.base import Family, Task
 from colonnade.tasks.prox import prox_logistic
 
 
@@ -20,6 +20,7 @@ from colonnade.tasks.prox import prox_logistic
 class Flags(Task):
     """Truth is (N, K) zeros and ones; each output is the logit of a yes."""
 
+    family: ClassVar[Family] = "bernoulli"
     label_noise: ClassVar[Literal["classes", "flags"] | None] = "flags"
 
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:

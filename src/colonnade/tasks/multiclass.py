@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from colonnade.errors import DataError
-from colonnade.tasks.base import Array, Classes, Pictures, Read, Task
+from colonnade.tasks.base import Array, Classes, Family, Pictures, Read, Task
 from colonnade.tasks.prox import prox_cross_entropy
 from colonnade.tasks.reading import as_labels, check_one_column, codes_of, kind_of, named, numbered, numeric, text_of
 
@@ -31,6 +31,7 @@ class Multiclass(Task):
     exclusive: ClassVar[bool] = True
     one_class: ClassVar[bool] = True
     pictures: ClassVar[Pictures] = "classes"
+    family: ClassVar[Family] = "multinomial"
     label_noise: ClassVar[Literal["classes", "flags"] | None] = "classes"
 
     @classmethod

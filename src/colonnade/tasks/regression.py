@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from colonnade.tasks import numbers
-from colonnade.tasks.base import Array, Classes, Pictures, Read, Scaling, Task
+from colonnade.tasks.base import Array, Classes, Family, Pictures, Read, Scaling, Task
 from colonnade.tasks.prox import prox_squared
 from colonnade.tasks.reading import cells_of, no_classes
 
@@ -26,6 +26,7 @@ class Regression(Task):
     words: ClassVar[str] = "regression"
     metric: ClassVar[str] = "r2"
     metrics: ClassVar[tuple[str, ...]] = ("r2", "rmse", "mae")
+    family: ClassVar[Family] = "normal"
     pictures: ClassVar[Pictures] = "numbers"
 
     @classmethod

@@ -17,13 +17,19 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from colonnade.errors import WireError
+from colonnade.layout import canonical
 
 COORDINATOR = "coordinator"
 MOST_ROUNDS = 2**31  # a number beyond this is no round
+ROWS, BITS = "rows.", "bits."  # before the number of a query: its rows by number, or a bit for each row
+FLAGS, LENGTH = "flags.", "length."  # before the name of yes and no that travel as bits, and of how many there are
+MOST_BITS = 2**23  # rows of one query that bits may name, about as many as fit a message by number
+_ONES = np.array([bin(byte).count("1") for byte in range(256)])
 
 
 class Purpose(str, Enum):
@@ -75,8 +81,40 @@ def request_header(request: Request, everyone: tuple[str, ...]) -> dict[str, obj
 
 
 def request_arrays(request: Request) -> dict[str, Tensor]:
-    """The row numbers of each query; four bytes each, since a federation has fewer than 2^31 rows."""
-    return {f"rows.{i}": query.rows.to(torch.int32) for i, query in enumerate(request.queries)}
+    """The row numbers of each query: four bytes each, since a federation has fewer than 2^31 rows.
+
+    Rows that ascend travel as one bit for every row up to the last of them, where that is shorter.
+    """
+    return dict(_rows_array(i, query.rows) for i, query in enumerate(request.queries))
+
+
+def rows_size(rows: Tensor) -> int:
+    """The bytes that the row numbers of one query take."""
+    array = _rows_array(0, rows)[1]
+    return array.numel() * array.element_size()
+
+
+def _rows_array(place: int, rows: Tensor) -> tuple[str, Tensor]:
+    """The row numbers of a query, and what their array is called."""
+    if len(rows) and (int(rows[-1]) + 8) // 8 < 4 * len(rows) and bool((rows.diff() > 0).all()):
+        marks = np.zeros(int(rows[-1]) + 1, dtype=np.bool_)
+        marks[rows.cpu().numpy()] = True
+        return f"{BITS}{place}", torch.from_numpy(np.packbits(marks, bitorder="little"))
+    return f"{ROWS}{place}", rows.to(torch.int32)
+
+
+def _read_rows(arrays: Mapping[str, Tensor], place: int) -> Tensor:
+    """The row numbers of a query in a decoded message."""
+    if f"{BITS}{place}" not in arrays:
+        return arrays[f"{ROWS}{place}"].to(torch.int64)
+    bits = arrays[f"{BITS}{place}"]
+    if bits.dtype != torch.uint8 or bits.dim() != 1 or f"{ROWS}{place}" in arrays:
+        raise ValueError("rows that are no bits")
+    packed = bits.cpu().numpy()
+    if int(_ONES[packed].sum()) > MOST_BITS:
+        raise ValueError(f"more than {MOST_BITS} rows")
+    found: Tensor = torch.from_numpy(np.flatnonzero(np.unpackbits(packed, bitorder="little")))
+    return found
 
 
 def read_request(header: Mapping[str, Any], arrays: Mapping[str, Tensor], everyone: tuple[str, ...]) -> Request:
@@ -87,7 +125,7 @@ def read_request(header: Mapping[str, Any], arrays: Mapping[str, Tensor], everyo
 
     try:
         queries = tuple(
-            Query(Purpose(query["purpose"]), full(query["speakers"]), arrays[f"rows.{i}"].to(torch.int64))
+            Query(Purpose(query["purpose"]), full(query["speakers"]), _read_rows(arrays, i))
             for i, query in enumerate(header["asks"])
         )
         steps = tuple((str(party), int(count)) for party, count in header["steps"])
@@ -102,6 +140,32 @@ def read_request(header: Mapping[str, Any], arrays: Mapping[str, Tensor], everyo
 def rows_digest(rows: Tensor) -> str:
     """SHA-256 of some row numbers in their order: whether two sides mean the same."""
     return hashlib.sha256(rows.cpu().to(torch.int32).contiguous().numpy().tobytes()).hexdigest()
+
+
+def common_arrays(common: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The common part of a reply as it travels: yes and no (`torch.bool`) as bits."""
+    flags = {name: value for name, value in common.items() if value.dtype == torch.bool}
+    out = prefixed("common", {name: value for name, value in common.items() if name not in flags})
+    for name, value in flags.items():
+        out[f"{FLAGS}{name}"] = torch.from_numpy(np.packbits(value.cpu().numpy(), axis=0))
+        out[f"{LENGTH}{name}"] = torch.tensor([len(value)], dtype=torch.int32)
+    return out
+
+
+def read_common(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The common part of the reply in a decoded ALL message.
+
+    Raises:
+        WireError: bits and their number do not fit each other.
+    """
+    out = unprefixed("common", arrays)
+    for name, bits in unprefixed(FLAGS[:-1], arrays).items():
+        length = arrays.get(f"{LENGTH}{name}")
+        count = int(length[0]) if length is not None and length.shape == (1,) else -1
+        if bits.dtype != torch.uint8 or not bits.dim() or (count + 7) // 8 != len(bits) or count < 1 or name in out:
+            raise WireError(f"the bits of {name[:64]!r} in the coordinator's message are malformed")
+        out[name] = canonical(torch.from_numpy(np.unpackbits(bits.cpu().numpy(), axis=0, count=count)).bool())
+    return out
 
 
 def prefixed(prefix: str, arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
