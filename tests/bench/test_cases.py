@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -14,8 +15,9 @@ from colonnade.bench.outcome import Outcome, check_part, commit, joined, machine
 from colonnade.bench.perform import measure
 from colonnade.bench.private import PrivateCase, run_private
 from colonnade.bench.settings import Options
-from colonnade.bench.zoo import SweepSettings, run_sweep, run_zoo, swept
+from colonnade.bench.zoo import SweepSettings, curve, run_sweep, run_zoo, swept
 from colonnade.errors import ConfigError
+from colonnade.run import Run
 
 TABLES: dict[str, Any] = {
     "title": "small",
@@ -147,3 +149,9 @@ def test_only_needs_cases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     (tmp_path / "benchmarks" / "fast.toml").write_text('title = "t"\nkind = "speed"\n')
     with pytest.raises(ConfigError, match="has no cases to choose from"):
         measure("fast", Options(only=("a",)), None, quiet)
+
+
+def test_a_curve_leaves_out_what_is_no_number() -> None:
+    scores = ({2: 0.5, 4: float("nan")}, {2: 0.7, 4: 0.9})
+    runs = [SimpleNamespace(history=[{"round": n, "score": s} for n, s in one.items()]) for one in scores]
+    assert curve(cast(list[Run], runs)) == ((2, 60.0),)

@@ -160,7 +160,8 @@ def test_the_pages_say_which_trainings_ended_early_and_what_was_not_reached(
     write(tmp_path, "mnist-tau", {"rounds.vimadmm_20": 265.0, "rounds.fedbcd_5": 14.0}, {})
     write(tmp_path, "mnist-zoo", {"rounds.celu_vfl": 530.0, "rounds.vafl": 1060.0, "mb_to_96.vafl": 1.0}, {})
     write(tmp_path, "mnist-vimadmm", {"rounds": 399.5}, {})
-    told = "Ended early by the stopping rule, in rounds, mean over seeds: `fedbcd_5` after 14 of 265."
+    told = "Ended early, by the stopping rule or since they diverged, in rounds, mean over seeds: "
+    told += "`fedbcd_5` after 14 of 265."
     text = page(tmp_path)
     assert f"\n`mnist-tau`: {told}\n" in text and "`mnist-zoo`: Ended" not in text
     assert "| MNIST: CELU-VFL |  | not reached |  | `mb_to_96.celu_vfl`" in text

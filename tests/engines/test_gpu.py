@@ -28,6 +28,9 @@ from tests.trainers import TINY, assert_same_tensors, open_trainer, party_tensor
 pytestmark = pytest.mark.gpu
 
 STEPS = 6  # enough for a step to be captured and replayed
+# `local_only` ends with weights and biases fitted to validation rows, until the gradient is 1e-10 per row
+# (models/blend.py). A last bit decides whether one more Newton step is taken, and that step is a few 1e-9 long.
+AGREE = {"local_only": 1e-8}
 SEVERAL_STEPS = [name for name in NAMES if "local_steps" in METHODS[name].model_fields]
 SCENARIOS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -56,7 +59,9 @@ def test_engines_and_devices_agree(name: str, scenario: str) -> None:
     for engine in ("loop", "stacked"):
         run = record(small(), method, engine=engine, **chosen)
         for number, (one, other) in enumerate(zip(run.logits, reference.logits, strict=True), start=1):
-            torch.testing.assert_close(one.cpu(), other, rtol=0, atol=1e-9, msg=lambda m, n=number: f"round {n}: {m}")
+            torch.testing.assert_close(
+                one.cpu(), other, rtol=0, atol=AGREE.get(name, 1e-9), msg=lambda m, n=number: f"round {n}: {m}"
+            )
         assert run.run.traffic.to_json() == reference.run.traffic.to_json()
 
 

@@ -1,4 +1,4 @@
-"""Which trainings of a result were over before their last round: the stopping rule ended them.
+"""Which trainings of a result were over before their last round: the stopping rule ended them, or they diverged.
 
 Their figures are those of a shorter training, which a reader must know who compares methods. How many rounds there
 would have been is what the file of the benchmark says today.
@@ -21,7 +21,9 @@ def ended_early(bench: Bench, outcome: Outcome) -> str:
         if taken is not None and taken < rounds:
             case = key.partition(".")[2]
             told.append(f"{f'`{case}` ' if case else ''}after {round(taken, 1):,g} of {rounds:,}")
-    return f"Ended early by the stopping rule, in rounds, mean over seeds: {', '.join(told)}." if told else ""
+    if not told:
+        return ""
+    return f"Ended early, by the stopping rule or since they diverged, in rounds, mean over seeds: {', '.join(told)}."
 
 
 def _planned(bench: Bench, outcome: Outcome) -> dict[str, int]:

@@ -17,6 +17,7 @@ evaluation, mean over seeds.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -101,8 +102,11 @@ def per_round(runs: Sequence[Run]) -> dict[str, float | None]:
 
 
 def curve(runs: Sequence[Run]) -> Curve:
-    """Round and validation accuracy in per cent, mean over the runs, for as long as all of them lasted."""
-    scores = [{int(r["round"]): 100 * r["score"] for r in run.history if "score" in r} for run in runs]
+    """Round and validation accuracy in per cent, mean over the runs, where all of them have one that is a number."""
+    scores = [
+        {int(r["round"]): 100 * r["score"] for r in run.history if "score" in r and math.isfinite(r["score"])}
+        for run in runs
+    ]
     common = sorted(set.intersection(*(set(one) for one in scores)))
     return tuple((number, round(statistics.fmean(one[number] for one in scores), 2)) for number in common)
 
