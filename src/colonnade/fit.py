@@ -31,7 +31,7 @@ from colonnade.federation import Federation
 from colonnade.folder import claimed
 from colonnade.keywords import settings_of
 from colonnade.methods import make_method
-from colonnade.methods.base import BringsNoise, Method, brings, check_bins, check_rows, outputs
+from colonnade.methods.base import BringsNoise, Method, brings, check_bins, check_rows, outputs, with_guest
 from colonnade.model import Model
 from colonnade.models.encoders import ModelSettings
 from colonnade.opening import Terms, open_coordinator
@@ -189,6 +189,7 @@ class Trainer:
         privacy: PrivacySettings | None = None,
     ) -> Trainer:
         """Open both sides; `about` repeats the choices of a run that is being resumed."""
+        method = with_guest(method, federation)
         check_rows(method, federation)
         for party in federation.names:
             check_bins(method, party, party in federation.plans and federation.plans[party].cut)

@@ -34,6 +34,7 @@ from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.mechanism import Protection
 from colonnade.report.privacy import statement_of_run
 from colonnade.tasks import TASKS
+from colonnade.wire.codec import decode
 from colonnade.wire.messages import COORDINATOR, Purpose
 from tests.deploy.memory import Room, SmallTrial
 from tests.federations import small
@@ -187,6 +188,16 @@ class TestMessages:
         assert torch.equal(told[0][:, folds == 2], told[1][:, folds == 2])
         assert all((told[0][:, folds == j] != told[1][:, folds == j]).any() for j in (0, 1, 3, 4))
 
+    def test_a_score_takes_a_byte_and_a_prediction_depends_on_nobody_else(self) -> None:
+        """128 rows that train share a scale; rows to predict have their own."""
+        whole, wire = federation(), {"numbers": "int8"}
+        full, run = (fit(whole, "one_message", model=RIDGE, dtype="float64", wire=one) for one in ({}, wire))
+        saved = full.traffic.rounds[0].up - run.traffic.rounds[0].up
+        assert all(150 * 7 - 100 < one < 150 * 7 for one in saved.tolist())  # 8 bytes became 1; headers say more
+        rows = columns(whole, whole.split.test)
+        alone = torch.cat([run.logits({party: x[k : k + 1] for party, x in rows.items()}) for k in range(10)])
+        assert torch.equal(run.logits(rows)[:10], alone)
+
     def test_a_secure_sum_is_refused(self) -> None:
         with pytest.raises(ConfigError, match="this method needs every party's upload by itself"):
             fit(federation(), "one_message", model=RIDGE, privacy={"secure_sum": {"use": True}})
@@ -233,6 +244,69 @@ class TestProtectedLabels:
         assert "(exposure EPS). The true labels stayed with their holder" in told
         plain = statement_of_run(fit(whole, "one_message", model=RIDGE))
         assert "The true labels stayed" not in " ".join(plain.lines())
+
+    @pytest.mark.parametrize("model", [RIDGE, TREES, {"hidden": 6, "embedding": 4}], ids=["ridge", "trees", "networks"])
+    def test_the_guest_fits_the_true_labels_and_nobody_else_gets_them(self, model: dict[str, Any]) -> None:
+        """The guest's scores are those of plain labels, the others' those of noisy ones; in both engines."""
+        whole = small(widths=(4, 4, 4), rows=250, task="binary")  # one group, where local models can be in one
+        told = {}
+        for name, engine, guest, privacy in (
+            ("plain", "loop", "", {}),
+            ("noisy", "loop", "", NOISY),
+            ("guest", "loop", "party_1", NOISY),
+            ("stacked", "stacked", "party_1", NOISY),
+        ):
+            method = OneMessage(local_steps=4, guest=guest)
+            options: dict[str, Any] = {"engine": engine, "dtype": "float64", "rounds": 1, "schedule": {"batch": 1000}}
+            trainer = open_trainer(whole, method, model=ModelSettings(**model), privacy=privacy, **options)
+            sent = [one.down for one in rounds_of(trainer)]
+            told[name] = trainer.coordinator.state["cache.scores"][:, whole.split.train]
+            if guest:
+                entries = {e.audience: (e.event.name, e.rows) for e in trainer.ledger if e.owner == COORDINATOR and e.rows}
+                noisy = ("randomised response", 150)
+                assert entries == {"party_0": noisy, "party_1": ("none", 150), "party_2": noisy}
+                told[f"{name} messages"] = {party: one.payload for party, one in sent[0].own.items()}
+        assert torch.equal(told["guest"][1], told["plain"][1])
+        assert torch.equal(told["guest"][[0, 2]], told["noisy"][[0, 2]])
+        assert not torch.allclose(told["plain"], told["noisy"], atol=1e-2)
+        torch.testing.assert_close(told["stacked"], told["guest"], rtol=0, atol=1e-9)
+        bits = {party: decode(payload)[1]["flags.targets"] for party, payload in told["guest messages"].items()}
+        assert torch.equal(bits["party_0"], bits["party_2"])
+        assert not torch.equal(bits["party_0"], bits["party_1"])
+
+    def test_the_party_whose_table_has_the_labels_is_the_guest(self) -> None:
+        pd = pytest.importorskip("pandas")
+        drawn = np.random.default_rng(0).normal(size=(120, 4))
+        bank = pd.DataFrame({"income": drawn[:, 0], "age": drawn[:, 1], "churn": (drawn[:, 0] > 0).astype(int)})
+        telco = pd.DataFrame({"minutes": drawn[:, 2], "calls": drawn[:, 3]})
+        split: dict[str, Any] = {"stratify": False}
+        whole = Federation.from_tables({"telco": telco, "bank": bank}, labels="churn", task="binary", split=split)
+        options: dict[str, Any] = {"model": RIDGE, "privacy": NOISY}
+        run = fit(whole, "one_message", **options)
+        assert run.method.guest == "bank"  # type: ignore[attr-defined]
+        said = " ".join(statement_of_run(run).lines())
+        assert "against all parties but bank (exposure EPS)" in said
+        assert "bank belongs to the label holder and got the true labels" in said
+        assert fit(whole, "one_message", guest="", **options).method.guest == ""  # type: ignore[attr-defined]
+        assert whole.only(["telco"]).guest is None
+
+    def test_a_guest_that_is_no_party(self) -> None:
+        with pytest.raises(ConfigError, match=r"guest = 'bank' is no party of this run \(party_0, party_1, party_2\)"):
+            fit(federation(), "one_message", model=RIDGE, guest="bank")
+
+    @pytest.mark.parametrize("mechanism", ["alibi", "randomised_response"])
+    @pytest.mark.parametrize("task", ["binary", "multiclass", "multilabel"])
+    def test_a_guest_where_noisy_labels_have_another_form(self, task: str, mechanism: str) -> None:
+        """Shares of classes, for instance; and labels of so little noise are the true ones to everybody."""
+        whole, told = federation(task), []
+        for guest in ("", "party_2"):
+            privacy = {"labels": {"mechanism": mechanism, "epsilon": 200.0}}
+            trainer = open_trainer(
+                whole, OneMessage(guest=guest), model=ModelSettings(**RIDGE), dtype="float64", privacy=privacy, rounds=1
+            )
+            list(rounds_of(trainer))
+            told.append(trainer.coordinator.state["cache.scores"])
+        torch.testing.assert_close(told[1], told[0], rtol=0, atol=0.05)
 
     def test_a_method_that_replies_may_not_see_them(self) -> None:
         with pytest.raises(GateError, match="one_message fits with true labels and replies"):

@@ -25,7 +25,17 @@ from colonnade.evaluate.decision import Decision, fit_decision
 from colonnade.evaluate.judge import Judge
 from colonnade.evaluate.metrics import Metric, choose_metric, metric_of
 from colonnade.layout import canonical, canonical_all, check
-from colonnade.methods.base import FitsOutputs, Method, Reply, State, Uploads, fit_at_home, outputs, small_enough
+from colonnade.methods.base import (
+    FitsOutputs,
+    Method,
+    Reply,
+    State,
+    Uploads,
+    fit_at_home,
+    opening_reply,
+    outputs,
+    small_enough,
+)
 from colonnade.models.schema import Schema
 from colonnade.privacy.gate import CoordinatorGate, Down
 from colonnade.privacy.labels import Labels
@@ -80,7 +90,7 @@ class CoordinatorSide:
     def __post_init__(self) -> None:
         self.watch = Watch(self.training_plan.stopping)
         self.state: State
-        self.state, opening = self.method.open_coordinator(self.schema, self.labels)
+        self.state, opening = opening_reply(self.method, self.schema, self.labels, self.home)
         self.state |= self.labels.state(self.schema.dtype)
         self.state = canonical_all(self.state)
         self.reply: Reply = _canonical(opening) if opening else Reply()

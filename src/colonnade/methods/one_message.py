@@ -1,6 +1,7 @@
 """one_message: stacked generalisation over parties (Wolpert, 1992): labels go down once, scores come up once.
 
     coordinator  before round 1: the labels of all training rows, once; plain or noisy     down: a bit or a byte a row
+                 (the guest, which is the label holder's own party, gets them plain)
     party        J models, each fitted to these labels without one fold of the rows        (models/crossfit.py)
                  s_k = the score of the model that has not seen the row                     up: b x d_c, once
     coordinator  W, b = argmin sum_i loss(sum_k s_ik W_k + b, y_i) + |W|^2/2, with its TRUE labels
@@ -61,6 +62,11 @@ class OneMessage(Settings):
     gives_labels: ClassVar[bool] = True
     once: ClassVar[bool] = True
 
+    guest: str | None = Field(
+        None,
+        description="the label holder's own party: it fits true labels where the others get noisy ones; unset: the one "
+        "whose table has the labels, in a simulation from tables; empty: nobody",
+    )
     folds: int = Field(5, ge=2, description="parts of the training rows; a party has a model without each of them")
     local_steps: int = Field(400, ge=1, description="gradient steps of a network on each fold, the best moment kept")
     optimiser: Optimiser = Field(AdamW(lr=5e-3, weight_decay=1e-2), description="local optimiser of networks")
@@ -125,10 +131,24 @@ class OneMessage(Settings):
         return Reply()
 
     def learn(self, cohort: Cohort, plan: RoundPlan, uploaded: Mapping[str, Tensor], reply: Received) -> None:
-        """All that is ever learned: the models of every fold, when the labels come."""
-        if plan.number != OPENING or not isinstance(cohort.encoder, CrossFit):
+        """All that is ever learned: the models of every fold, when the labels come; to the guest its own."""
+        if plan.number != OPENING:
             return
-        s, told = cohort.schema, reply.common
+        if reply.common:
+            return self._fit(cohort, plan, reply.common)
+        places = range(len(cohort.names))
+        for some in ([k for k in places if (cohort.names[k] == self.guest) is own] for own in (True, False)):
+            if some:
+                part = cohort.pick(some)
+                self._fit(part, plan, {name: value[some[0]] for name, value in reply.own.items()})
+                cohort.put(some, part)
+        return None
+
+    def _fit(self, cohort: Cohort, plan: RoundPlan, told: Mapping[str, Tensor]) -> None:
+        """The models of every fold, fitted to the same labels at all parties of a cohort."""
+        if not isinstance(cohort.encoder, CrossFit):
+            return
+        s = cohort.schema
         folds, targets = folds_of(s, self.folds)[s.train.cpu()], s.task.expand(told["targets"], s.dtype)
         steps = local_steps(cohort, plan, self.local_steps)
         each = [steps] * len(cohort.names) if isinstance(steps, int) else steps
