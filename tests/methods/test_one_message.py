@@ -262,7 +262,8 @@ class TestProtectedLabels:
             sent = [one.down for one in rounds_of(trainer)]
             told[name] = trainer.coordinator.state["cache.scores"][:, whole.split.train]
             if guest:
-                entries = {e.audience: (e.event.name, e.rows) for e in trainer.ledger if e.owner == COORDINATOR and e.rows}
+                labels = [e for e in trainer.ledger if e.owner == COORDINATOR and e.rows]
+                entries = {e.audience: (e.event.name, e.rows) for e in labels}
                 noisy = ("randomised response", 150)
                 assert entries == {"party_0": noisy, "party_1": ("none", 150), "party_2": noisy}
                 told[f"{name} messages"] = {party: one.payload for party, one in sent[0].own.items()}

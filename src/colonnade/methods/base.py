@@ -154,6 +154,23 @@ class HasGuest(FitsAtHome, Protocol):
 
 
 @runtime_checkable
+class Extends(FitsAtHome, Protocol):
+    """A method whose finished models a party can join: the label holder has all that the others ever sent.
+
+    What it has of training, validation and test rows stands in its state under `cache.`; nobody else gets to see it.
+    """
+
+    def remember(self, state: State, rows: Tensor, uploads: Uploads) -> None:
+        """Keep what every party said about rows that are evaluated."""
+
+    def recall(self, state: State, rows: Tensor) -> Uploads | None:
+        """What every party said about these rows; None: not all of it is known."""
+
+    def join(self, schema: Schema, kept: Sequence[State], labels: Labels) -> State:
+        """A state of all parties of a schema, each of which is in one of the states kept; fitted with true labels."""
+
+
+@runtime_checkable
 class PredictsWithout(Protocol):
     """A method that has an answer where some parties say nothing; all others are refused such predictions."""
 

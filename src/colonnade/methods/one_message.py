@@ -87,15 +87,11 @@ class OneMessage(Settings):
 
         `cache.` is about training rows, and no part of the model.
         """
-        parties, outputs = [p for group in schema.groups for p in group.parties], schema.outputs
-        stacks, width = len(_subsets(len(parties), outputs)), len(parties) * outputs
-        usual = labels.task.constant(labels.held_out(schema.train).mean(dim=0)).to(schema.device, torch.float64)
-        state = {
-            "stack.weight": schema.zeros(stacks, width, outputs).double(),
-            "stack.bias": usual.repeat(stacks, 1),
-            "stack.rows": torch.zeros((), dtype=torch.int64),
-            "cache.scores": schema.zeros(len(parties), schema.rows, outputs),
+        parties = [p for group in schema.groups for p in group.parties]
+        state = _no_stack(schema, labels) | {
+            "cache.scores": schema.zeros(len(parties), schema.rows, schema.outputs),
             "cache.seen": torch.zeros(len(parties), schema.rows, dtype=torch.bool, device=schema.device),
+            "cache.evaluated": torch.zeros(schema.rows, dtype=torch.bool, device=schema.device),
             "cache.parties": torch.tensor([_code(party) for party in parties]),
         }
         told = dict(release_labels(schema, labels).common)
@@ -133,7 +129,7 @@ class OneMessage(Settings):
     def learn(self, cohort: Cohort, plan: RoundPlan, uploaded: Mapping[str, Tensor], reply: Received) -> None:
         """All that is ever learned: the models of every fold, when the labels come; to the guest its own."""
         if plan.number != OPENING:
-            return
+            return None
         if reply.common:
             return self._fit(cohort, plan, reply.common)
         places = range(len(cohort.names))
@@ -179,6 +175,33 @@ class OneMessage(Settings):
             state["stack.bias"][place] = stack.bias.to(rows.device)
         state["stack.rows"] = torch.tensor(len(rows))
 
+    def remember(self, state: State, rows: Tensor, uploads: Uploads) -> None:
+        """Scores of rows that are evaluated: should a party join, the others need not be asked about them again."""
+        state["cache.scores"][:, rows] = _each(uploads).to(state["cache.scores"])
+        state["cache.evaluated"][rows] = True
+
+    def recall(self, state: State, rows: Tensor) -> Uploads | None:
+        """The scores of these rows, as one group; None where some have not been evaluated."""
+        at = rows.to(state["cache.evaluated"].device)
+        if not bool(state["cache.evaluated"][at].all()):
+            return None
+        return Uploads(({"o": state["cache.scores"][:, at]},))
+
+    def join(self, schema: Schema, kept: Sequence[State], labels: Labels) -> State:
+        """The scores that several trainings kept, in the order of the schema's parties, and stacks of all of them."""
+        state = _no_stack(schema, labels)
+        owners: dict[int, tuple[State, int]] = {}
+        for one in kept:
+            owners |= {int(code): (one, place) for place, code in enumerate(one["cache.parties"])}
+        codes = [_code(party) for group in schema.groups for party in group.parties]
+        of_each = [owners[code] for code in codes]
+        state["cache.scores"] = torch.stack([one["cache.scores"][k] for one, k in of_each]).to(schema.device)
+        state["cache.seen"] = torch.stack([one["cache.seen"][k] for one, k in of_each]).to(schema.device)
+        state["cache.evaluated"] = torch.stack([one["cache.evaluated"] for one in kept]).all(dim=0).to(schema.device)
+        state["cache.parties"] = torch.tensor(codes)
+        self.fit_at_home(state, labels)
+        return state
+
     def predict(self, state: State, uploads: Uploads) -> Tensor:
         """The stack of all parties."""
         return _stacked(state, _each(uploads), -1)
@@ -204,6 +227,18 @@ def _subsets(parties: int, outputs: int) -> list[tuple[int, ...]]:
     if parties > MOST_PARTIES or (2**parties - 1) * parties * outputs**2 > MOST_NUMBERS:
         return [everyone]
     return [tuple(k for k in everyone if number >> k & 1) for number in range(1, 2**parties)]
+
+
+def _no_stack(schema: Schema, labels: Labels) -> State:
+    """Stacks that know no score, but how frequent the labels are."""
+    parties, outputs = sum(len(group.parties) for group in schema.groups), schema.outputs
+    stacks, rows = len(_subsets(parties, outputs)), schema.train
+    usual = labels.task.constant(labels.held_out(rows).mean(dim=0)).to(schema.device, torch.float64)
+    return {
+        "stack.weight": schema.zeros(stacks, parties * outputs, outputs).double(),
+        "stack.bias": usual.repeat(stacks, 1),
+        "stack.rows": torch.zeros((), dtype=torch.int64),
+    }
 
 
 def _stacked(state: State, told: Tensor, place: int) -> Tensor:

@@ -13,8 +13,8 @@ Rows of one number would need as many scales as numbers. Where they train, 128 r
 instead: an upload of training and a reply are about rows that everybody agreed on, in their order. What a party says of
 rows to evaluate or to predict keeps a scale per row, so that nobody's prediction depends on who else was asked about.
 
-Scaling by a power of two is exact and all rounding is to the nearest, ties to even, on the CPU: every engine and machine makes
-the same bytes. With `top` the largest absolute value of a block,
+Scaling by a power of two is exact and all rounding is to the nearest, ties to even, on the CPU: every engine and
+machine makes the same bytes. With `top` the largest absolute value of a block,
 
     float16   |x' - x| <= 1.001 2^-11 |x| + 2^-39 top         int8   |x' - x| <= top / 127
 
