@@ -28,7 +28,7 @@ from colonnade.methods.base import Reply, Uploads, fit_at_home, outputs
 from colonnade.models.crossfit import folds_of
 from colonnade.models.encoders import ModelSettings
 from colonnade.models.ridge import RidgeSettings
-from colonnade.part import open_parts
+from colonnade.part import Part, open_parts
 from colonnade.privacy.labels.plain import PlainLabels
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.mechanism import Protection
@@ -474,3 +474,29 @@ def test_organisations_compute_what_one_process_computes(tmp_path: Path) -> None
     alone = open_trainer(rest, OneMessage(local_steps=4), encoders=encoders, **options).train()
     assert fewer.left_out == ("party_2",)
     torch.testing.assert_close(fewer.logits, alone.logits(columns(rest, rest.split.test)), rtol=0, atol=1e-6)
+
+
+def test_true_labels_go_to_the_label_holders_own_organisation_only(tmp_path: Path) -> None:
+    """The noise between organisations is nobody's to repeat, so parts are held against those of plain labels."""
+    data: dict[str, Any] = {"widths": (3, 3), "rows": 120, "task": "binary"}
+    training: dict[str, Any] = {"rounds": 1, "dtype": "float64", "schedule": {"batch": 1000}}
+    method = {"name": "one_message", "guest": "party_0"}
+    options: dict[str, Any] = {"data": data, "method": method, "model": RIDGE, "training": training, "privacy": NOISY}
+    with Room.of(tmp_path, ("party_0", "party_1"), **options) as scene:
+        run = scene.train()
+    plain = fit(small(**data), "one_message", model=RIDGE, **training)
+    told = {e.audience: e.event.name for e in run.ledger if e.owner == COORDINATOR and e.rows}
+    assert told == {"party_0": "none", "party_1": "randomised response"}
+    parts = {name: Part.load(scene.trial.place(name)) for name in ("party_0", "party_1")}
+    rows = {party.name: party.columns[:20] for party in small(**data).parties}
+    scores = {name: part.predict(rows[name])["o"] for name, part in parts.items()}
+    wanted = {name: plain.model.part(name).predict(rows[name])["o"] for name in parts}
+    assert torch.equal(scores["party_0"], wanted["party_0"])
+    assert not torch.allclose(scores["party_1"], wanted["party_1"], atol=1e-3)
+    assert "against all parties but party_0" in " ".join(statement_of_run(run).lines())
+    wrong = {**options, "method": {"name": "one_message", "guest": "bank"}}
+    with (
+        pytest.raises(ConfigError, match="guest = 'bank' is no party"),
+        Room.of(tmp_path / "wrong", ("party_0", "party_1"), **wrong) as scene,
+    ):
+        scene.train()
