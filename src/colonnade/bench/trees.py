@@ -13,7 +13,8 @@ of a set is the label holder's own. Results, means over seeds, for a method METH
     gap.METHOD.SET         how much better the central model is; below 0: the method is better
     mb.METHOD.SET          10^6 bytes that cross between organisations in training: labels or targets down, scores of
                            training and validation rows up, numbers of rows; of all parties but the label holder's own
-    cpu_ratio.METHOD.SET   CPU seconds of the training of all parties, over those of the central model
+    cpu_ratio.METHOD.SET   CPU seconds of the training of all parties, over those of the central model; one thread each,
+                           because threads of LightGBM that wait for each other are busy all the while
     auc_eps1.METHOD.SET    AUC where labels leave behind randomised response with label epsilon 1, mean over the draws
 """
 
@@ -30,6 +31,7 @@ import torch
 from pydantic import Field
 
 from colonnade.bench.catalogue import Bench
+from colonnade.bench.clock import torch_threads
 from colonnade.bench.settings import Notify, Options
 from colonnade.bench.table_sets import SETS, TableSet, read_set
 from colonnade.bench.tables import JUDGES, Array, Rows, central_trees, split_rows
@@ -103,7 +105,8 @@ def run_trees(bench: Bench, options: Options, notify: Notify) -> dict[str, float
         found = read_set(name, options.data_dir)
         for seed in range(options.seeds):
             trial = Trial.of(name, found, seed, settings.draws if name in settings.private_sets else 0)
-            measured = trial.measure()
+            with torch_threads(1):
+                measured = trial.measure()
             notify(f"{name}, seed {seed}: " + ", ".join(f"{key} {value:.4f}" for key, value in measured.items()))
             for key, value in measured.items():
                 taken.setdefault(f"{key}.{name}", []).append(value)
@@ -125,7 +128,8 @@ class Trial:
         """A split by seed. It counts classes, which private labels do not cover: all that is compared has it."""
         rows = split_rows(found, seed)
         classes = sorted(set(found.labels.tolist())) if found.goal in ("auc", "accuracy") else None
-        split = RowSplit(*(torch.from_numpy(np.sort(part)) for part in (rows.train, rows.validation, rows.test)))
+        train, validation, test = (torch.from_numpy(np.sort(part)) for part in (rows.train, rows.validation, rows.test))
+        split = RowSplit(train, validation, test)
         federation = Federation.from_tables(
             dict(found.tables), labels=found.labels, task=TASKS[found.goal], classes=classes, split=split, name=name
         )

@@ -67,7 +67,7 @@ class OneMessage(Settings):
         description="the label holder's own party: it fits true labels where the others get noisy ones; unset: the one "
         "whose table has the labels, in a simulation from tables; empty: nobody",
     )
-    folds: int = Field(5, ge=2, description="parts of the training rows; a party has a model without each of them")
+    folds: int = Field(10, ge=2, description="parts of the training rows; a party has a model without each of them")
     local_steps: int = Field(400, ge=1, description="gradient steps of a network on each fold, the best moment kept")
     optimiser: Optimiser = Field(AdamW(lr=5e-3, weight_decay=1e-2), description="local optimiser of networks")
 
