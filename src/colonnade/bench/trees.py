@@ -24,7 +24,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -41,12 +41,12 @@ from colonnade.estimators.kinds import Circumstances, tries_of
 from colonnade.extras import need
 from colonnade.federation import Federation, RowSplit
 from colonnade.fit import fit
+from colonnade.record import Section
 from colonnade.run import Run
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Section = dict[str, Any]
 TASKS = {"auc": "binary", "accuracy": "multiclass", "r2": "regression", "deviance": "count"}
 EPSILON = 1.0  # of private labels
 PRIVATE: Section = {"labels": {"mechanism": "randomised_response", "epsilon": EPSILON}}
@@ -79,7 +79,7 @@ def _one_message(federation: Federation) -> Section:
 
 def _vimadmm_j(federation: Federation) -> Section:
     """As the estimators train it, in ten rounds or more of ten trees of every party."""
-    rows, classes = len(federation.split.train), federation.task.exclusive or federation.task.name == "binary"
+    rows, classes = len(federation.split.train), bool(federation.task.classes)
     one = tries_of("trees", Circumstances("vimadmm_j", rows, len(federation.names), classes))[0]
     return {"model": one.model, "epochs": one.epochs, "batch": one.batch, **one.settings}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -41,7 +41,7 @@ def extend(
     name, equals, file = party.partition("=")
     if not (name and equals and file):
         raise ConfigError(f"--party {party!r}: needed the newcomer's name and its table, e.g. --party shop=shop.csv")
-    data: dict[str, Any] = dict(data_of(run, former.config, data_dir))
+    data = dict(data_of(run, former.config, data_dir))
     if "tables" not in data:
         raise ConfigError(f"{run} was not trained from tables; let a party join it in Python: run.extend(federation)")
     if name in data["tables"]:

@@ -29,6 +29,7 @@ from torch import Tensor
 
 from colonnade.config import Settings
 from colonnade.errors import ConfigError
+from colonnade.methods import _stacks
 from colonnade.methods._given import OPENING, release_labels
 from colonnade.methods._steps import local_steps
 from colonnade.methods._teach import Labelled, teach
@@ -43,12 +44,10 @@ from colonnade.models.stacking import fit_stack
 from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.sealed import Array, Upload
-from colonnade.randomness import key, stream
+from colonnade.randomness import stream
 from colonnade.schedule import RoundPlan
 
 HELD_OUT = 10  # every so-many-eth row of a fold's training rows tells when to stop
-MOST_PARTIES = 8  # for which a stack of every subset is fitted,
-MOST_NUMBERS = 2**22  # if all of them together have no more numbers
 
 
 class OneMessage(Settings):
@@ -87,13 +86,7 @@ class OneMessage(Settings):
 
         `cache.` is about training rows, and no part of the model.
         """
-        parties = [p for group in schema.groups for p in group.parties]
-        state = _no_stack(schema, labels) | {
-            "cache.scores": schema.zeros(len(parties), schema.rows, schema.outputs),
-            "cache.seen": torch.zeros(len(parties), schema.rows, dtype=torch.bool, device=schema.device),
-            "cache.evaluated": torch.zeros(schema.rows, dtype=torch.bool, device=schema.device),
-            "cache.parties": torch.tensor([_code(party) for party in parties]),
-        }
+        state = _stacks.no_stack(schema, labels) | _stacks.no_scores(schema)
         told = dict(release_labels(schema, labels).common)
         if labels.task.family == "bernoulli" and not told["targets"].is_floating_point():
             told["targets"] = told["targets"].bool()  # travels as bits
@@ -116,9 +109,9 @@ class OneMessage(Settings):
 
     def coordinate(self, state: State, plan: RoundPlan, uploads: Uploads, labels: Labels) -> Reply:
         """Keep the scores, each the first time that it comes; nothing is answered."""
-        speakers = torch.tensor([_code(party) for party in plan.senders], dtype=torch.int64)
+        speakers = torch.tensor([_stacks.code(party) for party in plan.senders], dtype=torch.int64)
         places = torch.isin(state["cache.parties"].cpu(), speakers).nonzero()[:, 0]
-        told, rows = _each(uploads), plan.rows
+        told, rows = _stacks.every_score(uploads), plan.rows
         for place in places.tolist():
             fresh = ~state["cache.seen"][place, rows]
             new = rows[fresh]
@@ -166,9 +159,9 @@ class OneMessage(Settings):
         scores = state["cache.scores"][:, rows]  # (M, B, K)
         targets = labels.held_out(rows)
         parties, _, outputs = scores.shape
-        for place, subset in enumerate(_subsets(parties, outputs)):
+        for place, subset in enumerate(_stacks.subsets(parties, outputs)):
             chosen = list(subset)
-            stack = fit_stack(labels.task, _features(scores[chosen]), targets, labels.weights(rows, targets))
+            stack = fit_stack(labels.task, _stacks.features(scores[chosen]), targets, labels.weights(rows, targets))
             weight = torch.zeros(parties, outputs, outputs, dtype=torch.float64)
             weight[chosen] = stack.weight.view(len(chosen), outputs, outputs)
             state["stack.weight"][place] = weight.flatten(0, 1).to(rows.device)
@@ -177,86 +170,33 @@ class OneMessage(Settings):
 
     def remember(self, state: State, rows: Tensor, uploads: Uploads) -> None:
         """Scores of rows that are evaluated: should a party join, the others need not be asked about them again."""
-        state["cache.scores"][:, rows] = _each(uploads).to(state["cache.scores"])
+        state["cache.scores"][:, rows] = _stacks.every_score(uploads).to(state["cache.scores"])
         state["cache.evaluated"][rows] = True
 
     def recall(self, state: State, rows: Tensor) -> Uploads | None:
         """The scores of these rows, as one group; None where some have not been evaluated."""
-        at = rows.to(state["cache.evaluated"].device)
-        if not bool(state["cache.evaluated"][at].all()):
-            return None
-        return Uploads(({"o": state["cache.scores"][:, at]},))
+        return _stacks.evaluated(state, rows)
 
     def join(self, schema: Schema, kept: Sequence[State], labels: Labels) -> State:
         """The scores that several trainings kept, in the order of the schema's parties, and stacks of all of them."""
-        state = _no_stack(schema, labels)
-        owners: dict[int, tuple[State, int]] = {}
-        for one in kept:
-            owners |= {int(code): (one, place) for place, code in enumerate(one["cache.parties"])}
-        codes = [_code(party) for group in schema.groups for party in group.parties]
-        of_each = [owners[code] for code in codes]
-        state["cache.scores"] = torch.stack([one["cache.scores"][k] for one, k in of_each]).to(schema.device)
-        state["cache.seen"] = torch.stack([one["cache.seen"][k] for one, k in of_each]).to(schema.device)
-        state["cache.evaluated"] = torch.stack([one["cache.evaluated"] for one in kept]).all(dim=0).to(schema.device)
-        state["cache.parties"] = torch.tensor(codes)
+        state = _stacks.no_stack(schema, labels) | _stacks.joined_scores(schema, kept)
         self.fit_at_home(state, labels)
         return state
 
     def predict(self, state: State, uploads: Uploads) -> Tensor:
         """The stack of all parties."""
-        return _stacked(state, _each(uploads), -1)
+        return _stacks.stacked(state, _stacks.every_score(uploads), -1)
 
     def predict_without(self, state: State, uploads: Uploads, present: Sequence[Tensor]) -> Tensor:
         """The stack that was fitted for those present."""
-        told, here = _each(uploads), torch.cat(tuple(present))
+        told, here = _stacks.every_score(uploads), torch.cat(tuple(present))
         stacks = len(state["stack.bias"])
         if not bool(here.all()) and stacks == 1:
             raise ConfigError(
-                f"one_message keeps a stack for every set of parties up to {MOST_PARTIES} of them and "
-                f"{MOST_NUMBERS:,} numbers; this run has {len(here)} parties and {told.shape[2]} outputs, so that it "
-                "has no answer without one of them; wait until all are there (--absent refuse)"
+                f"one_message keeps a stack for every set of parties up to {_stacks.MOST_PARTIES} of them and "
+                f"{_stacks.MOST_NUMBERS:,} numbers; this run has {len(here)} parties and {told.shape[2]} outputs, so that "
+                "it has no answer without one of them; wait until all are there (--absent refuse)"
             )
         subset = sum(2**place for place in here.nonzero()[:, 0].tolist())
         told = told.masked_fill(~here[:, None, None].to(told.device), 0)  # what stands there is no upload
-        return _stacked(state, told, subset - 1 if stacks > 1 else -1)
-
-
-def _subsets(parties: int, outputs: int) -> list[tuple[int, ...]]:
-    """The sets of parties that have a stack: all but the empty one, numbered by their bits; or only the last."""
-    everyone = tuple(range(parties))
-    if parties > MOST_PARTIES or (2**parties - 1) * parties * outputs**2 > MOST_NUMBERS:
-        return [everyone]
-    return [tuple(k for k in everyone if number >> k & 1) for number in range(1, 2**parties)]
-
-
-def _no_stack(schema: Schema, labels: Labels) -> State:
-    """Stacks that know no score, but how frequent the labels are."""
-    parties, outputs = sum(len(group.parties) for group in schema.groups), schema.outputs
-    stacks, rows = len(_subsets(parties, outputs)), schema.train
-    usual = labels.task.constant(labels.held_out(rows).mean(dim=0)).to(schema.device, torch.float64)
-    return {
-        "stack.weight": schema.zeros(stacks, parties * outputs, outputs).double(),
-        "stack.bias": usual.repeat(stacks, 1),
-        "stack.rows": torch.zeros((), dtype=torch.int64),
-    }
-
-
-def _stacked(state: State, told: Tensor, place: int) -> Tensor:
-    """Logits (B, K) of scores (M, B, K)."""
-    logits = _features(told).double() @ state["stack.weight"][place] + state["stack.bias"][place]
-    return logits.to(told.dtype)
-
-
-def _features(scores: Tensor) -> Tensor:
-    """(M, B, K) -> (B, M K)."""
-    return scores.transpose(0, 1).flatten(1)
-
-
-def _each(uploads: Uploads) -> Tensor:
-    """Every party's scores, (M, B, K): group by group."""
-    return torch.cat([group["o"] for group in uploads.groups])
-
-
-def _code(party: str) -> int:
-    """A number for the name of a party."""
-    return key(0, "party", party) % 2**62
+        return _stacks.stacked(state, told, subset - 1 if stacks > 1 else -1)
