@@ -194,8 +194,8 @@ class OneMessage(Settings):
         if not bool(here.all()) and stacks == 1:
             raise ConfigError(
                 f"one_message keeps a stack for every set of parties up to {_stacks.MOST_PARTIES} of them and "
-                f"{_stacks.MOST_NUMBERS:,} numbers; this run has {len(here)} parties and {told.shape[2]} outputs, so that "
-                "it has no answer without one of them; wait until all are there (--absent refuse)"
+                f"{_stacks.MOST_NUMBERS:,} numbers; this run has {len(here)} parties and {told.shape[2]} outputs, so "
+                "that it has no answer without one of them; wait until all are there (--absent refuse)"
             )
         subset = sum(2**place for place in here.nonzero()[:, 0].tolist())
         told = told.masked_fill(~here[:, None, None].to(told.device), 0)  # what stands there is no upload
