@@ -62,6 +62,7 @@ class Federation:
     plans: Mapping[str, ColumnPlan] = field(default_factory=dict, repr=False)  # how tables became columns, by owner
     weights: Tensor | None = field(default=None, repr=False)  # (N,) how much each row counts; None: all alike
     by: Grouping | None = field(default=None, repr=False)  # groups that the test rows are also measured by
+    guest: str | None = None  # the party whose table has the labels, if one has: it belongs to the label holder
 
     @property
     def outputs(self) -> int:
@@ -249,7 +250,7 @@ class Federation:
         else:
             columns = side_by_side([p.columns for p in self.parties])
         everyone = Party("everyone", columns, None if held is None else held.all(dim=1))
-        return replace(self, parties=(everyone,), whole=columns)
+        return replace(self, parties=(everyone,), whole=columns, guest=None)
 
     def only(self, names: Sequence[str]) -> Federation:
         """The same rows with some of the parties; what none of them holds does not train any more."""
@@ -258,7 +259,8 @@ class Federation:
             raise ConfigError(f"no party called {unknown[0]!r}; parties: {', '.join(self.names)}")
         keep = tuple(p for p in self.parties if p.name in names)
         plans = {name: plan for name, plan in self.plans.items() if name in names}
-        left = replace(self, parties=keep, whole=None, plans=plans)
+        guest = self.guest if self.guest in names else None
+        left = replace(self, parties=keep, whole=None, plans=plans, guest=guest)
         if left.held is None:
             return left
         train = self.split.train[left.held.any(dim=1)[self.split.train]]

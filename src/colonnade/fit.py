@@ -31,7 +31,7 @@ from colonnade.federation import Federation
 from colonnade.folder import claimed
 from colonnade.keywords import settings_of
 from colonnade.methods import make_method
-from colonnade.methods.base import BringsNoise, Method, brings, check_bins, check_rows, outputs
+from colonnade.methods.base import BringsNoise, Extends, Method, brings, check_bins, check_rows, outputs, with_guest
 from colonnade.model import Model
 from colonnade.models.encoders import ModelSettings
 from colonnade.opening import Terms, open_coordinator
@@ -189,6 +189,7 @@ class Trainer:
         privacy: PrivacySettings | None = None,
     ) -> Trainer:
         """Open both sides; `about` repeats the choices of a run that is being resumed."""
+        method = with_guest(method, federation)
         check_rows(method, federation)
         for party in federation.names:
             check_bins(method, party, party in federation.plans and federation.plans[party].cut)
@@ -287,6 +288,8 @@ class Trainer:
             warnings.warn(warning, DoubtfulScore, stacklevel=4)  # where fit was called
         run = Run(self._model(state), self.training, describe(self)["about"], c.history, c.traffic, result, self.config)
         run.tested = self.tested
+        if isinstance(c.method, Extends):
+            run.kept = {name: value for name, value in c.state.items() if not is_model(name)}
         if store is not None:
             run.save(store.path.parent)
             store.close()
@@ -320,7 +323,13 @@ class Trainer:
             return {"test_score": None, "absent": list(answers.absent)}
         with torch.no_grad():
             uploads = [c.uploads(request, place, uploaded) for place, uploaded in enumerate(answers.uploaded)]
+            c.remember(rows, uploads)
             logits = torch.cat([outputs(c.method, state, h) for h in uploads])
+        return self.measured(logits)
+
+    def measured(self, logits: Tensor) -> OnTest:
+        """What logits (B, K) of the test rows say of the model."""
+        c, rows = self.coordinator, self.federation.split.test
         known, train = self.federation.labelled, self.federation.split.train
         shares = c.shares(train if known is None else train[known[train]])
         truth, weights = c.truth[rows.to(c.truth.device)], c.weights_of(rows)

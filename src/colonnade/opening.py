@@ -10,7 +10,15 @@ from colonnade.engines.plan import SMALL, USUAL, TrainingPlan
 from colonnade.evaluate.decision import check_decision
 from colonnade.evaluate.metrics import choose_metric
 from colonnade.federation import Federation
-from colonnade.methods.base import FitsAtHome, Method, check_absence, check_labels, check_numbers
+from colonnade.methods.base import (
+    FitsAtHome,
+    Method,
+    check_absence,
+    check_guest,
+    check_labels,
+    check_numbers,
+    guest_of,
+)
 from colonnade.models.schema import Schema
 from colonnade.privacy.gate import CoordinatorGate
 from colonnade.privacy.labels import Labels
@@ -56,6 +64,7 @@ def open_coordinator(
     train = split.train if known is None else split.train[known[split.train]]
     weighted = federation.weights is not None or training.class_weights is not None
     check_labels(method, federation.task, privacy.labels, weighted)
+    check_guest(method, schema.parties)
     check_counted(federation.task.positive, privacy.labels)
     check_split_alone(split.stratified, privacy.labels)
     choose_metric(federation.task, training.metric)  # refuses one that the task does not have
@@ -94,7 +103,13 @@ def open_coordinator(
             SMALL if len(split.validation) <= schedule.batch else USUAL,
         ),
         gate=CoordinatorGate(
-            run, ledger, schema.parties, tuple(g.parties for g in schema.groups), labels, numbers_of(schema)
+            run,
+            ledger,
+            schema.parties,
+            tuple(g.parties for g in schema.groups),
+            labels,
+            numbers_of(schema),
+            guest_of(method),
         ),
         traffic=Traffic(schema.parties),
         row_weights=federation.weights,

@@ -76,6 +76,17 @@ class TaskAbout(TypedDict):
     positive: NotRequired[Positive]
 
 
+class Joined(TypedDict):
+    """A party that joined a finished model."""
+
+    party: str
+    when: str  # date and time in UTC
+    run: str  # id of the run that it joined
+    present: list[str]  # who was there; they neither trained nor sent anything
+    labels: str  # how those that it got were protected, as the ledger calls it
+    rows: int  # of how many rows it got labels and sent scores
+
+
 class About(TaskAbout):
     """Federation, engine and machine of a run."""
 
@@ -87,6 +98,7 @@ class About(TaskAbout):
     row_weights: NotRequired[bool]
     stratified: NotRequired[bool]  # classes were counted to split the rows
     data: NotRequired[str]
+    joined: NotRequired[list[Joined]]  # after the training
     engine: str
     ways: Sequence[str]
     machine: Machine

@@ -33,7 +33,7 @@ from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.privacy.tally import tally
 from colonnade.record import FORMAT, RECORD, STORE, About, Measured, Result, Round, RunRecord, Sections, read_record
-from colonnade.saved import LEDGER, replace_file
+from colonnade.saved import LEDGER, read_kept, replace_file, write_kept
 from colonnade.schedule import Schedule, ScheduleSettings
 from colonnade.tasks.weights import class_text
 from colonnade.wire.numbers import WireSettings
@@ -147,6 +147,7 @@ class Run(Outward):
     result: Result  # scores, rounds, reason, seconds
     config: Sections | None = None  # the TOML tables it came from, if any
     tested: Evaluated | None = field(default=None, repr=False, compare=False)  # after training; never saved
+    kept: dict[str, Tensor] = field(default_factory=dict, repr=False)  # the parties' scores, where one more can join
 
     def __repr__(self) -> str:
         """What was trained on what, how good it is, and where it is saved: settings are in `method` and `training`."""
@@ -332,6 +333,7 @@ class Run(Outward):
             folder.mkdir(parents=True, exist_ok=True)
             if (columns := self.model.write(folder)) is not None:
                 record["columns"] = columns
+            write_kept(folder, self.kept)
             replace_file(folder / RECORD, json.dumps(record, indent=1).encode())
         except OSError as error:
             raise Unwritable(f"the run cannot be saved in {folder} ({error.strerror}); see to the disk") from None
@@ -352,7 +354,14 @@ class Run(Outward):
             traffic=Traffic.from_json(model.design.parties, record["traffic"]["rounds"]),
             result=record["result"],
             config=record["config"],
+            kept=read_kept(folder),
         )
+
+    def extend(self, federation: Federation, **how: Any) -> Run:
+        """The run with one more party, the only one that trains and sends anything (`extend.extend`)."""
+        from colonnade.extend import extend  # stands above runs: imported only here
+
+        return extend(self, federation, **how)
 
     def report(self, folder: str | Path) -> Path:
         """Write report.html (one self-contained file), the files beside it, and return its path."""

@@ -22,6 +22,7 @@ from colonnade.privacy.training_rows import TrainingRows
 MODEL, LEDGER = "model.safetensors", "ledger.jsonl"
 COLUMNS = "columns.skops"  # how tables became columns, by party, where the training was from tables
 TRAINED = "training_rows.safetensors"  # digests of the rows that trained with noise
+KEPT = "kept_scores.safetensors"  # what the label holder keeps of the parties' uploads, so that one more can join
 
 Tensors = Mapping[str, Tensor]
 
@@ -92,6 +93,14 @@ def write_trained(folder: Path, trained: TrainingRows | None, run: str) -> None:
         (folder / TRAINED).unlink(missing_ok=True)  # of another run
 
 
+def write_kept(folder: Path, kept: Tensors) -> None:
+    """What the label holder keeps beside the model."""
+    if kept:
+        replace_file(folder / KEPT, save({k: v.detach().cpu().contiguous() for k, v in kept.items()}))
+    else:
+        (folder / KEPT).unlink(missing_ok=True)  # of another run
+
+
 def _lines(releases: Iterable[Entry]) -> bytes:
     return "".join(json.dumps(release.to_json()) + "\n" for release in releases).encode()
 
@@ -105,6 +114,15 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
         return load((folder / MODEL).read_bytes())
     except FileNotFoundError:
         raise _lacks(folder, MODEL) from None
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise _damaged(folder, error) from None
+
+
+def read_kept(folder: Path) -> dict[str, Tensor]:
+    """What the label holder kept beside the model; nothing, where there is no such file."""
+    path = folder / KEPT
+    try:
+        return load(path.read_bytes()) if path.exists() else {}
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
         raise _damaged(folder, error) from None
 

@@ -27,6 +27,7 @@ EVERYTHING = {
     "estimate",
     "estimators",
     "explain",
+    "extend",
     "identity",
     "many",
     "report",
@@ -90,6 +91,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "estimate": RUNNING,  # the bytes of a job, before it runs
     "estimators": RUNNING,  # scikit-learn's face of tables, trainings and models
     "audit": RUNNING,  # attacks runs from outside; nothing below knows that it is attacked
+    "extend": RUNNING,  # trains a newcomer, and puts two trainings together
     "explain": RUNNING,  # asks finished runs, and trains again; nothing below knows that it is explained
     "many": {"search_space"} | RUNNING,  # several trainings, one folder each, perhaps in processes of their own
     "cross_validate": {"compare", "many", "report"} | RUNNING,  # one method on several splits of the same rows
@@ -123,7 +125,7 @@ MAY_IMPORT_LATE: dict[str, set[str]] = {
     "model": {"explain", "report.notebook"},  # the same, and a card is made only when a notebook asks
     "predict": {"model"},  # the Model, for the type checker
     "outward": {"report", "run"},  # reading a run as a report does, only when asked; the Run, for the type checker
-    "run": {"report", "explain"},  # drawing and explaining only when asked: a run needs neither
+    "run": {"report", "explain", "extend"},  # drawing, explaining, extending only when asked: a run needs none
 }
 
 # Outside library -> where it may be imported.

@@ -55,3 +55,15 @@ def test_noise_in_a_model_is_no_noise_of_the_gate_to_play_against() -> None:
     told = [finding for finding in found if finding.attack.startswith("membership of a party")]
     assert [finding.attack for finding in told] == ["membership of a party, without noise"]
     assert all("norm C" not in finding.what_it_means for finding in told)
+
+
+@pytest.mark.parametrize(("audience", "problems"), [("party_0", 0), ("party_1", 1), ("*", 1)])
+def test_true_labels_may_go_to_the_label_holders_own_party_only(audience: str, problems: int) -> None:
+    privacy = PrivacySettings(labels=LabelSettings(mechanism="randomised_response", epsilon=2.0))
+    ridge = {"encoder": "ridge"}
+    run = fit(small(), "one_message", guest="party_0", model=ridge, evaluate_every=0, privacy=privacy)
+    assert books(run).problems == ()
+    true = next(entry for entry in run.ledger if entry.owner == COORDINATOR and entry.audience == "party_0")
+    assert isinstance(true.event, PlainEvent)
+    run.ledger.record(replace(true, audience=audience, digest="0" * 64))
+    assert len([told for told in books(run).problems if "that no accountant knows" in told]) == problems

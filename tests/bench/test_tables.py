@@ -29,7 +29,7 @@ def made_up(rows: int = 240) -> TableSet:
 
 def test_rows_are_shared_out_once_and_by_class() -> None:
     found = made_up()
-    rows = tables._split(found, seed=0)
+    rows = tables.split_rows(found, seed=0)
     assert sorted(np.concatenate([rows.train, rows.validation, rows.test])) == list(range(240))
     assert (len(rows.train), len(rows.validation), len(rows.test)) == (153, 27, 60)
     assert abs(found.labels[rows.test].mean() - found.labels.mean()) < 0.01
@@ -37,11 +37,11 @@ def test_rows_are_shared_out_once_and_by_class() -> None:
 
 @pytest.mark.parametrize(
     "predict",
-    [lambda f, r: tables._trees(f.tables["left"], f, r, 0), lambda f, r: tables._linear(f.tables["left"], f, r)],
+    [lambda f, r: tables.central_trees(f.tables["left"], f, r, 0), lambda f, r: tables._linear(f.tables["left"], f, r)],
 )
 def test_labels_of_test_rows_change_no_prediction(predict) -> None:
     found = made_up()
-    rows = tables._split(found, seed=0)
+    rows = tables.split_rows(found, seed=0)
     changed = found.labels.copy()
     changed[rows.test] = 1 - changed[rows.test]
     other = TableSet("auc", found.tables, changed)

@@ -14,6 +14,7 @@ import pytest
 
 from colonnade.wire.messages import COORDINATOR
 from tests.deploy.trials import (
+    DATA,
     EVALUATION,
     PARTIES,
     ROUNDS,
@@ -122,6 +123,31 @@ def test_the_coordinator_dies_in_float32(method: str, tmp_path: Path) -> None:
         calm = stage.play()
     deeds = [Deed(COORDINATOR, point, about) for point, about in MOMENTS]
     assert play_cases(tmp_path, {"both moments": deeds}, calm, **changes) == {}
+
+
+# -- one message ------------------------------------------------------------------------------------
+
+# Three requests for scores of trees. All learning is in the first: who dies before it is stored learns again.
+ONE_MESSAGE = {
+    "data": {**DATA, "task": "binary"},
+    "method": {"name": "one_message", "folds": 2},
+    "model": {"encoder": "trees", "trees": {"most": 8, "smallest_leaf": 3}},
+    "training": {**TRAINING, "rounds": 3, "dtype": "float32", "wire": {"numbers": "int8"}},
+    "noise": 0.0,
+}
+LAST_WORDS = (
+    Deed("party_0", "before a commit", 1),
+    Deed("party_1", "after a commit", 1),
+    Deed("party_2", "before learning", 2),
+    Deed(COORDINATOR, "after a request is sent", 1),
+    Deed(COORDINATOR, "after all answers", 3),
+)
+
+
+def test_trees_are_grown_again_to_the_same_bits(tmp_path: Path) -> None:
+    with Stage(tmp_path / "calm", **ONE_MESSAGE) as stage:
+        calm = stage.play()
+    assert play_cases(tmp_path, {"everybody dies": list(LAST_WORDS)}, calm, **ONE_MESSAGE) == {}
 
 
 # -- random moments -------------------------------------------------------------------------------

@@ -28,18 +28,20 @@ from colonnade.methods.base import Reply, Uploads, fit_at_home, outputs
 from colonnade.models.crossfit import folds_of
 from colonnade.models.encoders import ModelSettings
 from colonnade.models.ridge import RidgeSettings
-from colonnade.part import open_parts
+from colonnade.part import Part, open_parts
 from colonnade.privacy.labels.plain import PlainLabels
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.mechanism import Protection
 from colonnade.report.privacy import statement_of_run
 from colonnade.tasks import TASKS
+from colonnade.wire.codec import decode
 from colonnade.wire.messages import COORDINATOR, Purpose
 from tests.deploy.memory import Room, SmallTrial
 from tests.federations import small
 from tests.trainers import ENGINES, open_trainer, rounds_of, untimed
 
 ALL = list(TASKS)
+FIVE = OneMessage(folds=5)
 RIDGE: dict[str, Any] = {"encoder": "ridge", "scale_columns": "never"}
 TREES: dict[str, Any] = {"encoder": "trees", "trees": {"most": 12, "smallest_leaf": 3}}
 BETA = RidgeSettings().beta
@@ -57,7 +59,7 @@ def columns(whole: Federation, rows: Tensor) -> dict[str, Tensor]:
 
 def fold_numbers(whole: Federation, seed: int = 0) -> np.ndarray[Any, Any]:
     """Of the training rows in their order."""
-    schema = open_trainer(whole, OneMessage(), model=ModelSettings(**RIDGE), seed=seed, rounds=1).coordinator.schema
+    schema = open_trainer(whole, FIVE, model=ModelSettings(**RIDGE), seed=seed, rounds=1).coordinator.schema
     return folds_of(schema, 5)[whole.split.train].numpy()
 
 
@@ -87,7 +89,7 @@ class TestAgainstScikitLearn:
         y = whole.labels[whole.split.train].numpy()
         inside, others = self.scores(whole, y)
         stack = LogisticRegression(C=1.0, tol=1e-12, max_iter=10_000).fit(inside, y[:, 0])
-        run = fit(whole, "one_message", model=RIDGE, dtype="float64", engine=engine)
+        run = fit(whole, FIVE, model=RIDGE, dtype="float64", engine=engine)
         found = run.logits(columns(whole, whole.split.test))[:, 0].numpy()
         np.testing.assert_allclose(found, stack.decision_function(others), rtol=0, atol=1e-6)
 
@@ -96,7 +98,7 @@ class TestAgainstScikitLearn:
         y = whole.labels[whole.split.train].numpy()
         inside, others = self.scores(whole, np.eye(3)[y])
         stack = LogisticRegression(C=1.0, tol=1e-12, max_iter=100_000).fit(inside, y)
-        run = fit(whole, "one_message", model=RIDGE, dtype="float64")
+        run = fit(whole, FIVE, model=RIDGE, dtype="float64")
         found = run.logits(columns(whole, whole.split.test)).softmax(dim=1).numpy()
         np.testing.assert_allclose(found, stack.predict_proba(others), rtol=0, atol=1e-6)
 
@@ -106,7 +108,7 @@ class TestAgainstScikitLearn:
         shift, scale = y.mean(), y.std()
         inside, others = self.scores(whole, (y - shift) / scale)
         stack = Ridge(alpha=1.0).fit(inside, (y - shift) / scale)
-        run = fit(whole, "one_message", model=RIDGE, dtype="float64")
+        run = fit(whole, FIVE, model=RIDGE, dtype="float64")
         found = run.logits(columns(whole, whole.split.test)).numpy()
         np.testing.assert_allclose(
             found[:, 0], stack.predict(others).ravel() * scale + shift, rtol=0, atol=1e-6 * scale
@@ -118,7 +120,7 @@ class TestAgainstScikitLearn:
         y = whole.labels[whole.split.train].numpy()
         inside, others = self.scores(whole, y / y.mean(), lambda told: np.log(told.clip(0.05)))
         stack = PoissonRegressor(alpha=1 / len(y), tol=1e-12, max_iter=100_000).fit(inside, y[:, 0] / y.mean())
-        run = fit(whole, "one_message", model=RIDGE, dtype="float64")
+        run = fit(whole, FIVE, model=RIDGE, dtype="float64")
         found = run.logits(columns(whole, whole.split.test))[:, 0].exp().numpy()
         np.testing.assert_allclose(found, stack.predict(others) * y.mean(), rtol=1e-5)
 
@@ -138,7 +140,7 @@ class TestAgainstScikitLearn:
             inside.append(told)
             others.append(np.mean(mean, axis=0))
         stack = LogisticRegression(C=1.0, tol=1e-12, max_iter=10_000).fit(np.stack(inside, 1), y[:, 0], weights)
-        run = fit(whole, "one_message", model=RIDGE, dtype="float64")
+        run = fit(whole, FIVE, model=RIDGE, dtype="float64")
         found = run.logits(columns(whole, whole.split.test))[:, 0].numpy()
         np.testing.assert_allclose(found, stack.decision_function(np.stack(others, 1)), rtol=0, atol=1e-6)
 
@@ -146,7 +148,7 @@ class TestAgainstScikitLearn:
 class TestMessages:
     def test_labels_go_down_once_and_scores_come_up_once(self) -> None:
         whole = federation()
-        run = fit(whole, "one_message", model=RIDGE)
+        run = fit(whole, FIVE, model=RIDGE)
         assert run.training.rounds == 1
         sent = [(e.owner, e.rows) for e in run.ledger if e.purpose is Purpose.TRAIN and e.owner != COORDINATOR]
         assert sent == [(party, 150) for party in whole.names]
@@ -158,7 +160,7 @@ class TestMessages:
         """The same stack in the end: a pass of several rounds is one message that did not fit."""
         whole = federation()
         one, pieces = (
-            fit(whole, "one_message", model=RIDGE, dtype="float64", schedule=schedule, evaluate_every=0)
+            fit(whole, FIVE, model=RIDGE, dtype="float64", schedule=schedule, evaluate_every=0)
             for schedule in ({}, {"batch": 40})
         )
         assert pieces.training.rounds == 4
@@ -176,7 +178,7 @@ class TestMessages:
         for labels in (whole.labels, other):
             trainer = open_trainer(
                 replace(whole, labels=labels),
-                OneMessage(local_steps=4),
+                OneMessage(folds=5, local_steps=4),
                 model=ModelSettings(**model),
                 rounds=1,
                 schedule={"batch": 1000},
@@ -187,9 +189,19 @@ class TestMessages:
         assert torch.equal(told[0][:, folds == 2], told[1][:, folds == 2])
         assert all((told[0][:, folds == j] != told[1][:, folds == j]).any() for j in (0, 1, 3, 4))
 
+    def test_a_score_takes_a_byte_and_a_prediction_depends_on_nobody_else(self) -> None:
+        """128 rows that train share a scale; rows to predict have their own."""
+        whole, wire = federation(), {"numbers": "int8"}
+        full, run = (fit(whole, FIVE, model=RIDGE, dtype="float64", wire=one) for one in ({}, wire))
+        saved = full.traffic.rounds[0].up - run.traffic.rounds[0].up
+        assert all(150 * 7 - 100 < one < 150 * 7 for one in saved.tolist())  # 8 bytes became 1; headers say more
+        rows = columns(whole, whole.split.test)
+        alone = torch.cat([run.logits({party: x[k : k + 1] for party, x in rows.items()}) for k in range(10)])
+        assert torch.equal(run.logits(rows)[:10], alone)
+
     def test_a_secure_sum_is_refused(self) -> None:
         with pytest.raises(ConfigError, match="this method needs every party's upload by itself"):
-            fit(federation(), "one_message", model=RIDGE, privacy={"secure_sum": {"use": True}})
+            fit(federation(), FIVE, model=RIDGE, privacy={"secure_sum": {"use": True}})
 
     def test_nobody_goes_on_without_a_party(self, tmp_path: Path) -> None:
         options: dict[str, Any] = {"data": {"widths": (2, 2)}, "method": {"name": "one_message"}, "model": RIDGE}
@@ -207,7 +219,7 @@ class TestProtectedLabels:
         """Other true labels behind the same noisy ones: another stack, and not one other byte to a party."""
         seen = []
         for flip in (False, True):
-            trainer = open_trainer(federation(), OneMessage(), model=ModelSettings(**RIDGE), privacy=NOISY, rounds=3)
+            trainer = open_trainer(federation(), FIVE, model=ModelSettings(**RIDGE), privacy=NOISY, rounds=3)
             side = trainer.coordinator
             if flip:
                 truth = side.truth.clone()
@@ -219,24 +231,93 @@ class TestProtectedLabels:
         assert not torch.allclose(seen[0][1], seen[1][1], atol=1e-2)
 
     def test_they_are_evaluated_once(self) -> None:
-        run = fit(federation(), OneMessage(), model=RIDGE, privacy=NOISY, rounds=4, schedule={"batch": 40})
+        run = fit(federation(), FIVE, model=RIDGE, privacy=NOISY, rounds=4, schedule={"batch": 40})
         assert [entry["round"] for entry in run.history if "score" in entry] == [4]
 
     def test_what_goes_down_is_noisy(self) -> None:
         whole = federation()
-        run = fit(whole, "one_message", model=RIDGE, privacy=NOISY)
+        run = fit(whole, FIVE, model=RIDGE, privacy=NOISY)
         told = [e.event.name for e in run.ledger if e.owner == COORDINATOR and e.rows]
         assert told == ["randomised response"]
         assert run.score is not None
         assert run.score > 0.6  # AUC, of labels that were kept with probability 0.73
         told = " ".join(statement_of_run(run).lines())
         assert "(exposure EPS). The true labels stayed with their holder" in told
-        plain = statement_of_run(fit(whole, "one_message", model=RIDGE))
+        plain = statement_of_run(fit(whole, FIVE, model=RIDGE))
         assert "The true labels stayed" not in " ".join(plain.lines())
+
+    @pytest.mark.parametrize("model", [RIDGE, TREES, {"hidden": 6, "embedding": 4}], ids=["ridge", "trees", "networks"])
+    def test_the_guest_fits_the_true_labels_and_nobody_else_gets_them(self, model: dict[str, Any]) -> None:
+        """The guest's scores are those of plain labels, the others' those of noisy ones; in both engines."""
+        whole = small(widths=(4, 4, 4), rows=250, task="binary")  # one group, where local models can be in one
+        told = {}
+        for name, engine, guest, privacy in (
+            ("plain", "loop", "", {}),
+            ("noisy", "loop", "", NOISY),
+            ("guest", "loop", "party_1", NOISY),
+            ("stacked", "stacked", "party_1", NOISY),
+        ):
+            method = OneMessage(folds=5, local_steps=4, guest=guest)
+            options: dict[str, Any] = {"engine": engine, "dtype": "float64", "rounds": 1, "schedule": {"batch": 1000}}
+            trainer = open_trainer(whole, method, model=ModelSettings(**model), privacy=privacy, **options)
+            sent = [one.down for one in rounds_of(trainer)]
+            told[name] = trainer.coordinator.state["cache.scores"][:, whole.split.train]
+            if guest:
+                labels = [e for e in trainer.ledger if e.owner == COORDINATOR and e.rows]
+                entries = {e.audience: (e.event.name, e.rows) for e in labels}
+                noisy = ("randomised response", 150)
+                assert entries == {"party_0": noisy, "party_1": ("none", 150), "party_2": noisy}
+                told[f"{name} messages"] = {party: one.payload for party, one in sent[0].own.items()}
+        assert torch.equal(told["guest"][1], told["plain"][1])
+        assert torch.equal(told["guest"][[0, 2]], told["noisy"][[0, 2]])
+        assert not torch.allclose(told["plain"], told["noisy"], atol=1e-2)
+        torch.testing.assert_close(told["stacked"], told["guest"], rtol=0, atol=1e-9)
+        bits = {party: decode(payload)[1]["flags.targets"] for party, payload in told["guest messages"].items()}
+        assert torch.equal(bits["party_0"], bits["party_2"])
+        assert not torch.equal(bits["party_0"], bits["party_1"])
+
+    def test_the_party_whose_table_has_the_labels_is_the_guest(self) -> None:
+        pd = pytest.importorskip("pandas")
+        drawn = np.random.default_rng(0).normal(size=(120, 4))
+        bank = pd.DataFrame({"income": drawn[:, 0], "age": drawn[:, 1], "churn": (drawn[:, 0] > 0).astype(int)})
+        telco = pd.DataFrame({"minutes": drawn[:, 2], "calls": drawn[:, 3]})
+        split: dict[str, Any] = {"stratify": False}
+        whole = Federation.from_tables({"telco": telco, "bank": bank}, labels="churn", task="binary", split=split)
+        options: dict[str, Any] = {"model": RIDGE, "privacy": NOISY}
+        run = fit(whole, "one_message", folds=5, **options)
+        assert run.method.guest == "bank"  # type: ignore[attr-defined]
+        said = " ".join(statement_of_run(run).lines())
+        assert "against all parties but bank (exposure EPS)" in said
+        assert "bank belongs to the label holder and got the true labels" in said
+        assert fit(whole, "one_message", folds=5, guest="", **options).method.guest == ""  # type: ignore[attr-defined]
+        assert whole.only(["telco"]).guest is None
+
+    def test_a_guest_that_is_no_party(self) -> None:
+        with pytest.raises(ConfigError, match=r"guest = 'bank' is no party of this run \(party_0, party_1, party_2\)"):
+            fit(federation(), "one_message", folds=5, model=RIDGE, guest="bank")
+
+    @pytest.mark.parametrize("mechanism", ["alibi", "randomised_response"])
+    @pytest.mark.parametrize("task", ["binary", "multiclass", "multilabel"])
+    def test_a_guest_where_noisy_labels_have_another_form(self, task: str, mechanism: str) -> None:
+        """Shares of classes, for instance; and labels of so little noise are the true ones to everybody."""
+        whole, told = federation(task), []
+        for guest in ("", "party_2"):
+            privacy = {"labels": {"mechanism": mechanism, "epsilon": 200.0}}
+            trainer = open_trainer(
+                whole,
+                OneMessage(folds=5, guest=guest),
+                model=ModelSettings(**RIDGE),
+                dtype="float64",
+                privacy=privacy,
+                rounds=1,
+            )
+            list(rounds_of(trainer))
+            told.append(trainer.coordinator.state["cache.scores"])
+        torch.testing.assert_close(told[1], told[0], rtol=0, atol=0.05)
 
     def test_a_method_that_replies_may_not_see_them(self) -> None:
         with pytest.raises(GateError, match="one_message fits with true labels and replies"):
-            fit_at_home(OneMessage(), {}, Reply({"v": torch.zeros(1)}), PlainLabels(torch.zeros(1), TASKS["binary"](1)))
+            fit_at_home(FIVE, {}, Reply({"v": torch.zeros(1)}), PlainLabels(torch.zeros(1), TASKS["binary"](1)))
 
 
 class TestAnySubset:
@@ -244,21 +325,21 @@ class TestAnySubset:
     def test_a_subset_predicts_what_a_federation_of_it_would(self, task: str) -> None:
         """Parties do not know of each other, so the stack without one is that of a training without it."""
         whole = federation(task)
-        run = fit(whole, "one_message", model=RIDGE, dtype="float64")
+        run = fit(whole, FIVE, model=RIDGE, dtype="float64")
         for some in [*combinations(whole.names, 1), *combinations(whole.names, 2)]:
-            fewer = fit(whole.only(some), "one_message", model=RIDGE, dtype="float64")
+            fewer = fit(whole.only(some), FIVE, model=RIDGE, dtype="float64")
             wanted = fewer.logits({p: x for p, x in columns(whole, whole.split.test).items() if p in some})
             torch.testing.assert_close(without(run, whole, some), wanted, rtol=0, atol=1e-7)
 
     def test_everybody_is_a_subset_too(self) -> None:
         whole = federation()
-        run = fit(whole, "one_message", model=RIDGE)
+        run = fit(whole, FIVE, model=RIDGE)
         everybody = run.logits(columns(whole, whole.split.test))
         torch.testing.assert_close(without(run, whole, whole.names), everybody, rtol=0, atol=1e-5)
 
     def test_many_parties_have_one_stack(self) -> None:
         whole = small(widths=(2,) * 9)
-        run = fit(whole, "one_message", model=RIDGE)
+        run = fit(whole, FIVE, model=RIDGE)
         assert len(run.state["stack.bias"]) == 1
         everybody = run.logits(columns(whole, whole.split.test))
         torch.testing.assert_close(without(run, whole, whole.names), everybody, rtol=0, atol=1e-5)
@@ -291,7 +372,7 @@ class TestLocalModels:
     def test_every_task(self, task: str, model: dict[str, Any]) -> None:
         """Better than a constant guess, which has AUC 1/2, R2 0 and the worst deviance."""
         whole = federation(task, rows=400)
-        run = fit(whole, OneMessage(local_steps=60), model=model)
+        run = fit(whole, OneMessage(folds=5, local_steps=60), model=model)
         metric = {"binary": "auc", "regression": "r2", "count": "r2"}.get(task, "accuracy")
         least = {"binary": 0.75, "multiclass": 0.5, "multilabel": 0.65, "regression": 0.4, "count": 0.1}[task]
         assert measured(run, whole, metric) > least
@@ -299,7 +380,7 @@ class TestLocalModels:
     def test_all_kinds_together_and_again_after_an_interruption(self, tmp_path: Path) -> None:
         whole = small(widths=(4, 3, 2, 3), rows=250, task="binary")
         settings: dict[str, Any] = {"model": {"hidden": 6, "embedding": 4, "party_0": TREES}, "encoders": mixed()}
-        method = OneMessage(local_steps=10)
+        method = OneMessage(folds=5, local_steps=10)
         wanted = fit(whole, method, out=tmp_path / "whole", schedule={"batch": 40}, rounds=4, **settings)
 
         def interrupt(now: Any) -> None:
@@ -324,12 +405,12 @@ class TestLocalModels:
     )
     def test_classifiers(self, task: str, estimator: Any) -> None:
         whole = federation(task)
-        run = fit(whole, "one_message", encoders=dict.fromkeys(whole.names, estimator))
+        run = fit(whole, FIVE, encoders=dict.fromkeys(whole.names, estimator))
         assert measured(run, whole, "accuracy") > {"binary": 0.65, "multiclass": 0.5, "multilabel": 0.65}[task]
 
     def test_the_score_of_a_classifier_is_its_log_odds(self) -> None:
         whole = federation()
-        run = fit(whole, "one_message", encoders=dict.fromkeys(whole.names, LogisticRegression()), dtype="float64")
+        run = fit(whole, FIVE, encoders=dict.fromkeys(whole.names, LogisticRegression()), dtype="float64")
         party, folds, train = whole.parties[0], fold_numbers(whole), whole.split.train
         scaled = (party.columns - party.columns[train].mean(dim=0)) / party.columns[train].std(dim=0, correction=0)
         y = whole.labels[:, 0].numpy()
@@ -344,7 +425,7 @@ class TestLocalModels:
     def test_trees_explain_the_columns_of_their_scores(self, task: str) -> None:
         """By LightGBM's own SHAP values, the mean of the folds': they add up to the upload."""
         whole = federation(task)
-        run = fit(whole, "one_message", model=TREES, dtype="float64")
+        run = fit(whole, FIVE, model=TREES, dtype="float64")
         part, x = run.model.part("party_0"), whole.parties[0].columns[:9]
         told = part.contributions(x)
         torch.testing.assert_close(told.base + told.values.sum(dim=1), part.predict(x)["o"], rtol=0, atol=1e-6)
@@ -352,11 +433,11 @@ class TestLocalModels:
 
     def test_a_classifier_cannot_guess_numbers(self) -> None:
         with pytest.raises(ModelError, match=r"LogisticRegression is a classifier, and the labels of a .* are numbers"):
-            fit(federation("regression"), "one_message", encoders={"party_0": LogisticRegression()})
+            fit(federation("regression"), FIVE, encoders={"party_0": LogisticRegression()})
 
     def test_rows_cannot_count_differently_for_one_that_takes_no_weights(self) -> None:
         with pytest.raises(ModelError, match="fit of KNeighborsClassifier takes no sample_weight"):
-            fit(federation(weighted=True), "one_message", encoders={"party_0": KNeighborsClassifier()})
+            fit(federation(weighted=True), FIVE, encoders={"party_0": KNeighborsClassifier()})
 
 
 def mixed() -> Any:
@@ -379,7 +460,7 @@ def test_organisations_compute_what_one_process_computes(tmp_path: Path) -> None
     model = {"hidden": 6, "embedding": 4, "party_0": TREES}
     training: dict[str, Any] = {"rounds": 1, "dtype": "float64", "schedule": {"batch": 1000}}
     scene = Room.of(
-        tmp_path, whole.names, data=data, method={"name": "one_message", "local_steps": 4}, model=model,
+        tmp_path, whole.names, data=data, method={"name": "one_message", "folds": 5, "local_steps": 4}, model=model,
         training=training, absence={"patience": 2},
     )  # fmt: skip
     scene.trial = MixedTrial(**{name: getattr(scene.trial, name) for name in scene.trial.__dataclass_fields__})
@@ -391,11 +472,37 @@ def test_organisations_compute_what_one_process_computes(tmp_path: Path) -> None
         scene.leave("party_2")
         fewer = scene.predict(Wish(whole.split.test, absent="leave-out", patience=0.5))
     options: dict[str, Any] = {"model": ModelSettings(**model), "engine": "loop", **training}
-    loop = open_trainer(whole, OneMessage(local_steps=4), encoders=mixed(), **options).train()
+    loop = open_trainer(whole, OneMessage(folds=5, local_steps=4), encoders=mixed(), **options).train()
     assert untimed(run.history) == untimed(loop.history)
     assert torch.equal(found.logits, loop.logits(columns(whole, whole.split.test)))
     rest = whole.only([name for name in whole.names if name != "party_2"])
     encoders = {name: made for name, made in mixed().items() if name != "party_2"}
-    alone = open_trainer(rest, OneMessage(local_steps=4), encoders=encoders, **options).train()
+    alone = open_trainer(rest, OneMessage(folds=5, local_steps=4), encoders=encoders, **options).train()
     assert fewer.left_out == ("party_2",)
     torch.testing.assert_close(fewer.logits, alone.logits(columns(rest, rest.split.test)), rtol=0, atol=1e-6)
+
+
+def test_true_labels_go_to_the_label_holders_own_organisation_only(tmp_path: Path) -> None:
+    """The noise between organisations is nobody's to repeat, so parts are held against those of plain labels."""
+    data: dict[str, Any] = {"widths": (3, 3), "rows": 120, "task": "binary"}
+    training: dict[str, Any] = {"rounds": 1, "dtype": "float64", "schedule": {"batch": 1000}}
+    method = {"name": "one_message", "folds": 5, "guest": "party_0"}
+    options: dict[str, Any] = {"data": data, "method": method, "model": RIDGE, "training": training, "privacy": NOISY}
+    with Room.of(tmp_path, ("party_0", "party_1"), **options) as scene:
+        run = scene.train()
+    plain = fit(small(**data), FIVE, model=RIDGE, **training)
+    told = {e.audience: e.event.name for e in run.ledger if e.owner == COORDINATOR and e.rows}
+    assert told == {"party_0": "none", "party_1": "randomised response"}
+    parts = {name: Part.load(scene.trial.place(name)) for name in ("party_0", "party_1")}
+    rows = {party.name: party.columns[:20] for party in small(**data).parties}
+    scores = {name: part.predict(rows[name])["o"] for name, part in parts.items()}
+    wanted = {name: plain.model.part(name).predict(rows[name])["o"] for name in parts}
+    assert torch.equal(scores["party_0"], wanted["party_0"])
+    assert not torch.allclose(scores["party_1"], wanted["party_1"], atol=1e-3)
+    assert "against all parties but party_0" in " ".join(statement_of_run(run).lines())
+    wrong = {**options, "method": {"name": "one_message", "folds": 5, "guest": "bank"}}
+    with (
+        pytest.raises(ConfigError, match="guest = 'bank' is no party"),
+        Room.of(tmp_path / "wrong", ("party_0", "party_1"), **wrong) as scene,
+    ):
+        scene.train()

@@ -82,6 +82,48 @@ def test_a_row_does_not_depend_on_its_neighbours(content: np.ndarray) -> None:
         assert torch.equal(travelled(numbers, values), alone)
 
 
+class TestRowsOfOneNumber:
+    """Where they train, 128 of them share a scale."""
+
+    @given(arrays(np.float32, st.integers(1, 300), elements=st.floats(-(2.0**100), 2.0**100, width=32)))
+    def test_a_column_is_rounded_like_one_long_row(self, content: np.ndarray) -> None:
+        row = torch.from_numpy(content)
+        for name in SMALLER:
+            numbers = Numbers(name, torch.float32)
+            header, got = decode(encode(numbers.header, numbers.encode({"v": row[:, None]}, rows=0)))
+            assert torch.equal(numbers.read(header, got)["v"][:, 0], travelled(numbers, row))
+
+    @pytest.mark.parametrize("name", SMALLER)
+    def test_parties_do_not_share_scales(self, name: Any) -> None:
+        numbers = Numbers(name, torch.float32)
+        values = torch.randn(3, 200, 1) * torch.tensor([1.0, 1e3, 1e6])[:, None, None]
+        coded = numbers.encode({"v": values}, rows=1)
+        together = numbers.decode(coded)["v"]
+        for place in range(3):
+            mine = {key: value[place] for key, value in coded.items()}
+            assert torch.equal(numbers.decode(mine)["v"], together[place])
+            alone = numbers.encode({"v": values[place]}, rows=0)
+            assert all(torch.equal(mine[key], alone[key]) for key in alone)
+
+    @pytest.mark.parametrize(("name", "size"), [("float16", 2), ("int8", 1)])
+    def test_they_take_little_more_than_their_codes(self, name: Any, size: int) -> None:
+        coded = Numbers(name).encode({"v": torch.randn(1000, 1)}, rows=0)
+        assert sum(value.numel() * value.element_size() for value in coded.values()) == 1000 * size + 8
+
+    def test_numbers_without_rows_keep_their_own(self) -> None:
+        """(P, 1): one number of each party."""
+        values = torch.tensor([[1.0], [2.0**20]])
+        numbers = Numbers("int8")
+        assert torch.equal(numbers.decode(numbers.encode({"v": values}, rows=1))["v"], values)
+
+    @pytest.mark.parametrize("shape", [(1, 1), (1, 3), (2, 2), (2,)])
+    def test_scales_that_do_not_fit(self, shape: tuple[int, ...]) -> None:
+        numbers = Numbers("int8")
+        coded = numbers.encode({"v": torch.randn(200, 1)}, rows=0)
+        with pytest.raises(WireError, match="array 'v' needs scales of shape"):
+            numbers.decode(coded | {"v" + SCALE: torch.zeros(shape, dtype=torch.uint8)})
+
+
 def test_ties_go_to_even_codes() -> None:
     values = torch.tensor([127.0, 0.5, 1.5, 2.5, -0.5, -1.5])  # the scale is 1
     codes = Numbers("int8").encode({"v": values})

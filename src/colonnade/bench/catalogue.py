@@ -18,6 +18,7 @@ options = "--seeds 10"                   # what else to type for the results tha
 [faults] [restart]                       # faults, restart: rounds, kills
 [audit]                                  # audit: seeds and games
 [tables] [tables_scale]                  # tables: which sets; tables_scale: rows and columns
+[trees]                                  # trees: which sets, and draws of private labels
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ CHECKOUT = Path(__file__).parents[3]  # where the sources lie, if this is not an
 DEVICES = ("cpu", "cuda")
 Kind = Literal[
     "accuracy", "zoo", "sweep", "private", "unmatched", "poisson", "explain", "speed", "align", "deployment", "faults",
-    "restart", "audit", "tables", "tables_scale",
+    "restart", "audit", "tables", "tables_scale", "trees",
 ]  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from colonnade.bench.settings import Notify, Options
 from colonnade.bench.speed import run_speed
 from colonnade.bench.tables import run_tables
 from colonnade.bench.tables_scale import run_tables_scale
+from colonnade.bench.trees import run_trees
 from colonnade.bench.unmatched import run_unmatched
 from colonnade.bench.zoo import run_sweep, run_zoo
 from colonnade.errors import ConfigError
@@ -70,8 +71,9 @@ RUNNERS: dict[str, Callable[[Bench, Options, Notify], dict[str, float | None] | 
     "audit": _run_audit,
     "tables": run_tables,
     "tables_scale": run_tables_scale,
+    "trees": run_trees,
 }
-WITH_CASES = ("zoo", "sweep", "private", "tables")
+WITH_CASES = ("zoo", "sweep", "private", "tables", "trees")
 
 
 def measure(name: str, options: Options, out: Path | None, notify: Notify) -> Outcome:

@@ -109,23 +109,24 @@ def _spread(values: list[float]) -> float:
 def _one_seed(found: TableSet, seed: int) -> dict[str, float]:
     import pandas as pd
 
-    rows, judge = _split(found, seed), JUDGES[found.goal]
+    rows, judge = split_rows(found, seed), JUDGES[found.goal]
     truth = found.labels[rows.test]
     whole = pd.concat([table.add_prefix(f"{party} ") for party, table in found.tables.items()], axis=1)
     start = time.perf_counter()
     ours = _ours(found, rows, seed)
     seconds = time.perf_counter() - start
-    parties = [judge(truth, _trees(table, found, rows, seed)) for table in found.tables.values()]
+    parties = [judge(truth, central_trees(table, found, rows, seed)) for table in found.tables.values()]
     return {
         "ours": judge(truth, ours),
-        "lightgbm": judge(truth, _trees(whole, found, rows, seed)),
+        "lightgbm": judge(truth, central_trees(whole, found, rows, seed)),
         "linear": judge(truth, _linear(whole, found, rows)),
         "alone": min(parties) if found.goal == "deviance" else max(parties),
         "seconds": seconds,
     }
 
 
-def _split(found: TableSet, seed: int) -> Rows:
+def split_rows(found: TableSet, seed: int) -> Rows:
+    """The split of a set: stratified where labels are classes."""
     from sklearn.model_selection import train_test_split
 
     classes = found.labels if found.goal in ("auc", "accuracy") else None
@@ -149,7 +150,7 @@ def _ours(found: TableSet, rows: Rows, seed: int) -> Array:
     return np.asarray(model.predict_proba(new)[:, 1] if found.goal == "auc" else model.predict(new))
 
 
-def _trees(table: pd.DataFrame, found: TableSet, rows: Rows, seed: int) -> Array:
+def central_trees(table: pd.DataFrame, found: TableSet, rows: Rows, seed: int) -> Array:
     """LightGBM with its own handling of categories and missing values; validation rows say when to stop."""
     import lightgbm
 

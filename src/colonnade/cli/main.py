@@ -28,6 +28,7 @@ from colonnade.cli.demo import demo
 from colonnade.cli.doctor import doctor
 from colonnade.cli.estimate import estimate
 from colonnade.cli.explain import explain
+from colonnade.cli.extend import extend
 from colonnade.cli.init import app as init
 from colonnade.cli.nats_config import nats_config
 from colonnade.cli.party import party
@@ -50,7 +51,8 @@ app = typer.Typer(
     epilog="Start with `colonnade demo`: real data, half a minute, no network.",
 )
 COMMANDS = (
-    demo, check, train, compare, tune, resume, predict, report, explain, columns, scorecard, estimate, audit, doctor,
+    demo, check, train, compare, tune, resume, extend, predict, report, explain, columns, scorecard, estimate, audit,
+    doctor,
 )  # fmt: skip
 for command in COMMANDS:
     app.command()(command)

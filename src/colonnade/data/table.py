@@ -109,7 +109,11 @@ def join_tables(  # noqa: PLR0913 - those of Federation.from_tables
     ]
     joined = _encoded(sources, rows, read, split if isinstance(split, RowSplit) else None, aside)
     return replace(
-        joined, name=name or joined.name, ids=RowIds(rows.ids) if keys else (), by=aside.grouping(rows.facts)
+        joined,
+        name=name or joined.name,
+        ids=RowIds(rows.ids) if keys else (),
+        by=aside.grouping(rows.facts),
+        guest=holder if holder in owners else None,
     )
 
 

@@ -34,7 +34,15 @@ from colonnade.errors import ColonnadeError, ConfigError, IdentityError, Refused
 from colonnade.federation import Federation, Party, RowSplit, Task
 from colonnade.fit import Trainer, find_device
 from colonnade.identity.credentials import Credentials
-from colonnade.methods.base import Method, brings, check_absence, check_gradients, check_labels, check_numbers
+from colonnade.methods.base import (
+    Method,
+    brings,
+    check_absence,
+    check_gradients,
+    check_guest,
+    check_labels,
+    check_numbers,
+)
 from colonnade.models.encoders import ModelSettings
 from colonnade.models.ridge import RidgeSettings
 from colonnade.models.trees import TreeSettings
@@ -136,6 +144,7 @@ class CoordinatorProcess:
         u = undertaking
         weighted = u.weights is not None or u.training.class_weights is not None
         check_labels(u.method, u.task, u.privacy.labels, weighted)
+        check_guest(u.method, u.parties)
         for party in undertaking.parties:
             check_gradients(undertaking.method, party, undertaking.model.of(party).gradients)
         self.folder, self.link, self.credentials, self.notify = folder, link, credentials, notify

@@ -43,7 +43,7 @@ from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.sealed import Release
 from colonnade.store import Store
 from colonnade.wire.codec import decode
-from colonnade.wire.messages import COORDINATOR, MOST_ROUNDS, Purpose, Request, read_common, read_request
+from colonnade.wire.messages import COORDINATOR, MOST_ROUNDS, Purpose, Request, read_common, read_own, read_request
 from colonnade.wire.notice import Notice, notice_of
 
 STORE = "party.db"
@@ -225,7 +225,7 @@ class PartyProcess:
             schema, (_, header, arrays) = self._side.cohort.schema, parts["ALL"]
             request, numbers = read_request(header, arrays, schema.parties), numbers_of(schema).reply(number)
             self._check_sequence(request)
-            own = numbers.read(*parts["OWN"][1:]) if "OWN" in parts else {}
+            own = read_own(numbers.read(*parts["OWN"][1:])) if "OWN" in parts else {}
             self._carry_out(request, numbers.read(header, arrays), own, received)
         except Unwritable:
             raise  # nothing was sent: the operator sees to the disk, the request comes again

@@ -20,12 +20,24 @@ from torch import Tensor
 from colonnade.admm.stopping import Watch, WatchFacts
 from colonnade.engines.base import Collected, GroupUploads
 from colonnade.engines.plan import TrainingPlan
+from colonnade.engines.uploads import open_sum, rows_that_fit
 from colonnade.errors import Diverged, RunError
 from colonnade.evaluate.decision import Decision, fit_decision
 from colonnade.evaluate.judge import Judge
 from colonnade.evaluate.metrics import Metric, choose_metric, metric_of
 from colonnade.layout import canonical, canonical_all, check
-from colonnade.methods.base import FitsOutputs, Method, Reply, State, Uploads, fit_at_home, outputs, small_enough
+from colonnade.methods.base import (
+    Extends,
+    FitsOutputs,
+    Method,
+    Reply,
+    State,
+    Uploads,
+    fit_at_home,
+    opening_reply,
+    outputs,
+    small_enough,
+)
 from colonnade.models.schema import Schema
 from colonnade.privacy.gate import CoordinatorGate, Down
 from colonnade.privacy.labels import Labels
@@ -33,11 +45,8 @@ from colonnade.privacy.mechanism import Opener
 from colonnade.record import Round
 from colonnade.schedule import Schedule, chunked
 from colonnade.upload_cache import UploadCache
-from colonnade.wire.messages import COORDINATOR, Purpose, Query, Request, rows_digest, rows_size
+from colonnade.wire.messages import COORDINATOR, Purpose, Query, Request, rows_size
 from colonnade.wire.traffic import Traffic
-
-EVALUATION_CHUNK = 65536  # rows per evaluation message,
-EVALUATION_BYTES = 24 * 2**20  # and what they may take in one answer, well below the limit of a message
 
 
 class CoordinatorFacts(TypedDict):
@@ -80,7 +89,7 @@ class CoordinatorSide:
     def __post_init__(self) -> None:
         self.watch = Watch(self.training_plan.stopping)
         self.state: State
-        self.state, opening = self.method.open_coordinator(self.schema, self.labels)
+        self.state, opening = opening_reply(self.method, self.schema, self.labels, self.home)
         self.state |= self.labels.state(self.schema.dtype)
         self.state = canonical_all(self.state)
         self.reply: Reply = _canonical(opening) if opening else Reply()
@@ -215,17 +224,25 @@ class CoordinatorSide:
         if isinstance(self.method, FitsOutputs) and self.opener is None:  # of a secure sum there is only the total
             self.method.fit_outputs(self.state, uploads, self.labels, self.validation)
             self.state = canonical_all(self.state)
+        self.remember(self.validation, uploads)
         logits = torch.cat([outputs(self.method, self.state, h) for h in uploads])
         value, done, plan = self.judge(logits), request.number - 1, self.training_plan
         better, self.stop = self.watch.see(self.judge.gain(value), done, plan.may_stop_after(done), self.judge.value)
         if better:
             self.best_scores = self.judge.all(logits)
-            self.decision = self._decide(logits)
+            self.decision = self.decide(logits)
             self.keep = True
             self.best_state = {k: v.clone() for k, v in self.state.items() if is_model(k)}
         return value
 
-    def _decide(self, outputs: Tensor) -> Decision | None:
+    def remember(self, rows: Tensor, uploads: Sequence[Uploads]) -> None:
+        """Keep what the parties said about rows, in pieces, where a party may join the model later."""
+        if isinstance(self.method, Extends):
+            pieces = rows.to(self.schema.device).split([len(next(iter(u.groups[0].values()))[0]) for u in uploads])
+            for piece, one in zip(pieces, uploads, strict=True):
+                self.method.remember(self.state, piece, one)
+
+    def decide(self, outputs: Tensor) -> Decision | None:
         """Threshold and calibration of these outputs of the validation rows, where they were asked for."""
         settings, rows = self.training_plan.decision, self.validation
         if not settings.asked:
@@ -370,24 +387,6 @@ def _canonical(reply: Reply) -> Reply:
 def is_model(name: str) -> bool:
     """Whether a tensor of the coordinator's state is part of the model; duals and caches are about training rows."""
     return name != "dual" and not name.startswith("cache.")
-
-
-def open_sum(opener: Opener, schema: Schema, request: Request, place: int, uploaded: Sequence[GroupUploads]) -> Uploads:
-    """The total of the uploads to one query, as if one party had made it."""
-    parts: dict[str, dict[str, Tensor]] = {}
-    for group, part in zip(schema.groups, uploaded, strict=True):
-        for at, where in enumerate(part.places):
-            parts[group.parties[where]] = {name: value[at] for name, value in part.values.items()}
-    query = request.queries[place]
-    total = opener.total(request.number, place, query.purpose, rows_digest(query.rows), parts)
-    return Uploads(({name: value[None].to(schema.device, schema.dtype) for name, value in total.items()},))
-
-
-def rows_that_fit(method: Method, schema: Schema, *, summed: bool = False) -> int:
-    """How many rows a party can be asked about in one message; under a secure sum every number takes 8 bytes."""
-    dtype = torch.float64 if summed else schema.dtype
-    sizes = [sum(a.size(dtype) for a in method.upload_arrays(schema, group).values()) for group in schema.groups]
-    return min(EVALUATION_CHUNK, max(1, EVALUATION_BYTES // max(1, *sizes)))
 
 
 def _as_numbers(notes: Mapping[str, Tensor]) -> dict[str, float]:

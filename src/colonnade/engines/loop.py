@@ -23,7 +23,7 @@ from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.mechanism import Protection
 from colonnade.privacy.sealed import Release
 from colonnade.wire.codec import decode
-from colonnade.wire.messages import Request, read_common, read_request
+from colonnade.wire.messages import Request, read_common, read_own, read_request
 
 
 @dataclass
@@ -64,7 +64,7 @@ class Loop:
             numbers = numbers_of(self.schema).reply(number)
             header, arrays = decode(down.everyone.payload)
             request, arrays = read_request(header, arrays, self.schema.parties), numbers.read(header, arrays)
-            own = numbers.read(*decode(down.own[party].payload)) if party in down.own else {}
+            own = read_own(numbers.read(*decode(down.own[party].payload))) if party in down.own else {}
             device = self.schema.device
             common = {k: v.to(device) for k, v in read_common(arrays).items()}
             reply = Received(common, {k: v.unsqueeze(0).to(device) for k, v in own.items()})

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from colonnade.data.ids import Ids
-from colonnade.engines.coordinator import rows_that_fit
 from colonnade.engines.party import PartySide, upload_about
 from colonnade.engines.stacked import Stacked
+from colonnade.engines.uploads import rows_that_fit
 from colonnade.errors import ConfigError, DataError
 from colonnade.evaluate.metrics import Metric, choose_metric
 from colonnade.explain.columns import DRAWS, check_draws, dealt, order_of

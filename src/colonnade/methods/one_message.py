@@ -1,6 +1,7 @@
 """one_message: stacked generalisation over parties (Wolpert, 1992): labels go down once, scores come up once.
 
     coordinator  before round 1: the labels of all training rows, once; plain or noisy     down: a bit or a byte a row
+                 (the guest, which is the label holder's own party, gets them plain)
     party        J models, each fitted to these labels without one fold of the rows        (models/crossfit.py)
                  s_k = the score of the model that has not seen the row                     up: b x d_c, once
     coordinator  W, b = argmin sum_i loss(sum_k s_ik W_k + b, y_i) + |W|^2/2, with its TRUE labels
@@ -28,6 +29,7 @@ from torch import Tensor
 
 from colonnade.config import Settings
 from colonnade.errors import ConfigError
+from colonnade.methods import _stacks
 from colonnade.methods._given import OPENING, release_labels
 from colonnade.methods._steps import local_steps
 from colonnade.methods._teach import Labelled, teach
@@ -42,12 +44,10 @@ from colonnade.models.stacking import fit_stack
 from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.sealed import Array, Upload
-from colonnade.randomness import key, stream
+from colonnade.randomness import stream
 from colonnade.schedule import RoundPlan
 
 HELD_OUT = 10  # every so-many-eth row of a fold's training rows tells when to stop
-MOST_PARTIES = 8  # for which a stack of every subset is fitted,
-MOST_NUMBERS = 2**22  # if all of them together have no more numbers
 
 
 class OneMessage(Settings):
@@ -61,7 +61,12 @@ class OneMessage(Settings):
     gives_labels: ClassVar[bool] = True
     once: ClassVar[bool] = True
 
-    folds: int = Field(5, ge=2, description="parts of the training rows; a party has a model without each of them")
+    guest: str | None = Field(
+        None,
+        description="the label holder's own party: it fits true labels where the others get noisy ones; unset: the one "
+        "whose table has the labels, in a simulation from tables; empty: nobody",
+    )
+    folds: int = Field(10, ge=2, description="parts of the training rows; a party has a model without each of them")
     local_steps: int = Field(400, ge=1, description="gradient steps of a network on each fold, the best moment kept")
     optimiser: Optimiser = Field(AdamW(lr=5e-3, weight_decay=1e-2), description="local optimiser of networks")
 
@@ -81,17 +86,7 @@ class OneMessage(Settings):
 
         `cache.` is about training rows, and no part of the model.
         """
-        parties, outputs = [p for group in schema.groups for p in group.parties], schema.outputs
-        stacks, width = len(_subsets(len(parties), outputs)), len(parties) * outputs
-        usual = labels.task.constant(labels.held_out(schema.train).mean(dim=0)).to(schema.device, torch.float64)
-        state = {
-            "stack.weight": schema.zeros(stacks, width, outputs).double(),
-            "stack.bias": usual.repeat(stacks, 1),
-            "stack.rows": torch.zeros((), dtype=torch.int64),
-            "cache.scores": schema.zeros(len(parties), schema.rows, outputs),
-            "cache.seen": torch.zeros(len(parties), schema.rows, dtype=torch.bool, device=schema.device),
-            "cache.parties": torch.tensor([_code(party) for party in parties]),
-        }
+        state = _stacks.no_stack(schema, labels) | _stacks.no_scores(schema)
         told = dict(release_labels(schema, labels).common)
         if labels.task.family == "bernoulli" and not told["targets"].is_floating_point():
             told["targets"] = told["targets"].bool()  # travels as bits
@@ -114,9 +109,9 @@ class OneMessage(Settings):
 
     def coordinate(self, state: State, plan: RoundPlan, uploads: Uploads, labels: Labels) -> Reply:
         """Keep the scores, each the first time that it comes; nothing is answered."""
-        speakers = torch.tensor([_code(party) for party in plan.senders], dtype=torch.int64)
+        speakers = torch.tensor([_stacks.code(party) for party in plan.senders], dtype=torch.int64)
         places = torch.isin(state["cache.parties"].cpu(), speakers).nonzero()[:, 0]
-        told, rows = _each(uploads), plan.rows
+        told, rows = _stacks.every_score(uploads), plan.rows
         for place in places.tolist():
             fresh = ~state["cache.seen"][place, rows]
             new = rows[fresh]
@@ -125,10 +120,24 @@ class OneMessage(Settings):
         return Reply()
 
     def learn(self, cohort: Cohort, plan: RoundPlan, uploaded: Mapping[str, Tensor], reply: Received) -> None:
-        """All that is ever learned: the models of every fold, when the labels come."""
-        if plan.number != OPENING or not isinstance(cohort.encoder, CrossFit):
+        """All that is ever learned: the models of every fold, when the labels come; to the guest its own."""
+        if plan.number != OPENING:
+            return None
+        if reply.common:
+            return self._fit(cohort, plan, reply.common)
+        places = range(len(cohort.names))
+        for some in ([k for k in places if (cohort.names[k] == self.guest) is own] for own in (True, False)):
+            if some:
+                part = cohort.pick(some)
+                self._fit(part, plan, {name: value[some[0]] for name, value in reply.own.items()})
+                cohort.put(some, part)
+        return None
+
+    def _fit(self, cohort: Cohort, plan: RoundPlan, told: Mapping[str, Tensor]) -> None:
+        """The models of every fold, fitted to the same labels at all parties of a cohort."""
+        if not isinstance(cohort.encoder, CrossFit):
             return
-        s, told = cohort.schema, reply.common
+        s = cohort.schema
         folds, targets = folds_of(s, self.folds)[s.train.cpu()], s.task.expand(told["targets"], s.dtype)
         steps = local_steps(cohort, plan, self.local_steps)
         each = [steps] * len(cohort.names) if isinstance(steps, int) else steps
@@ -150,58 +159,44 @@ class OneMessage(Settings):
         scores = state["cache.scores"][:, rows]  # (M, B, K)
         targets = labels.held_out(rows)
         parties, _, outputs = scores.shape
-        for place, subset in enumerate(_subsets(parties, outputs)):
+        for place, subset in enumerate(_stacks.subsets(parties, outputs)):
             chosen = list(subset)
-            stack = fit_stack(labels.task, _features(scores[chosen]), targets, labels.weights(rows, targets))
+            stack = fit_stack(labels.task, _stacks.features(scores[chosen]), targets, labels.weights(rows, targets))
             weight = torch.zeros(parties, outputs, outputs, dtype=torch.float64)
             weight[chosen] = stack.weight.view(len(chosen), outputs, outputs)
             state["stack.weight"][place] = weight.flatten(0, 1).to(rows.device)
             state["stack.bias"][place] = stack.bias.to(rows.device)
         state["stack.rows"] = torch.tensor(len(rows))
 
+    def remember(self, state: State, rows: Tensor, uploads: Uploads) -> None:
+        """Scores of rows that are evaluated: should a party join, the others need not be asked about them again."""
+        state["cache.scores"][:, rows] = _stacks.every_score(uploads).to(state["cache.scores"])
+        state["cache.evaluated"][rows] = True
+
+    def recall(self, state: State, rows: Tensor) -> Uploads | None:
+        """The scores of these rows, as one group; None where some have not been evaluated."""
+        return _stacks.evaluated(state, rows)
+
+    def join(self, schema: Schema, kept: Sequence[State], labels: Labels) -> State:
+        """The scores that several trainings kept, in the order of the schema's parties, and stacks of all of them."""
+        state = _stacks.no_stack(schema, labels) | _stacks.joined_scores(schema, kept)
+        self.fit_at_home(state, labels)
+        return state
+
     def predict(self, state: State, uploads: Uploads) -> Tensor:
         """The stack of all parties."""
-        return _stacked(state, _each(uploads), -1)
+        return _stacks.stacked(state, _stacks.every_score(uploads), -1)
 
     def predict_without(self, state: State, uploads: Uploads, present: Sequence[Tensor]) -> Tensor:
         """The stack that was fitted for those present."""
-        told, here = _each(uploads), torch.cat(tuple(present))
+        told, here = _stacks.every_score(uploads), torch.cat(tuple(present))
         stacks = len(state["stack.bias"])
         if not bool(here.all()) and stacks == 1:
             raise ConfigError(
-                f"one_message keeps a stack for every set of parties up to {MOST_PARTIES} of them and "
-                f"{MOST_NUMBERS:,} numbers; this run has {len(here)} parties and {told.shape[2]} outputs, so that it "
-                "has no answer without one of them; wait until all are there (--absent refuse)"
+                f"one_message keeps a stack for every set of parties up to {_stacks.MOST_PARTIES} of them and "
+                f"{_stacks.MOST_NUMBERS:,} numbers; this run has {len(here)} parties and {told.shape[2]} outputs, so "
+                "that it has no answer without one of them; wait until all are there (--absent refuse)"
             )
         subset = sum(2**place for place in here.nonzero()[:, 0].tolist())
         told = told.masked_fill(~here[:, None, None].to(told.device), 0)  # what stands there is no upload
-        return _stacked(state, told, subset - 1 if stacks > 1 else -1)
-
-
-def _subsets(parties: int, outputs: int) -> list[tuple[int, ...]]:
-    """The sets of parties that have a stack: all but the empty one, numbered by their bits; or only the last."""
-    everyone = tuple(range(parties))
-    if parties > MOST_PARTIES or (2**parties - 1) * parties * outputs**2 > MOST_NUMBERS:
-        return [everyone]
-    return [tuple(k for k in everyone if number >> k & 1) for number in range(1, 2**parties)]
-
-
-def _stacked(state: State, told: Tensor, place: int) -> Tensor:
-    """Logits (B, K) of scores (M, B, K)."""
-    logits = _features(told).double() @ state["stack.weight"][place] + state["stack.bias"][place]
-    return logits.to(told.dtype)
-
-
-def _features(scores: Tensor) -> Tensor:
-    """(M, B, K) -> (B, M K)."""
-    return scores.transpose(0, 1).flatten(1)
-
-
-def _each(uploads: Uploads) -> Tensor:
-    """Every party's scores, (M, B, K): group by group."""
-    return torch.cat([group["o"] for group in uploads.groups])
-
-
-def _code(party: str) -> int:
-    """A number for the name of a party."""
-    return key(0, "party", party) % 2**62
+        return _stacks.stacked(state, told, subset - 1 if stacks > 1 else -1)

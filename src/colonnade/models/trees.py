@@ -67,9 +67,7 @@ class TreeSettings(Settings):
         20, ge=1, description="rows of a leaf at least; a fortieth of the round's rows where these are few, but 3"
     )
     columns: float = Field(0.8, gt=0, le=1, description="share of the columns that a tree may use, drawn for each")
-    label_rate: float = Field(
-        0.05, gt=0, le=1, description="the rate where a party fits labels by itself (one_message)"
-    )
+    label_rate: float = Field(0.1, gt=0, le=1, description="the rate where a party fits labels by itself (one_message)")
     most: int = Field(600, ge=1, description="trees at most of such a fit")
     patience: int = Field(30, ge=1, description="trees without gain on the tenth of rows held out that end such a fit")
     bins: int = Field(255, ge=2, description="different values that are told apart in a column at most")

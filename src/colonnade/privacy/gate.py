@@ -31,7 +31,15 @@ from colonnade.privacy.mechanism import Hiding, Mechanism, Protection
 from colonnade.privacy.sealed import Array, Release, Upload, seal, unwrap
 from colonnade.privacy.side_by_side import side_by_side
 from colonnade.wire.codec import all_finite, encode
-from colonnade.wire.messages import COORDINATOR, Purpose, Request, common_arrays, request_arrays, request_header
+from colonnade.wire.messages import (
+    COORDINATOR,
+    Purpose,
+    Request,
+    common_arrays,
+    own_arrays,
+    request_arrays,
+    request_header,
+)
 from colonnade.wire.numbers import Numbers
 
 EMPTY = EmptyEvent(unit=Unit.LABEL)
@@ -106,7 +114,7 @@ class Gate:
             values = {name: value.to(clean[name]) for name, value in values.items()}
         host = {name: value.detach().cpu() for name, value in (hidden or values).items()}
         if not self.numbers.full:
-            host = self._coded(host, parties)
+            host = self._coded(host, parties, 1 if purpose is Purpose.TRAIN else None)
             values = {name: value.to(clean[name]) for name, value in self.numbers.decode(host).items()}
 
         payloads = []
@@ -122,12 +130,12 @@ class Gate:
             self.ledger.record(event)
         return Passed(tuple(parties), tuple(sealed), canonical_all(values), hidden and canonical_all(hidden))
 
-    def _coded(self, host: Mapping[str, Tensor], parties: Sequence[str]) -> dict[str, Tensor]:
+    def _coded(self, host: Mapping[str, Tensor], parties: Sequence[str], rows: int | None) -> dict[str, Tensor]:
         """In the agreed numbers. That some are too large for them may be told: it is about what may leave."""
         for value in host.values():
             if not self.numbers.fit(value):
                 raise Diverged(parties[int(value.abs().flatten(1).amax(dim=1).argmax())], "upload")
-        return self.numbers.encode(host)
+        return self.numbers.encode(host, rows)
 
     def _check_numbers(self, mechanism: Mechanism) -> None:
         own = [name for name, array in self.agreed.items() if array.dtype is not None]
@@ -158,6 +166,7 @@ class CoordinatorGate:
     groups: tuple[tuple[str, ...], ...]
     labels: Labels | None = None  # what the replies are made from; None: plain ones
     numbers: Numbers = field(default_factory=Numbers)  # in which replies travel, but for the one before round 1
+    guest: str = ""  # the label holder's own party: what goes to it alone is made from true labels
 
     def release(self, request: Request, common: Mapping[str, Tensor], own: tuple[Mapping[str, Tensor], ...]) -> Down:
         """Seal the common message, and one for each party that learns from a part of its own; nobody else gets any."""
@@ -167,7 +176,7 @@ class CoordinatorGate:
                 raise GateError(f"reply {name!r} holds NaN, infinite or too large values; nothing was released")
         head = {"run": self.run, "kind": "ALL", "sender": COORDINATOR, "own": bool(own)} | numbers.header
         head |= request_header(request, self.everyone)
-        coded = numbers.encode(common)
+        coded = numbers.encode(common, 0)
         arrays = request_arrays(request) | common_arrays(coded)
         rows = max((len(value) for value in common.values() if value.dim() > 0), default=0)
         message = self._seal("ALL", "*", request.number, head, arrays, bool(common), rows)
@@ -178,8 +187,10 @@ class CoordinatorGate:
                 if party not in learners:
                     continue
                 head = {"run": self.run, "number": request.number, "kind": "OWN", "sender": COORDINATOR, "to": party}
-                mine = each[place]
-                parts[party] = self._seal("OWN", party, request.number, head | numbers.header, mine, bool(mine))
+                mine, opening = own_arrays(each[place]), request.number <= 1  # which is about all training rows
+                about = max((len(value) for value in each[place].values() if value.dim() > 0 and opening), default=0)
+                head |= numbers.header
+                parts[party] = self._seal("OWN", party, request.number, head, mine, bool(mine), about)
             groups.append(values if numbers.full else _together(values, each, numbers))
         read = common if numbers.full else _like(common, numbers.decode(coded))
         return Down(message, parts, read, tuple(groups))
@@ -196,8 +207,9 @@ class CoordinatorGate:
     ) -> Release:
         released = seal(COORDINATOR, kind, number, encode(head, arrays, known_finite=True))
         if not self.ledger.holds(released.digest):  # after a restart the same request is sealed again: one release
-            made = (PLAIN if self.labels is None else self.labels.event) if labels else EMPTY
-            notes = WEIGHTS if "common.weights" in arrays else ()
+            plain = self.labels is None or to == self.guest
+            made = (PLAIN if plain or self.labels is None else self.labels.event) if labels else EMPTY
+            notes = WEIGHTS if {"common.weights", "weights"} & arrays.keys() else ()
             self.ledger.record(Entry(COORDINATOR, to, made, Purpose.TRAIN, number, rows, released.digest, notes))
         return released
 
@@ -205,7 +217,7 @@ class CoordinatorGate:
 def _apart(values: Mapping[str, Tensor], parties: int, numbers: Numbers) -> list[dict[str, Tensor]]:
     """Own parts (P, ...) by party, as they travel: each by itself, so that no two share a scale."""
     host = {name: value.detach().cpu() for name, value in values.items()}
-    return [numbers.encode({name: value[place] for name, value in host.items()}) for place in range(parties)]
+    return [numbers.encode({name: value[place] for name, value in host.items()}, 0) for place in range(parties)]
 
 
 def _together(

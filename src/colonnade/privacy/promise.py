@@ -48,3 +48,4 @@ class Circumstances:
     pooled: bool = False  # a reference that has all columns in one place
     own: str = ""  # the mechanism that the method brings itself
     fits_at_home: bool = False  # the label holder fits something with its true labels, which stays with it
+    guest: str = ""  # the label holder's own party, which gets the true labels; empty: there is none

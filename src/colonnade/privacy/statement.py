@@ -39,6 +39,7 @@ OFF_GRID = (
     "uploads may tell from those bits whether a party took part, whatever the epsilon says; train again."
 )
 AT_HOME = " The true labels stayed with their holder, which weighs the parties' scores with them; predictions use that."
+GUEST = " {} belongs to the label holder and got the true labels, which did not leave the organisation by that."
 PROMISES_NOTHING = " Figures of this size promise nothing."
 MEANINGLESS = 100.0  # e^100: no attack is ruled out
 POOLED = "All columns and labels lie in one place: this is a reference, and there is nobody to protect from anybody."
@@ -266,8 +267,10 @@ class Statement:
         if self.about.exposure is LabelExposure.EPS:
             unit = "unit LABEL (neighbours: one row's whole label replaced"
             facts = f"delta 0, {unit}; noise drawn once, so no accountant is needed)"
-            told = f"Labels: epsilon {self.settings.labels.epsilon:g}, {facts}, against the parties (exposure EPS)."
-            return told + AT_HOME * self.about.fits_at_home
+            guest = self.about.guest
+            whom = f"all parties but {guest}" if guest else "the parties"
+            told = f"Labels: epsilon {self.settings.labels.epsilon:g}, {facts}, against {whom} (exposure EPS)."
+            return told + AT_HOME * self.about.fits_at_home + (GUEST.format(guest) if guest else "")
         return LABELS[self.about.exposure]
 
     def _evaluation(self) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from colonnade.config import build
 from colonnade.errors import ConfigError, DataError
 from colonnade.methods import METHODS, make_method
-from colonnade.methods.base import FitsAtHome, Method, brings
+from colonnade.methods.base import FitsAtHome, Method, brings, guest_of
 from colonnade.privacy.events import Hides, LabelExposure
 from colonnade.privacy.promise import Circumstances
 from colonnade.privacy.registry import kind_of
@@ -70,6 +70,7 @@ def statement_of(record: Record) -> Statement | None:
         pooled=words.pools(record),
         own=own_noise(record),
         fits_at_home=record["method"]["name"] in METHODS and isinstance(_method(record), FitsAtHome),
+        guest=guest_of(_method(record)) if record["method"]["name"] in METHODS else "",
     )
     return Statement.from_tally(tallies, settings, about)
 
@@ -83,6 +84,7 @@ def statement_of_run(run: Run) -> Statement:
         pooled=run.method.pools,
         own=brings(run.method),
         fits_at_home=isinstance(run.method, FitsAtHome),
+        guest=guest_of(run.method),
     )
     return Statement.of(run.ledger, run.privacy, about)
 

@@ -145,7 +145,17 @@ def rows_digest(rows: Tensor) -> str:
 def common_arrays(common: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The common part of a reply as it travels: yes and no (`torch.bool`) as bits."""
     flags = {name: value for name, value in common.items() if value.dtype == torch.bool}
-    out = prefixed("common", {name: value for name, value in common.items() if name not in flags})
+    return prefixed("common", {name: value for name, value in common.items() if name not in flags}) | _packed(flags)
+
+
+def own_arrays(own: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """One party's own part of a reply as it travels: the same, without a prefix."""
+    flags = {name: value for name, value in own.items() if value.dtype == torch.bool}
+    return {name: value for name, value in own.items() if name not in flags} | _packed(flags)
+
+
+def _packed(flags: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    out: dict[str, Tensor] = {}
     for name, value in flags.items():
         out[f"{FLAGS}{name}"] = torch.from_numpy(np.packbits(value.cpu().numpy(), axis=0))
         out[f"{LENGTH}{name}"] = torch.tensor([len(value)], dtype=torch.int32)
@@ -158,7 +168,21 @@ def read_common(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
     Raises:
         WireError: bits and their number do not fit each other.
     """
-    out = unprefixed("common", arrays)
+    return _unpacked(arrays, unprefixed("common", arrays))
+
+
+def read_own(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The arrays of a decoded OWN message.
+
+    Raises:
+        WireError: bits and their number do not fit each other.
+    """
+    plain = {name: value for name, value in arrays.items() if not name.startswith((FLAGS, LENGTH))}
+    return _unpacked(arrays, plain)
+
+
+def _unpacked(arrays: Mapping[str, Tensor], out: dict[str, Tensor]) -> dict[str, Tensor]:
+    """`out`, and the yes and no among the arrays."""
     for name, bits in unprefixed(FLAGS[:-1], arrays).items():
         length = arrays.get(f"{LENGTH}{name}")
         count = int(length[0]) if length is not None and length.shape == (1,) else -1

@@ -7,9 +7,14 @@
 
 The last two cut the last axis of an array into blocks of at most 128 numbers. A block has one scale 2^e, which
 travels as the byte e + 127: the smallest that lets the largest absolute value of the block fit, but not below 2^-127.
-So what becomes of a row does not depend on which other rows are in the message, and a scale costs one byte. Scaling by
-a power of two is exact and all rounding is to the nearest, ties to even, on the CPU: every engine and machine makes
-the same bytes. With `top` the largest absolute value of a block,
+So what becomes of a row does not depend on which other rows are in the message, and a scale costs one byte.
+
+Rows of one number would need as many scales as numbers. Where they train, 128 rows after each other are a block
+instead: an upload of training and a reply are about rows that everybody agreed on, in their order. What a party says of
+rows to evaluate or to predict keeps a scale per row, so that nobody's prediction depends on who else was asked about.
+
+Scaling by a power of two is exact and all rounding is to the nearest, ties to even, on the CPU: every engine and
+machine makes the same bytes. With `top` the largest absolute value of a block,
 
     float16   |x' - x| <= 1.001 2^-11 |x| + 2^-39 top         int8   |x' - x| <= top / 127
 
@@ -51,7 +56,7 @@ class WireSettings(Settings):
     numbers: NumberFormat = Field(
         "full",
         description="numbers of uploads and replies; full: in training.dtype; float16 and int8: with a scale of one "
-        "byte per row; both sides go on with the rounded ones",
+        "byte per row, or per 128 rows of one number that train; both sides go on with the rounded ones",
     )
 
 
@@ -80,10 +85,14 @@ class Numbers:
         """Whether finite numbers are small enough to travel so."""
         return self.full or not values.numel() or float(values.abs().max()) <= LARGEST
 
-    def encode(self, arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def encode(self, arrays: Mapping[str, Tensor], rows: int | None = None) -> dict[str, Tensor]:
         """Arrays as they travel: numbers as codes, and their scales beside them; whole numbers are left alone.
 
-        Blocks lie within the last axis, so arrays (P, B, ...) of several parties may be cut afterwards.
+        Blocks lie behind the axis of the parties, so arrays (P, B, ...) of several may be cut afterwards.
+
+        Args:
+            arrays: by name.
+            rows: the axis of the rows that train, whose only numbers share scales; None: every row has its own.
         """
         out: dict[str, Tensor] = {}
         for name, value in arrays.items():
@@ -92,7 +101,10 @@ class Numbers:
             elif self.name == "float32":
                 out[name] = value.detach().cpu().to(torch.float32)
             else:
-                out[name], out[name + SCALE] = self._scaled(value.detach().cpu())
+                host = value.detach().cpu()
+                shared = rows is not None and host.dim() == rows + 2 and host.shape[-1] == 1
+                codes, scale = self._scaled(host.transpose(-1, -2) if shared else host)
+                out[name], out[name + SCALE] = codes.transpose(-1, -2).contiguous() if shared else codes, scale
         return out
 
     def decode(self, arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -136,6 +148,8 @@ class Numbers:
         return values.to(self.dtype)
 
     def _unscaled(self, name: str, codes: Tensor, scale: Tensor | None) -> Tensor:
+        if scale is not None and _is_shared(codes, scale):
+            return self._unscaled(name, codes.transpose(-1, -2), scale).transpose(-1, -2).contiguous()
         blocks = _blocks(codes.double())
         if scale is None or scale.dtype is not torch.uint8 or scale.shape != blocks.shape[:-1]:
             came = "none" if scale is None else f"{scale.dtype} of shape {tuple(scale.shape)}"
@@ -143,6 +157,12 @@ class Numbers:
         if self.name == "int8" and bool((codes == -128).any()):
             raise WireError(f"array {name!r} holds the code -128, which stands for no number")
         return _unblocked(blocks * _power_of_two(scale.to(torch.int64) - BIAS).unsqueeze(-1), codes.shape)
+
+
+def _is_shared(codes: Tensor, scale: Tensor) -> bool:
+    """Whether rows of one number (..., B, 1) have scales (..., 1, blocks); a single row has its own either way."""
+    column = codes.dim() > 1 and codes.shape[-1] == 1 and codes.shape[-2] > 1
+    return column and scale.shape[:-1] == (*codes.shape[:-2], 1)
 
 
 def _blocks(values: Tensor) -> Tensor:

@@ -1,0 +1,93 @@
+"""What the coordinator of one_message holds: scores by party and row, and a stack for every set of parties.
+
+stack.weight, stack.bias    of every set, numbered by its bits; of many parties only of all of them
+cache.scores                (M, N, K) in the order of the groups, about training rows: no part of the model
+cache.seen                  (M, N) which of them came in training
+cache.evaluated             (N,) which rows were evaluated since
+cache.parties               (M,) whose they are
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from colonnade.methods.base import State, Uploads
+from colonnade.models.schema import Schema
+from colonnade.privacy.labels import Labels
+from colonnade.randomness import key
+
+MOST_PARTIES = 8  # for which a stack of every subset is fitted,
+MOST_NUMBERS = 2**22  # if all of them together have no more numbers
+
+
+def no_scores(schema: Schema) -> State:
+    """Nothing has come from anybody."""
+    parties = [p for group in schema.groups for p in group.parties]
+    return {
+        "cache.scores": schema.zeros(len(parties), schema.rows, schema.outputs),
+        "cache.seen": torch.zeros(len(parties), schema.rows, dtype=torch.bool, device=schema.device),
+        "cache.evaluated": torch.zeros(schema.rows, dtype=torch.bool, device=schema.device),
+        "cache.parties": torch.tensor([code(party) for party in parties]),
+    }
+
+
+def joined_scores(schema: Schema, kept: Sequence[State]) -> State:
+    """What came in several trainings of different parties on the same rows, in the order of the schema's parties."""
+    owners = {int(party): (one, k) for one in kept for k, party in enumerate(one["cache.parties"])}
+    codes = [code(party) for group in schema.groups for party in group.parties]
+    each = [owners[party] for party in codes]
+    found = {name: torch.stack([one[name][k] for one, k in each]) for name in ("cache.scores", "cache.seen")}
+    found["cache.evaluated"] = torch.stack([one["cache.evaluated"] for one in kept]).all(dim=0)
+    return {name: value.to(schema.device) for name, value in found.items()} | {"cache.parties": torch.tensor(codes)}
+
+
+def evaluated(state: State, rows: Tensor) -> Uploads | None:
+    """The scores of these rows, as one group; None where some have not been evaluated."""
+    at = rows.to(state["cache.evaluated"].device)
+    if not bool(state["cache.evaluated"][at].all()):
+        return None
+    return Uploads(({"o": state["cache.scores"][:, at]},))
+
+
+def subsets(parties: int, outputs: int) -> list[tuple[int, ...]]:
+    """The sets of parties that have a stack: all but the empty one, numbered by their bits; or only the last."""
+    everyone = tuple(range(parties))
+    if parties > MOST_PARTIES or (2**parties - 1) * parties * outputs**2 > MOST_NUMBERS:
+        return [everyone]
+    return [tuple(k for k in everyone if number >> k & 1) for number in range(1, 2**parties)]
+
+
+def no_stack(schema: Schema, labels: Labels) -> State:
+    """Stacks that know no score, but how frequent the labels are."""
+    parties, outputs = sum(len(group.parties) for group in schema.groups), schema.outputs
+    stacks, rows = len(subsets(parties, outputs)), schema.train
+    usual = labels.task.constant(labels.held_out(rows).mean(dim=0)).to(schema.device, torch.float64)
+    return {
+        "stack.weight": schema.zeros(stacks, parties * outputs, outputs).double(),
+        "stack.bias": usual.repeat(stacks, 1),
+        "stack.rows": torch.zeros((), dtype=torch.int64),
+    }
+
+
+def stacked(state: State, told: Tensor, place: int) -> Tensor:
+    """Logits (B, K) of scores (M, B, K)."""
+    logits = features(told).double() @ state["stack.weight"][place] + state["stack.bias"][place]
+    return logits.to(told.dtype)
+
+
+def features(scores: Tensor) -> Tensor:
+    """(M, B, K) -> (B, M K)."""
+    return scores.transpose(0, 1).flatten(1)
+
+
+def every_score(uploads: Uploads) -> Tensor:
+    """Every party's scores, (M, B, K): group by group."""
+    return torch.cat([group["o"] for group in uploads.groups])
+
+
+def code(party: str) -> int:
+    """A number for the name of a party."""
+    return key(0, "party", party) % 2**62
