@@ -10,7 +10,16 @@ from colonnade.engines.plan import SMALL, USUAL, TrainingPlan
 from colonnade.evaluate.decision import check_decision
 from colonnade.evaluate.metrics import choose_metric
 from colonnade.federation import Federation
-from colonnade.methods.base import FitsAtHome, Method, check_absence, check_labels, check_numbers
+from colonnade.methods.base import (
+    AddsIncrements,
+    FitsAtHome,
+    HasUsual,
+    Method,
+    check_absence,
+    check_labels,
+    check_numbers,
+    schedule_of,
+)
 from colonnade.models.schema import Schema
 from colonnade.privacy.gate import CoordinatorGate
 from colonnade.privacy.labels import Labels
@@ -48,9 +57,7 @@ def open_coordinator(
     """The label holder's side of a run; of the federation's columns it needs none."""
     privacy = terms.privacy
     truth, split = federation.labels.to(schema.device), federation.split
-    schedule = Schedule(
-        training.schedule, split.train, schema.parties, training.seed, method.needs_uploads != "nothing"
-    )
+    schedule = schedule_of(method, training.schedule, split.train, schema.parties, training.seed)
     noise = key(training.seed, "label noise") if terms.label_key is None else terms.label_key
     known = federation.labelled
     train = split.train if known is None else split.train[known[split.train]]
@@ -92,6 +99,8 @@ def open_coordinator(
             spent or "all rounds done",
             training.decision,
             SMALL if len(split.validation) <= schedule.batch else USUAL,
+            by_loss=isinstance(method, HasUsual) and method.usual.by_loss and training.metric is None,
+            always=isinstance(method, AddsIncrements),
         ),
         gate=CoordinatorGate(
             run, ledger, schema.parties, tuple(g.parties for g in schema.groups), labels, numbers_of(schema)

@@ -24,7 +24,7 @@ from colonnade.data.columns import ColumnPlan
 from colonnade.data.frames import as_frame, check_no_path, is_frame
 from colonnade.design import DTYPES, Design
 from colonnade.engines.base import CohortBuilder, Encoders, Local, open_module
-from colonnade.engines.coordinator import rows_that_fit
+from colonnade.engines.queries import rows_that_fit
 from colonnade.engines.stacked import Stacked
 from colonnade.errors import ConfigError, DataError, RunError, Unwritable
 from colonnade.federation import Party

@@ -21,9 +21,9 @@ from torch import Tensor
 from colonnade.deploy.agreement import Agreement
 from colonnade.deploy.encryption import encryption_of_coordinator, own_keys
 from colonnade.engines.base import Collected, numbers_of
-from colonnade.engines.coordinator import open_sum, rows_that_fit
 from colonnade.engines.link import Link
 from colonnade.engines.message import Notify
+from colonnade.engines.queries import open_sum, rows_that_fit
 from colonnade.engines.remote import Absence, Remote
 from colonnade.errors import DataError, RunError
 from colonnade.fit import find_device

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from colonnade.data.ids import Ids
-from colonnade.engines.coordinator import rows_that_fit
 from colonnade.engines.party import PartySide, upload_about
+from colonnade.engines.queries import rows_that_fit
 from colonnade.engines.stacked import Stacked
 from colonnade.errors import ConfigError, DataError
 from colonnade.evaluate.metrics import Metric, choose_metric

@@ -29,7 +29,7 @@ from torch import Tensor
 from colonnade.config import Settings
 from colonnade.errors import ConfigError
 from colonnade.methods._given import OPENING, release_labels
-from colonnade.methods._steps import local_steps
+from colonnade.methods._steps import local_steps, party_code
 from colonnade.methods._teach import Labelled, teach
 from colonnade.methods.base import Received, Reply, State, Uploads
 from colonnade.models.classifier import Classifier
@@ -42,7 +42,7 @@ from colonnade.models.stacking import fit_stack
 from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.sealed import Array, Upload
-from colonnade.randomness import key, stream
+from colonnade.randomness import stream
 from colonnade.schedule import RoundPlan
 
 HELD_OUT = 10  # every so-many-eth row of a fold's training rows tells when to stop
@@ -90,7 +90,7 @@ class OneMessage(Settings):
             "stack.rows": torch.zeros((), dtype=torch.int64),
             "cache.scores": schema.zeros(len(parties), schema.rows, outputs),
             "cache.seen": torch.zeros(len(parties), schema.rows, dtype=torch.bool, device=schema.device),
-            "cache.parties": torch.tensor([_code(party) for party in parties]),
+            "cache.parties": torch.tensor([party_code(party) for party in parties]),
         }
         told = dict(release_labels(schema, labels).common)
         if labels.task.family == "bernoulli" and not told["targets"].is_floating_point():
@@ -114,7 +114,7 @@ class OneMessage(Settings):
 
     def coordinate(self, state: State, plan: RoundPlan, uploads: Uploads, labels: Labels) -> Reply:
         """Keep the scores, each the first time that it comes; nothing is answered."""
-        speakers = torch.tensor([_code(party) for party in plan.senders], dtype=torch.int64)
+        speakers = torch.tensor([party_code(party) for party in plan.senders], dtype=torch.int64)
         places = torch.isin(state["cache.parties"].cpu(), speakers).nonzero()[:, 0]
         told, rows = _each(uploads), plan.rows
         for place in places.tolist():
@@ -200,8 +200,3 @@ def _features(scores: Tensor) -> Tensor:
 def _each(uploads: Uploads) -> Tensor:
     """Every party's scores, (M, B, K): group by group."""
     return torch.cat([group["o"] for group in uploads.groups])
-
-
-def _code(party: str) -> int:
-    """A number for the name of a party."""
-    return key(0, "party", party) % 2**62

@@ -6,8 +6,9 @@ on the rows of the round, so many trees for each local step. Every output has tr
 round adds trees and changes none. Leaves are shrunk towards zero as if `l2` more rows with nothing left to explain lay
 in each; no average is taken off first, of which every party would add the whole.
 
-Where a party fits labels by itself, they are grown from an average, by the loss of the labels' family, and as many as a
-tenth of the rows that is held out finds useful.
+An increment (`assisted_boosting`) is so many trees by themselves, for targets that count differently row by row. Where
+a party fits labels by itself, they are grown from an average, by the loss of the labels' family, and as many as a tenth
+of the rows that is held out finds useful.
 
 The same rows and targets give the same trees: seeds are those of the party and of the number of trees that it has, and
 LightGBM's results do not depend on the number of threads. What is kept is LightGBM's own text of the trees of each
@@ -70,6 +71,7 @@ class TreeSettings(Settings):
     label_rate: float = Field(
         0.05, gt=0, le=1, description="the rate where a party fits labels by itself (one_message)"
     )
+    increment: int = Field(10, ge=1, description="trees of one increment (assisted_boosting)")
     most: int = Field(600, ge=1, description="trees at most of such a fit")
     patience: int = Field(30, ge=1, description="trees without gain on the tenth of rows held out that end such a fit")
     bins: int = Field(255, ge=2, description="different values that are told apart in a column at most")
@@ -87,7 +89,7 @@ class Trees:
     def __init__(self, settings: TreeSettings) -> None:
         self.settings = settings
         self._lightgbm = need("lightgbm", extra="trees", purpose="encoder = 'trees'")
-        self.seed = 0
+        self.seed, self.number = 0, 0
         self.shape: tuple[int, ...] = ()
         self.texts: list[list[str]] = []  # of each output and round, as LightGBM writes a model
         self._boosters: list[list[Any]] = []  # the same, read; never changed
@@ -96,7 +98,7 @@ class Trees:
 
     def open(self, shape: tuple[int, ...], outputs: int, seed: int) -> None:
         """No tree for any output."""
-        self.shape, self.seed = shape, seed
+        self.shape, self.seed, self.number = shape, seed, 0
         self._read([[] for _ in range(outputs)])
 
     def output(self, x: Tensor) -> Tensor:
@@ -106,18 +108,39 @@ class Trees:
         out[rows.order] = self._summed(rows)
         return torch.from_numpy(out).to(x.device)
 
+    def again(self, number: int) -> Trees:
+        """No tree; what was prepared for the last rows goes over to it."""
+        twin = copy.copy(self)
+        twin.number = number
+        twin._read([[] for _ in self.texts])
+        twin._data, self._data, self._sums = self._data, (None, None), {}
+        return twin
+
     def approach(self, x: Tensor, target: Tensor, weight: float, effort: int) -> None:
         """`effort` times `per_step` more trees; where trees are due does not depend on the weight of the whole."""
-        rows = _Rows.of(x)
-        wanted = np.ascontiguousarray(target.double().cpu().numpy()[rows.order].T)
-        now, leaf = self._summed(rows), min(self.settings.smallest_leaf, max(FEWEST, len(x) // SHARE))
+        self._grow(_Rows.of(x), target, None, effort * self.settings.per_step)
+
+    def fit_weighted(self, x: Tensor, target: Tensor, weights: Tensor, effort: int | None) -> None:
+        """`increment` trees, or `effort` times `per_step`; a leaf takes weighted means."""
+        if any(self.texts):
+            self._read([[] for _ in self.texts])
+        count = self.settings.increment if effort is None else effort * self.settings.per_step
+        self._grow(_Rows.of(x), target, weights, count)
+
+    def _grow(self, rows: _Rows, target: Tensor, weights: Tensor | None, count: int) -> None:
+        """So many more trees for what is left of a target (B, outputs)."""
+        wanted = _sorted(target, rows)
+        heavy = None if weights is None else _sorted(weights, rows)
+        now, leaf = self._summed(rows), min(self.settings.smallest_leaf, max(FEWEST, len(rows.table) // SHARE))
         data, parameters = self._dataset(rows, leaf), self._parameters(leaf)
         for output, boosters in enumerate(self._boosters):
             number = sum(booster.num_trees() for booster in boosters)
-            seed = key(self.seed, "trees", str(output), number) % 2**31
+            purpose = "trees" if self.number == 0 else f"trees of increment {self.number}"
+            seed = key(self.seed, purpose, str(output), number) % 2**31
             data.set_label(wanted[output])
+            data.set_weight(None if heavy is None else heavy[output])
             data.set_init_score(np.ascontiguousarray(now[:, output]))
-            grown = self._lightgbm.train({**parameters, "seed": seed}, data, effort * self.settings.per_step)
+            grown = self._lightgbm.train({**parameters, "seed": seed}, data, count)
             self.texts[output].append(grown.model_to_string())
             boosters.append(self._lightgbm.Booster(model_str=self.texts[output][-1]))
 
@@ -236,6 +259,11 @@ class Trees:
     def __repr__(self) -> str:
         """The settings."""
         return f"Trees({self.settings!r})"
+
+
+def _sorted(values: Tensor, rows: _Rows) -> Values:
+    """(outputs, B) in the order of the sorted rows."""
+    return np.ascontiguousarray(values.double().cpu().numpy()[rows.order].T)
 
 
 def _outputs(booster: Any, output: int) -> slice:

@@ -1,0 +1,35 @@
+"""What parties can be asked about at once, and what their answers are together under a secure sum."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from colonnade.engines.base import GroupUploads
+from colonnade.methods.base import Method, Uploads
+from colonnade.models.schema import Schema
+from colonnade.privacy.mechanism import Opener
+from colonnade.wire.messages import Request, rows_digest
+
+EVALUATION_CHUNK = 65536  # rows per evaluation message,
+EVALUATION_BYTES = 24 * 2**20  # and what they may take in one answer, well below the limit of a message
+
+
+def open_sum(opener: Opener, schema: Schema, request: Request, place: int, uploaded: Sequence[GroupUploads]) -> Uploads:
+    """The total of the uploads to one query, as if one party had made it."""
+    parts: dict[str, dict[str, Tensor]] = {}
+    for group, part in zip(schema.groups, uploaded, strict=True):
+        for at, where in enumerate(part.places):
+            parts[group.parties[where]] = {name: value[at] for name, value in part.values.items()}
+    query = request.queries[place]
+    total = opener.total(request.number, place, query.purpose, rows_digest(query.rows), parts)
+    return Uploads(({name: value[None].to(schema.device, schema.dtype) for name, value in total.items()},))
+
+
+def rows_that_fit(method: Method, schema: Schema, *, summed: bool = False) -> int:
+    """How many rows a party can be asked about in one message; under a secure sum every number takes 8 bytes."""
+    dtype = torch.float64 if summed else schema.dtype
+    sizes = [sum(a.size(dtype) for a in method.upload_arrays(schema, group).values()) for group in schema.groups]
+    return min(EVALUATION_CHUNK, max(1, EVALUATION_BYTES // max(1, *sizes)))
