@@ -119,7 +119,7 @@ class Training(Settings):
     def _as_usual(self, usual: Usual) -> Training:
         """What nobody said, as the method usually has it; whoever says anything about stopping says all of it."""
         said = self.model_fields_set
-        new: dict[str, Any] = {}
+        new: dict[str, object] = {}
         if not said & {"rounds", "epochs"}:
             new["rounds"] = usual.rounds
         if "evaluate_every" not in said:

@@ -30,7 +30,7 @@ from tests.federations import digits, small
 from tests.mechanisms import Rounding
 from tests.trainers import ENGINES, assert_same_tensors, open_trainer, rounds_of, untimed
 
-FORMATS = ("float32", "float16", "int8")
+FORMATS = ("float32", "float16", "int8", "int8_blocks")
 ROUNDED = [name for name in EVERY if not getattr(make(name), "packs", False)]
 PACKED = [name for name in EVERY if name not in ROUNDED]
 

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from colonnade.errors import WireError
 from colonnade.wire.codec import decode, encode
-from colonnade.wire.numbers import BLOCK, LARGEST, SCALE, Numbers
+from colonnade.wire.numbers import BLOCK, LARGEST, SCALE, SHARED, Numbers
 
-FORMATS = ("float32", "float16", "int8")
-SMALLER = ("float16", "int8")
+FORMATS = ("float32", "float16", "int8", "int8_blocks")
+SMALLER = ("float16", "int8")  # with a scale for each row
 shapes = array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=7) | st.sampled_from(
     [(2, BLOCK), (2, 2 * BLOCK + 3)]
 )
@@ -41,6 +41,13 @@ def largest_of_block(values: Tensor) -> Tensor:
     return out.reshape(values.shape)
 
 
+def largest_of_32(values: Tensor) -> Tensor:
+    """The same for blocks of 32 numbers that go on from row to row."""
+    flat = values.flatten()
+    tops = [float(flat[place - place % SHARED :][:SHARED].abs().max()) for place in range(len(flat))]
+    return torch.tensor(tops, dtype=values.dtype).reshape(values.shape)
+
+
 def travelled(numbers: Numbers, values: Tensor) -> Tensor:
     header, got = decode(encode(numbers.header, numbers.encode({"v": values})))
     return numbers.read(header, got)["v"]
@@ -55,6 +62,7 @@ def test_the_error_keeps_to_its_bound(content: np.ndarray) -> None:
         "float32": 2.0**-24 * x.abs() + 2.0**-150,
         "float16": 1.001 * 2.0**-11 * x.abs() + 2.0**-39 * top + smallest * 2.0**-21,
         "int8": top / 127 + smallest,
+        "int8_blocks": largest_of_32(x) / 127 + smallest,
     }
     for name in FORMATS:
         got = travelled(Numbers(name, values.dtype), values)
@@ -80,6 +88,26 @@ def test_a_row_does_not_depend_on_its_neighbours(content: np.ndarray) -> None:
         numbers = Numbers(name, torch.float32)
         alone = torch.stack([travelled(numbers, row) for row in values])
         assert torch.equal(travelled(numbers, values), alone)
+
+
+@given(arrays(np.float32, (3, 41, 2), elements=st.floats(-(2.0**100), 2.0**100, width=32)))
+def test_a_party_does_not_depend_on_the_others(content: np.ndarray) -> None:
+    """Stacked parties send what each would send alone."""
+    values = torch.from_numpy(content)
+    for name in FORMATS:
+        numbers = Numbers(name, torch.float32)
+        together = numbers.encode_each({"v": values}, 3)
+        for place, own in enumerate(values):
+            alone = numbers.encode({"v": own})
+            assert all(torch.equal(together[key][place], alone[key]) for key in alone)
+        again = numbers.decode_each(together, 3)["v"] if not numbers.full else values
+        assert torch.equal(again, torch.stack([travelled(numbers, own) for own in values]))
+
+
+def test_rows_of_one_number_share_scales() -> None:
+    codes = Numbers("int8_blocks").encode({"v": torch.randn(100, 1)})
+    assert codes["v"].shape == (100, 1)
+    assert codes["v" + SCALE].shape == (4,)
 
 
 def test_ties_go_to_even_codes() -> None:

@@ -1,7 +1,8 @@
 """assisted_boosting: parallel boosting on residuals (gradient assisted learning, Diao et al., 2022), Newton's targets.
 
-    F = base, the outputs of whoever knows nothing but how frequent labels are; a round is
-
+    coordinator  F = base, the outputs of whoever knows only how frequent labels are
+                 before round 1: labels and base                                    down: a bit or a byte a row
+    every round
     coordinator  g = y - mean(F),  h = max(curvature of the loss at F, 0.05)       down: b x d_c (g, for counts also h)
     party        D_k = a new local model, fitted to v = g/h with weights h          up: b x d_c, and of validation rows
     coordinator  a = argmin loss(F + sum_k a_k D_k), 0 <= a_k <= 1, on one half of the validation rows
@@ -32,7 +33,7 @@ from torch import Tensor
 
 from colonnade.config import Settings
 from colonnade.errors import WireError
-from colonnade.methods._given import OPENING, keep_labels
+from colonnade.methods._given import OPENING, keep_weights, release_in_bits
 from colonnade.methods._increments import Wanted, fit_increment
 from colonnade.methods._steps import party_code
 from colonnade.methods.base import New, Received, Reply, State, Uploads, Usual
@@ -76,8 +77,7 @@ class AssistedBoosting(Settings):
     def open_coordinator(self, schema: Schema, labels: Labels) -> tuple[State, Reply | None]:
         """F = base. `cache.` is about rows and rounds, and no part of the model."""
         parties = [party for group in schema.groups for party in group.parties]
-        y = seen(labels, schema.train)
-        weights = labels.weights(schema.train, y)
+        y, weights = seen(labels, schema.train), counts(labels, schema.train)
         heavy = torch.ones_like(y[:, :1]) if weights is None else weights.to(y)[:, None]
         base = labels.task.constant((y * heavy).sum(dim=0) / heavy.sum()).to(y)
         state = {
@@ -87,8 +87,7 @@ class AssistedBoosting(Settings):
             "cache.parties": torch.tensor([party_code(party) for party in parties]),
             "cache.groups": torch.tensor([len(group.parties) for group in schema.groups]),
         }
-        told = residuals(labels.task, state["cache.total"][schema.train], y, schema.dtype)
-        return state, Reply(told if weights is None else told | {"weights": weights.to(schema.dtype)})
+        return state, Reply({**release_in_bits(schema, labels).common, "base": base.to(schema.dtype)})
 
     def upload_arrays(self, schema: Schema, group: Group) -> Mapping[str, Array]:
         """What a party sends per row."""
@@ -115,7 +114,7 @@ class AssistedBoosting(Settings):
             rows = new.rows[choosing]
             y, at = seen(labels, rows).cpu(), choosing.to(moves.device)
             total = state["base"] + before[:, at].sum(dim=0)
-            found = step_sizes(labels.task, total, moves[sent][:, at], y, labels.weights(rows, y))
+            found = step_sizes(labels.task, total, moves[sent][:, at], y, counts(labels, rows))
             steps[sent] = (found * GRID).round() / GRID
         state["cache.steps"] = steps
         state["cache.validation"] = before + self.share * _weighed(steps, moves)
@@ -139,19 +138,24 @@ class AssistedBoosting(Settings):
 
     def learn(self, cohort: Cohort, plan: RoundPlan, uploaded: Mapping[str, Tensor], reply: Received) -> None:
         """The last increment counts as much as it was found to be worth; then a new one is fitted to what is left."""
+        s, told = cohort.schema, dict(reply.common)
         if plan.number == OPENING:
-            keep_labels(cohort, reply)
-        target, weights = newton(cohort.schema.task, reply.common)
+            keep_weights(cohort, reply)
+            y, base = s.task.expand(told["targets"], torch.float64), told["base"].double()
+            told = residuals(s.task, base.expand(len(y), -1), y, torch.float64)
+        target, weights = newton(s.task, told)
         if "weights" in cohort.memory:
             weights = weights * cohort.memory["weights"][0, plan.rows.to(cohort.device), None].double()
-        x, efforts = cohort.x(plan.rows), dict(plan.steps)
-        for place, own in enumerate(Increments.within(cohort).parties):
-            model = own.fresh(plan.number + 1)
+        x, efforts, grown = cohort.x(plan.rows), dict(plan.steps), Increments.within(cohort)
+        grown.training = True
+        for place, own in enumerate(grown.parties):
+            model, effort = own.fresh(plan.number + 1), efforts.get(cohort.names[place])
             if plan.number != OPENING:
                 own.settle(self.share * float(reply.own["step"][place, 0]))
-            wanted = Wanted(x[[place]], target, weights, efforts.get(cohort.names[place]), plan.number + 1)
-            fit_increment(model, wanted, self.local_steps, self.optimiser)
-            own.pending = model
+            if effort != 0:
+                wanted = Wanted(x[[place]], target, weights, effort, plan.number + 1)
+                fit_increment(model, wanted, self.local_steps, self.optimiser)
+                own.pending = model
 
     def predict(self, state: State, uploads: Uploads) -> Tensor:
         """base + sum_k F_k."""
@@ -164,6 +168,11 @@ def seen(labels: Labels, rows: Tensor) -> Tensor:
     if labels.epsilon is None:
         return labels.held_out(rows)
     return labels.task.expand(labels.compact(rows), torch.float64)
+
+
+def counts(labels: Labels, rows: Tensor) -> Tensor | None:
+    """How much rows count (B,); None: all alike."""
+    return labels.weights(rows, labels.held_out(rows))
 
 
 def residuals(task: Task, total: Tensor, y: Tensor, dtype: torch.dtype) -> dict[str, Tensor]:

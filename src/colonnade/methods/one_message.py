@@ -28,7 +28,7 @@ from torch import Tensor
 
 from colonnade.config import Settings
 from colonnade.errors import ConfigError
-from colonnade.methods._given import OPENING, release_labels
+from colonnade.methods._given import OPENING, release_in_bits
 from colonnade.methods._steps import local_steps, party_code
 from colonnade.methods._teach import Labelled, teach
 from colonnade.methods.base import Received, Reply, State, Uploads
@@ -92,10 +92,7 @@ class OneMessage(Settings):
             "cache.seen": torch.zeros(len(parties), schema.rows, dtype=torch.bool, device=schema.device),
             "cache.parties": torch.tensor([party_code(party) for party in parties]),
         }
-        told = dict(release_labels(schema, labels).common)
-        if labels.task.family == "bernoulli" and not told["targets"].is_floating_point():
-            told["targets"] = told["targets"].bool()  # travels as bits
-        return state, Reply(told)
+        return state, release_in_bits(schema, labels)
 
     def upload_arrays(self, schema: Schema, group: Group) -> Mapping[str, Array]:
         """What a party sends per row."""

@@ -2,9 +2,9 @@
 
     F_k = sum_t w_kt D_kt        D_kt: a new local model of party k, fitted by itself
 
-The newest one is *pending*: it was fitted and is told about, and belongs to the model once its weight is known; without
-one it is dropped. So a restart needs it, and a model that is kept, saved or predicts does not. Parties of one cohort
-may have different numbers of increments.
+While it trains, the newest one is *pending*: it was fitted and is told about, and belongs to the model once its weight
+is known; without one it is dropped. So a restart needs it, and a model that is kept, saved or predicts does not.
+Parties of one cohort may have different numbers of increments.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from colonnade.models.local import LOCAL, PENDING, Explains, FitsWeighted, Regre
 from colonnade.models.stack import Mode, Way
 
 WEIGHTS, COUNT = f"{LOCAL}weights", f"{LOCAL}count"  # (P, T) of the increments, and how many each party has
-THERE = f"{PENDING}there"  # (P,) whether a party has one
+THERE = f"{PENDING}there"  # (P,) whether a party has one; not there outside of training
 
 
 @dataclass
@@ -69,8 +69,8 @@ class Increments:
 
     gradients = False  # an increment has them while it is fitted; the sum is never moved
 
-    def __init__(self, parties: Sequence[OwnIncrements]) -> None:
-        self.parties = list(parties)
+    def __init__(self, parties: Sequence[OwnIncrements], training: bool = False) -> None:
+        self.parties, self.training = list(parties), training
         self.parameters: dict[str, Tensor] = {}
         self.buffers: dict[str, Tensor] = {}
         first = self.parties[0].first.encoder
@@ -99,8 +99,8 @@ class Increments:
         return found.to(self.parties[0].first.schema.dtype)
 
     def newest(self, x: Tensor) -> Tensor | None:
-        """(P, B, K): the pending increments, zero where a party has none; None: nobody has one, as after training."""
-        if all(own.pending is None for own in self.parties):
+        """(P, B, K): the pending increments, zero where a party has none; None outside of training."""
+        if not self.training:
             return None
         outputs = self.parties[0].first.schema.outputs
         none = torch.zeros(1, x.shape[1], outputs, dtype=self.parties[0].first.schema.dtype, device=x.device)
@@ -126,15 +126,16 @@ class Increments:
             models = [own.models[number] if number < len(own.models) else None for own in self.parties]
             out |= {f"{LOCAL}{number}.{name}": value for name, value in _stacked(models).items()}
         pending = [own.pending for own in self.parties]
-        if any(model is not None for model in pending):
+        if self.training:
             out[THERE] = torch.tensor([model is not None for model in pending])
+        if any(model is not None for model in pending):
             out |= {f"{PENDING}model.{name}": value for name, value in _stacked(pending).items()}
         return out
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Put increments back; what is pending only where it is among the tensors."""
-        counts = tensors[COUNT].tolist()
-        there = tensors[THERE].tolist() if THERE in tensors else [False] * len(counts)
+        self.training, counts = THERE in tensors, tensors[COUNT].tolist()
+        there = tensors[THERE].tolist() if self.training else [False] * len(counts)
         for place, own in enumerate(self.parties):
             own.models, own.pending = [], None
             own.weights = tensors[WEIGHTS][place, : counts[place]].tolist()
@@ -144,16 +145,17 @@ class Increments:
 
     def pick(self, index: Sequence[int]) -> Increments:
         """A copy with some of the parties."""
-        return Increments([self.parties[place].copied() for place in index])
+        return Increments([self.parties[place].copied() for place in index], self.training)
 
     def put(self, index: Sequence[int], part: Increments) -> None:
         """Take picked copies in place of those they were made of."""
+        self.training = self.training or part.training
         for place, own in zip(index, part.parties, strict=True):
             self.parties[place] = own
 
     def blank(self) -> Increments:
         """Parties without any increment, whose first models know nothing of their numbers."""
-        return Increments([OwnIncrements(own.first.blank()) for own in self.parties])
+        return Increments([OwnIncrements(own.first.blank()) for own in self.parties], self.training)
 
 
 class WeightedSum:

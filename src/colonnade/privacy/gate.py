@@ -107,7 +107,8 @@ class Gate:
         host = {name: value.detach().cpu() for name, value in (hidden or values).items()}
         if not self.numbers.full:
             host = self._coded(host, parties)
-            values = {name: value.to(clean[name]) for name, value in self.numbers.decode(host).items()}
+            read = self.numbers.decode_each(host, len(parties))
+            values = {name: value.to(clean[name]) for name, value in read.items()}
 
         payloads = []
         for index, party in enumerate(parties):
@@ -127,7 +128,7 @@ class Gate:
         for value in host.values():
             if not self.numbers.fit(value):
                 raise Diverged(parties[int(value.abs().flatten(1).amax(dim=1).argmax())], "upload")
-        return self.numbers.encode(host)
+        return self.numbers.encode_each(host, len(parties))
 
     def _check_numbers(self, mechanism: Mechanism) -> None:
         own = [name for name, array in self.agreed.items() if array.dtype is not None]
