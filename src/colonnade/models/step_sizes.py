@@ -98,7 +98,8 @@ def _largest(values: Tensor) -> float:
 def _newton(curvature: Tensor, slope: Tensor) -> Tensor:
     """- curvature^-1 slope, made definite."""
     ridge = max(RIDGE * float(curvature.diagonal().mean()), torch.finfo(torch.float64).tiny)
-    return -torch.linalg.solve(curvature + ridge * torch.eye(len(slope), dtype=torch.float64), slope)
+    found: Tensor = torch.linalg.solve(curvature + ridge * torch.eye(len(slope), dtype=torch.float64), -slope)
+    return found
 
 
 def _search(problem: _Problem, place: Tensor, step: Tensor, slope: Tensor) -> Tensor | None:

@@ -138,7 +138,7 @@ class Trees:
             purpose = "trees" if self.number == 0 else f"trees of increment {self.number}"
             seed = key(self.seed, purpose, str(output), number) % 2**31
             data.set_label(wanted[output])
-            data.set_weight(None if heavy is None else heavy[output])
+            data.set_field("weight", None if heavy is None else heavy[output])  # set_weight would keep those of before
             data.set_init_score(np.ascontiguousarray(now[:, output]))
             grown = self._lightgbm.train({**parameters, "seed": seed}, data, count)
             self.texts[output].append(grown.model_to_string())
