@@ -185,6 +185,8 @@ def fit_regressor(model: Cohort, x: Tensor, target: Tensor, weights: Tensor, eff
 
 def said(model: Cohort, x: Tensor) -> Tensor:
     """(1, B, K) what one increment says of columns (1, B, ...)."""
+    if isinstance(model.encoder, Regressors):
+        return model.encoder.output(x, Mode.PREDICT)  # all rows at once: those that it was fitted to are known to trees
     with torch.no_grad():
         return apply_heads(model.head, model.encode(x, Mode.PREDICT))
 

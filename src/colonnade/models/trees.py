@@ -94,6 +94,7 @@ class Trees:
         self.texts: list[list[str]] = []  # of each output and round, as LightGBM writes a model
         self._boosters: list[list[Any]] = []  # the same, read; never changed
         self._sums: dict[bytes, tuple[int, Values]] = {}  # by rows: of how many rounds, and the sums (B, outputs)
+        self._known: list[_Rows] = []  # the tables that were asked about last; shared by all increments of a party
         self._data: tuple[object, Any] = (None, None)  # the last rows that trees were grown on, as LightGBM has them
 
     def open(self, shape: tuple[int, ...], outputs: int, seed: int) -> None:
@@ -103,7 +104,7 @@ class Trees:
 
     def output(self, x: Tensor) -> Tensor:
         """The sum of the trees (B, outputs), in float64."""
-        rows = _Rows.of(x)
+        rows = _Rows.of(x, self._known)
         out = np.empty((len(x), len(self.texts)))
         out[rows.order] = self._summed(rows)
         return torch.from_numpy(out).to(x.device)
@@ -118,14 +119,14 @@ class Trees:
 
     def approach(self, x: Tensor, target: Tensor, weight: float, effort: int) -> None:
         """`effort` times `per_step` more trees; where trees are due does not depend on the weight of the whole."""
-        self._grow(_Rows.of(x), target, None, effort * self.settings.per_step)
+        self._grow(_Rows.of(x, self._known), target, None, effort * self.settings.per_step)
 
     def fit_weighted(self, x: Tensor, target: Tensor, weights: Tensor, effort: int | None) -> None:
         """`increment` trees, or `effort` times `per_step`; a leaf takes weighted means."""
         if any(self.texts):
             self._read([[] for _ in self.texts])
         count = self.settings.increment if effort is None else effort * self.settings.per_step
-        self._grow(_Rows.of(x), target, weights, count)
+        self._grow(_Rows.of(x, self._known), target, weights, count)
 
     def _grow(self, rows: _Rows, target: Tensor, weights: Tensor | None, count: int) -> None:
         """So many more trees for what is left of a target (B, outputs)."""
@@ -253,7 +254,7 @@ class Trees:
         """A copy that grows by itself; the trees of now, which nobody changes, are shared."""
         twin = copy.copy(self)
         twin.texts, twin._boosters = [list(one) for one in self.texts], [list(one) for one in self._boosters]
-        twin._sums, twin._data = dict(self._sums), (None, None)
+        twin._sums, twin._data, twin._known = dict(self._sums), (None, None), list(self._known)
         return twin
 
     def __repr__(self) -> str:
@@ -280,8 +281,24 @@ class _Rows:
     digest: bytes
 
     @classmethod
-    def of(cls, x: Tensor) -> _Rows:
+    def of(cls, x: Tensor, known: list[_Rows]) -> _Rows:
+        """Those of a table; `known` are the last ones, among which it often is, and becomes the first."""
         given = _table(x)
+        same = next((rows for rows in known if rows._is(given)), None)
+        found = cls._sorted(given) if same is None else same
+        known[:] = [found, *(rows for rows in known if rows is not found)][:REMEMBERED]
+        return found
+
+    def _is(self, given: Values) -> bool:
+        """Whether these are the rows of a table, in its order; to the bit."""
+        if given.shape != self.table.shape or given.dtype != self.table.dtype:
+            return False
+        mine, theirs = self.table.view(np.uint32), given.view(np.uint32)
+        few = self.order[:16]  # another table differs here already
+        return np.array_equal(mine[:16], theirs[few]) and np.array_equal(mine, theirs[self.order])
+
+    @classmethod
+    def _sorted(cls, given: Values) -> _Rows:
         words = given.view(np.uint32)
         mixed = np.zeros(len(given), dtype=np.uint64)
         for column, factor in zip(words.T, _multipliers(words.shape[1]), strict=True):  # no copy of the whole table
