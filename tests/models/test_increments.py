@@ -98,7 +98,7 @@ class TestWeightedFits:
     def test_another_begins_from_nothing(self, model: Any) -> None:
         x, target = bent_rows()
         opened(model)
-        assert isinstance(model, FitsWeighted) and isinstance(model, StartsAgain)
+        assert all(isinstance(model, kind) for kind in (FitsWeighted, StartsAgain))
         model.fit_weighted(x, target, weights_for(x), None)
         told = model.output(x)
         other = model.again(2)

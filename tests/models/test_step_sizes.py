@@ -29,8 +29,8 @@ def problem(name: str, seed: int, moves: int = 4, scale: float = 1.0) -> tuple[T
         "regression": lambda: hidden + 0.1 * rng.normal(size=hidden.shape),
         "count": lambda: rng.poisson(np.exp(hidden)),
     }[name]()
-    given = (total, move, drawn.astype(float), rng.uniform(0.1, 3, size=60))
-    return (task, *(torch.from_numpy(values) for values in given))
+    y, weights = torch.from_numpy(drawn.astype(float)), torch.from_numpy(rng.uniform(0.1, 3, size=60))
+    return task, torch.from_numpy(total), torch.from_numpy(move), y, weights
 
 
 def lost(task: Task, total: Tensor, moves: Tensor, y: Tensor, weights: Tensor | None, a: Any) -> float:

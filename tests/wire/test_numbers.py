@@ -94,6 +94,7 @@ def test_a_row_does_not_depend_on_its_neighbours(content: np.ndarray) -> None:
 def test_a_party_does_not_depend_on_the_others(content: np.ndarray) -> None:
     """Stacked parties send what each would send alone."""
     values = torch.from_numpy(content)
+    name: Any
     for name in FORMATS:
         numbers = Numbers(name, torch.float32)
         together = numbers.encode_each({"v": values}, 3)
