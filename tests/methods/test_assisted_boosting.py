@@ -18,14 +18,16 @@ from colonnade import Federation, Run, fit
 from colonnade.deploy.coordinator import CoordinatorProcess
 from colonnade.deploy.membership import PartySetup
 from colonnade.deploy.predict import Wish
-from colonnade.errors import ConfigError, ModelError, ShortTraining
+from colonnade.errors import ConfigError, ModelError, ShortTraining, WireError
 from colonnade.evaluate.metrics import METRICS
 from colonnade.fit import resume
 from colonnade.methods import AssistedBoosting
+from colonnade.methods.assisted_boosting import checked, rounded
 from colonnade.models.encoders import ModelSettings
 from colonnade.report.privacy import statement_of_run
 from colonnade.tasks import TASKS
 from colonnade.wire.messages import COORDINATOR, Purpose
+from colonnade.wire.numbers import NumberFormat, Numbers
 from tests.deploy.memory import Room, SmallTrial
 from tests.federations import small
 from tests.local_models import Stumps
@@ -121,7 +123,7 @@ class TestMessages:
         assert all(set(down.own) == set(trainer.coordinator.schema.parties) for down in seen[1:4])
         steps = torch.cat([part["step"][:, 0] for part in seen[1].groups])
         assert not torch.equal(steps, steps[:1].expand_as(steps))
-        assert bool((steps * 64 == (steps * 64).round()).all())
+        assert torch.equal(rounded(steps), steps)
         assert bool(((steps >= 0) & (steps <= 1)).all())
 
     @pytest.mark.parametrize("numbers", ["float16", "int8", "int8_blocks"])
@@ -141,7 +143,7 @@ class TestMessages:
         summed = trainer.coordinator.state["cache.validation"].sum(dim=0) + run.state["base"]
         assert float((told - summed).abs().max()) < 0.1
         weights = [part.tensors["local.weights"] for part in run.model.parts.values()]
-        assert all(torch.equal(own * 128, (own * 128).round()) for own in weights)
+        assert all(torch.equal(rounded(own), own) for own in weights)  # half of a step has as many digits
 
     def test_rows_of_one_number_take_little_more_than_a_byte(self) -> None:
         whole = small(widths=(4, 3), rows=4000, task="binary")
@@ -196,7 +198,7 @@ class TestValidation:
         whole = federation("multiclass")
         run = fit(whole, "assisted_boosting", model=TREES, rounds=2, **options)
         for part in run.model.parts.values():
-            assert part.tensors["local.weights"].tolist() == pytest.approx([0.5 / 3, 0.5 / 3])
+            assert part.tensors["local.weights"].tolist() == pytest.approx([0.5 / 3, 0.5 / 3], rel=1 / 128)
 
     def test_a_secure_sum_trains_what_plain_uploads_train_with_equal_steps(self) -> None:
         whole = federation()
@@ -232,6 +234,22 @@ class TestRefusals:
     def test_a_classifier_cannot_fit_what_is_left(self) -> None:
         with pytest.raises(ModelError, match=r"LogisticRegression, a classifier; assisted_boosting asks"):
             fit(federation(), "assisted_boosting", encoders={"party_0": LogisticRegression()}, rounds=1)
+
+
+def test_steps_travel_exactly_in_every_number_format() -> None:
+    every = rounded(torch.from_numpy(np.random.default_rng(0).uniform(size=500)).clamp(min=1e-6))
+    every = torch.cat([every, rounded(1 / torch.arange(1, 500, dtype=torch.float64)), torch.tensor([0.0, 1.0])])
+    for name in NumberFormat.__args__:  # type: ignore[attr-defined]
+        numbers = Numbers(name)
+        read = [numbers.decode(numbers.encode({"step": step.float()[None]}))["step"] for step in every]
+        assert torch.equal(torch.cat(read).double(), every)
+    assert float((rounded(torch.tensor([1 / 3])) - 1 / 3).abs()) < 1 / 384
+
+
+@pytest.mark.parametrize("step", [-0.1, 1.1, float("nan")])
+def test_a_step_that_nobody_chooses_is_refused(step: float) -> None:
+    with pytest.raises(WireError, match=r"a step size of .* came; needed one from 0 to 1"):
+        checked(step)
 
 
 def test_noisy_labels_are_all_that_goes_down() -> None:

@@ -27,12 +27,12 @@ class Loss:
 
 
 def sigmoid(o: Array) -> Array:
-    return 1 / (1 + np.exp(-o))
+    return np.asarray(1 / (1 + np.exp(-o)))
 
 
 def softmax(o: Array) -> Array:
     e = np.exp(o - o.max(axis=1, keepdims=True))
-    return e / e.sum(axis=1, keepdims=True)
+    return np.asarray(e / e.sum(axis=1, keepdims=True))
 
 
 def logistic(o: Array, y: Array) -> Array:
@@ -82,6 +82,14 @@ def three_trees(x: Array, v: Array, h: Array, train: Array) -> Array:
     return np.stack(said, axis=1)
 
 
+def seven_digits(step: float) -> float:
+    """A number from 0 to 1 with seven binary digits, by trying all that there are near it."""
+    power = 0
+    while 0 < step * 2**power < 0.5:
+        power += 1
+    return float(min(np.arange(129) / 128, key=lambda near: (abs(near - step * 2**power), near))) / 2**power
+
+
 def written_out(whole: Federation, rounds: int, weights: Array | None = None) -> Array:
     """Outputs (N, K) after so many rounds, all rows in one place, on the scale of the labels."""
     loss, (y, shift, scale) = LOSSES[whole.task.name], targets_of(whole)
@@ -99,5 +107,5 @@ def written_out(whole: Federation, rounds: int, weights: Array | None = None) ->
 
         start, box = np.full(len(moves), 1 / len(moves)), [(0.0, 1.0)] * len(moves)
         steps = minimize(lost, start, bounds=box, method="L-BFGS-B", options={"ftol": 1e-15, "gtol": 1e-10}).x
-        total = total + 0.5 * sum(np.round(64 * step) / 64 * move for step, move in zip(steps, moves, strict=True))
+        total = total + 0.5 * sum(seven_digits(step) * move for step, move in zip(steps, moves, strict=True))
     return total * scale + shift

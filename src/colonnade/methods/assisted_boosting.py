@@ -14,7 +14,7 @@
 The other half of the validation rows judges the rounds: step sizes would hide from their own rows when to stop. v is
 never clipped: with the floor of h, weight times target is the gradient exactly. v and h are told as g, from which a
 party computes them where labels are plain: g/h = v to the bit, and in 8 bits g loses less. Step sizes are rounded to
-64ths, which every number format carries exactly, so that both sides have the same sum.
+seven binary digits, which every number format carries exactly, so that both sides have the same sum.
 
 Where only the total of the increments can be read (secure sum), and where nothing is ever evaluated, a_k = 1/M.
 Differences from the paper: Newton's targets and weights in place of the plain gradient, step sizes on rows that train
@@ -50,7 +50,7 @@ from colonnade.schedule import RoundPlan
 from colonnade.tasks import Task
 
 LEAST = 0.05  # of the curvature: below it, targets would be all noise
-GRID = 64  # step sizes are multiples of 1/64: exact in every number format
+BITS = 7  # of a step size that count: every number format carries so many exactly
 CLOSE = 1e-6  # curvatures that differ less are the same
 
 
@@ -115,14 +115,14 @@ class AssistedBoosting(Settings):
             y, at = seen(labels, rows).cpu(), choosing.to(moves.device)
             total = state["base"] + before[:, at].sum(dim=0)
             found = step_sizes(labels.task, total, moves[sent][:, at], y, counts(labels, rows))
-            steps[sent] = (found * GRID).round() / GRID
+            steps[sent] = rounded(found)
         state["cache.steps"] = steps
         state["cache.validation"] = before + self.share * _weighed(steps, moves)
         return _like(uploads, before)
 
     def judging(self, rows: Tensor) -> Tensor:
         """Every second row; the others choose the step sizes."""
-        return torch.arange(min(1, len(rows) - 1), len(rows), 2)
+        return torch.arange(0 if len(rows) < 2 else 1, len(rows), 2)
 
     def coordinate(self, state: State, plan: RoundPlan, uploads: Uploads, labels: Labels) -> Reply:
         """F += share * sum_k a_k D_k, and what is left to explain."""
@@ -133,7 +133,7 @@ class AssistedBoosting(Settings):
         y = seen(labels, plan.rows)
         told = residuals(labels.task, total, y, uploads.groups[0]["o"].dtype)
         own = torch.split(steps[:, None].to(told["g"]), state["cache.groups"].tolist())
-        notes = {"step": steps.mean(), **labels.task.notes(total, y)}
+        notes = {"step": steps.mean().to(total), **labels.task.notes(total, y)}
         return Reply(told, tuple({"step": part} for part in own), notes)
 
     def learn(self, cohort: Cohort, plan: RoundPlan, uploaded: Mapping[str, Tensor], reply: Received) -> None:
@@ -151,7 +151,7 @@ class AssistedBoosting(Settings):
         for place, own in enumerate(grown.parties):
             model, effort = own.fresh(plan.number + 1), efforts.get(cohort.names[place])
             if plan.number != OPENING:
-                own.settle(self.share * float(reply.own["step"][place, 0]))
+                own.settle(self.share * checked(float(reply.own["step"][place, 0])))
             if effort != 0:
                 wanted = Wanted(x[[place]], target, weights, effort, plan.number + 1)
                 fit_increment(model, wanted, self.local_steps, self.optimiser)
@@ -215,9 +215,22 @@ def _weighed(steps: Tensor, moves: Tensor) -> Tensor:
     return steps[: len(moves), None, None].to(moves) * moves
 
 
+def rounded(steps: Tensor) -> Tensor:
+    """Step sizes with so few binary digits that every number format carries them exactly."""
+    share, power = torch.frexp(steps)
+    return torch.ldexp((share * 2**BITS).round(), power - BITS)
+
+
+def checked(step: float) -> float:
+    """A step size as it came; refused where no coordinator could have chosen it."""
+    if not 0 <= step <= 1:
+        raise WireError(f"a step size of {step:g} came; needed one from 0 to 1")
+    return step
+
+
 def _alike(parties: int) -> Tensor:
     """1/M for each."""
-    return torch.full((parties,), 1 / parties, dtype=torch.float64)
+    return rounded(torch.full((parties,), 1 / parties, dtype=torch.float64))
 
 
 def _sent(state: State, senders: Sequence[str]) -> Tensor:
