@@ -29,8 +29,8 @@ from colonnade.errors import DataError, DoubtfulData
 from colonnade.extras import need
 from colonnade.federation import Federation
 from colonnade.job import Job, read_table_data
+from colonnade.methods.base import schedule_of
 from colonnade.row_split import RowSplit, SplitSettings, as_settings
-from colonnade.schedule import Schedule
 
 MOST = 10  # warnings that a training shows
 
@@ -245,9 +245,7 @@ def _unseen(
 
 def _epochs(job: Job, federation: Federation) -> Iterator[Finding]:
     t = job.on(federation).training
-    schedule = Schedule(
-        t.schedule, federation.split.train, federation.names, t.seed, job.method.needs_uploads != "nothing"
-    )
+    schedule = schedule_of(job.method, t.schedule, federation.split.train, federation.names, t.seed)
     short = schedule.shortfall(t.rounds)
     if short:
         yield Finding("warning", short)

@@ -89,8 +89,11 @@ def _libraries(trainer: Trainer) -> set[str]:
 
 def _version(library: str) -> str:
     """Of the package that brings a module, which may have another name; nothing is imported for what a file names."""
-    packages = metadata.packages_distributions().get(library)
-    return metadata.version(packages[0]) if packages else "not installed"
+    try:
+        return metadata.version(library)
+    except metadata.PackageNotFoundError:
+        packages = metadata.packages_distributions().get(library)  # looks through all that is installed: slow
+        return metadata.version(packages[0]) if packages else "not installed"
 
 
 def warn_of_another_machine(began: Machine, device: torch.device) -> None:

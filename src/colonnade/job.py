@@ -27,13 +27,12 @@ from colonnade.errors import ConfigError
 from colonnade.federation import Federation
 from colonnade.fit import fit
 from colonnade.methods import make_method
-from colonnade.methods.base import Method
+from colonnade.methods.base import Method, schedule_of
 from colonnade.models.encoders import ModelSettings
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.progress import Watcher
 from colonnade.record import About, Section, Sections
 from colonnade.run import Run, Training
-from colonnade.schedule import Schedule
 from colonnade.tasks import task_about
 
 SECTIONS = ("data", "method", "model", "training", "privacy", "compare")
@@ -79,8 +78,8 @@ class Job:
 
     def shortfall(self, federation: Federation) -> str:
         """A sentence about rounds that do not visit every training row once; nothing where they do."""
-        t, has_uplink = self.on(federation).training, self.method.needs_uploads != "nothing"
-        return Schedule(t.schedule, federation.split.train, federation.names, t.seed, has_uplink).shortfall(t.rounds)
+        t, train = self.on(federation).training, federation.split.train
+        return schedule_of(self.method, t.schedule, train, federation.names, t.seed).shortfall(t.rounds)
 
     def fit(self, federation: Federation, out: Path | None = None, watch: Watcher | None = None) -> Run:
         """Train."""

@@ -11,13 +11,16 @@ from colonnade.evaluate.decision import check_decision
 from colonnade.evaluate.metrics import choose_metric
 from colonnade.federation import Federation
 from colonnade.methods.base import (
+    AddsIncrements,
     FitsAtHome,
+    HasUsual,
     Method,
     check_absence,
     check_guest,
     check_labels,
     check_numbers,
     guest_of,
+    schedule_of,
 )
 from colonnade.models.schema import Schema
 from colonnade.privacy.gate import CoordinatorGate
@@ -56,9 +59,7 @@ def open_coordinator(
     """The label holder's side of a run; of the federation's columns it needs none."""
     privacy = terms.privacy
     truth, split = federation.labels.to(schema.device), federation.split
-    schedule = Schedule(
-        training.schedule, split.train, schema.parties, training.seed, method.needs_uploads != "nothing"
-    )
+    schedule = schedule_of(method, training.schedule, split.train, schema.parties, training.seed)
     noise = key(training.seed, "label noise") if terms.label_key is None else terms.label_key
     known = federation.labelled
     train = split.train if known is None else split.train[known[split.train]]
@@ -101,6 +102,8 @@ def open_coordinator(
             spent or "all rounds done",
             training.decision,
             SMALL if len(split.validation) <= schedule.batch else USUAL,
+            by_loss=isinstance(method, HasUsual) and method.usual.by_loss and training.metric is None,
+            always=isinstance(method, AddsIncrements),
         ),
         gate=CoordinatorGate(
             run,

@@ -24,8 +24,8 @@ from colonnade.data.columns import ColumnPlan
 from colonnade.data.frames import as_frame, check_no_path, is_frame
 from colonnade.design import DTYPES, Design
 from colonnade.engines.base import CohortBuilder, Encoders, Local, open_module
+from colonnade.engines.queries import rows_that_fit
 from colonnade.engines.stacked import Stacked
-from colonnade.engines.uploads import rows_that_fit
 from colonnade.errors import ConfigError, DataError, RunError, Unwritable
 from colonnade.federation import Party
 from colonnade.models.stack import Way

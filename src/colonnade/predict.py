@@ -18,7 +18,7 @@ from colonnade.data.frames import as_frame, by_party, is_frame, names_of
 from colonnade.data.ids import Ids, id_columns, text_ids
 from colonnade.data.new_rows import check_parties, read_new_rows
 from colonnade.engines.base import GroupUploads
-from colonnade.engines.uploads import open_sum, rows_that_fit
+from colonnade.engines.queries import open_sum, rows_that_fit
 from colonnade.errors import ConfigError, DataError, RowsDisagree, RunError
 from colonnade.methods.base import State, Uploads, outputs
 from colonnade.models.schema import Schema

@@ -23,7 +23,7 @@ from colonnade.evaluate.answers import Evaluated
 from colonnade.evaluate.decision import DecisionSettings
 from colonnade.evaluate.metrics import metric_of
 from colonnade.federation import Federation, Task
-from colonnade.methods.base import Method
+from colonnade.methods.base import HasUsual, Method, Usual, schedule_of
 from colonnade.model import Model
 from colonnade.models.computing import Computing, Precision
 from colonnade.models.encoders import ModelSettings
@@ -34,7 +34,7 @@ from colonnade.privacy.settings import PrivacySettings
 from colonnade.privacy.tally import tally
 from colonnade.record import FORMAT, RECORD, STORE, About, Measured, Result, Round, RunRecord, Sections, read_record
 from colonnade.saved import LEDGER, read_kept, replace_file, write_kept
-from colonnade.schedule import Schedule, ScheduleSettings
+from colonnade.schedule import ScheduleSettings
 from colonnade.tasks.weights import class_text
 from colonnade.wire.numbers import WireSettings
 from colonnade.wire.traffic import Traffic
@@ -104,13 +104,31 @@ class Training(Settings):
     def in_rounds(self, method: Method, train: Tensor, parties: tuple[str, ...]) -> Training:
         """The same with its length in rounds, which depends on the training rows; unchanged where it was said so.
 
-        A method that needs one pass gets it where nobody said how long, in messages as large as they may be.
+        A method that needs one pass gets it where nobody said how long, in messages as large as they may be; one that
+        has a usual length gets that.
 
         Args:
             method: whose parties may upload or not; only where they do, rounds may be of one party.
             train: row numbers that train.
             parties: in federation order.
         """
+        if isinstance(method, HasUsual):
+            return self._as_usual(method.usual)._in_rounds(method, train, parties)
+        return self._in_rounds(method, train, parties)
+
+    def _as_usual(self, usual: Usual) -> Training:
+        """What nobody said, as the method usually has it; whoever says anything about stopping says all of it."""
+        said = self.model_fields_set
+        new: dict[str, object] = {}
+        if not said & {"rounds", "epochs"}:
+            new["rounds"] = usual.rounds
+        if "evaluate_every" not in said:
+            new["evaluate_every"] = usual.evaluate_every
+        if "stopping" not in said:
+            new["stopping"] = self.stopping.model_copy(update={"patience": usual.patience})
+        return self.model_copy(update=new)
+
+    def _in_rounds(self, method: Method, train: Tensor, parties: tuple[str, ...]) -> Training:
         once, settings = getattr(method, "once", False) and "rounds" not in self.model_fields_set, self.schedule
         epochs = 1.0 if once and self.epochs is None else self.epochs
         if epochs is None:
@@ -119,7 +137,7 @@ class Training(Settings):
             usual = {"batch": LARGE_BATCH, "shuffle": "never"}  # rows in their order take fewer bytes
             usual = {name: value for name, value in usual.items() if name not in settings.model_fields_set}
             settings = settings.model_copy(update=usual)
-        schedule = Schedule(settings, train, parties, self.seed, method.needs_uploads != "nothing")
+        schedule = schedule_of(method, settings, train, parties, self.seed)
         rounds = max(1, math.ceil(epochs * schedule.rounds_per_pass - 1e-9))
         return self.model_copy(update={"rounds": rounds, "epochs": None, "schedule": settings})
 

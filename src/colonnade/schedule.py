@@ -123,6 +123,7 @@ class Schedule:
     parties: tuple[str, ...]
     seed: int
     has_uplink: bool = True  # False for methods without an uplink
+    whole: bool = False  # every round is about all training rows, whatever the batch is
     _orders: dict[str, tuple[int, Tensor]] = field(default_factory=dict, repr=False, compare=False)  # last epoch's
     _wakes: list[_Wakes] = field(default_factory=list, repr=False, compare=False)  # simulated as far as was asked
 
@@ -161,6 +162,8 @@ class Schedule:
 
     def shortfall(self, rounds: int) -> str:
         """A sentence about rounds that do not visit every training row once; nothing where they do."""
+        if self.whole:
+            return self._not_used()
         visits = len(self.parties) if self.alone else 1  # rounds until everybody has had a batch
         needed = self.rounds_per_pass
         if rounds >= needed:
@@ -172,10 +175,20 @@ class Schedule:
             f"others never; set rounds = {needed:,} for one pass over all of them, or a larger schedule.batch"
         )
 
+    def _not_used(self) -> str:
+        """A sentence about a batch that somebody asked for and does not get."""
+        asked, rows = self.settings.batch, len(self.train)
+        if asked == ScheduleSettings().batch or asked >= rows:
+            return ""
+        return (
+            f"schedule.batch = {asked:,} is not used: every round of this method is about all {rows:,} training rows; "
+            "leave it out"
+        )
+
     @property
     def batch(self) -> int:
         """Rows per round, at most all of them."""
-        return min(self.settings.batch, len(self.train))
+        return len(self.train) if self.whole else min(self.settings.batch, len(self.train))
 
     @property
     def alone(self) -> bool:
@@ -226,7 +239,7 @@ class Schedule:
         known = self._orders.get(owner)
         if known is None or known[0] != epoch:
             purpose = f"rows of {owner}" if owner else "rows"
-            never = self.settings.shuffle == "never"
+            never = self.whole or self.settings.shuffle == "never"  # rows in their order take fewer bytes
             order = self.train.sort().values if never else permutation(self.train, self.seed, purpose, epoch)
             known = self._orders[owner] = (epoch, order)
         return known[1]

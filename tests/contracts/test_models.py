@@ -16,7 +16,7 @@ from sklearn.metrics import mean_absolute_error, roc_auc_score
 from torch import Tensor
 
 import colonnade as cn
-from colonnade.engines import uploads as of_engines
+from colonnade.engines import queries
 from colonnade.errors import ConfigError, DataError, Refused, RowsDisagree, RunError, UnknownTrainingRows
 from colonnade.federation import Federation
 from colonnade.fit import fit
@@ -259,7 +259,7 @@ def test_a_part_answers_in_messages_that_fit(
 ) -> None:
     part, again = run.model.part("bank"), run.model.part("bank")
     whole = part.predict(new["bank"])
-    monkeypatch.setattr(of_engines, "EVALUATION_CHUNK", 70)
+    monkeypatch.setattr(queries, "EVALUATION_CHUNK", 70)
     pieces = again.predict(new["bank"])
     assert [release.rows for release in again.ledger] == [70, 70, 70, 70, 20]
     for name, values in whole.items():

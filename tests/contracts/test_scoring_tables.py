@@ -15,7 +15,7 @@ import skops.io
 import torch
 
 from colonnade.data.columns import ColumnPlan
-from colonnade.engines import uploads as of_engines
+from colonnade.engines import queries
 from colonnade.errors import ConfigError, DataError, Refused, RowsDisagree, RunError
 from colonnade.federation import Federation, RowSplit
 from colonnade.fit import fit, resume
@@ -288,7 +288,7 @@ def test_150_000_rows_are_predicted_in_messages_that_fit(summed: bool) -> None:
 
 @pytest.mark.parametrize("summed", [False, True])
 def test_pieces_follow_the_limit_in_bytes(summed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(of_engines, "EVALUATION_BYTES", 400)  # two logits of 4 bytes: 50 rows; of 8 bytes: 25
+    monkeypatch.setattr(queries, "EVALUATION_BYTES", 400)  # two logits of 4 bytes: 50 rows; of 8 bytes: 25
     x = np.random.default_rng(0).normal(size=(100, 3))
     federation = Federation.from_arrays(three(x), (x[:, 0] > 0).astype(int), task="multiclass")
     privacy = {"secure_sum": {"use": True}} if summed else {}

@@ -13,6 +13,7 @@ from tests.contracts.registry import AT_THE_OPENING, EVERY, NAMES, WITHOUT_NETWO
 from tests.federations import normed_encoder, small
 from tests.trainers import ENGINES, assert_same_tensors, open_trainer, party_tensors, rounds_of
 
+NEWEST = "pending.model."  # before the names of a model that was fitted last and does not count yet
 SILENT = {"batch": 20, "participation": 0.5, "silent_learn": False}
 OPTIMISERS = {"sgd": SGD(lr=0.05), "adamw": AdamW(lr=0.01)}
 
@@ -42,7 +43,8 @@ def test_who_does_not_learn_is_untouched(name: str, engine: str, optimiser: str)
                 learnt += 1
                 assert after[party].keys() >= held.keys()
                 for kind in ("head.",) if name in WITHOUT_NETWORKS else ("buffer.", "parameter."):
-                    assert any(not torch.equal(held[k], after[party][k]) for k in held if k.startswith(kind))
+                    mine = [k for k in held if k.removeprefix(NEWEST).startswith(kind)]
+                    assert any(not torch.equal(held[k], after[party][k]) for k in mine)
             else:
                 sat_out += 1
                 new = set(after[party]) - set(held)  # optimiser state, where a stack opens it for all its parties
@@ -86,7 +88,8 @@ def test_steps_per_party_are_the_same_in_every_engine(name: str) -> None:
 
 
 def slowed(schedule: Schedule) -> StepsPerParty:
-    return StepsPerParty(schedule.settings, schedule.train, schedule.parties, schedule.seed, schedule.has_uplink)
+    s = schedule
+    return StepsPerParty(s.settings, s.train, s.parties, s.seed, s.has_uplink, s.whole)
 
 
 def steps_of(method: Method, engine: str) -> list[tuple[str, int]]:
@@ -95,4 +98,6 @@ def steps_of(method: Method, engine: str) -> list[tuple[str, int]]:
     trainer.coordinator.schedule = slowed(trainer.coordinator.schedule)
     for _ in rounds_of(trainer):
         pass
-    return [(p, int(t["buffer.1.num_batches_tracked"])) for p, t in party_tensors(trainer).items()]
+    counter = "buffer.1.num_batches_tracked"
+    kept = {p: [t[k] for k in (counter, NEWEST + counter) if k in t] for p, t in party_tensors(trainer).items()}
+    return [(p, int(found[0]) if found else 0) for p, found in kept.items()]  # without a step there is no increment

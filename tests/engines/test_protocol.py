@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from colonnade.engines import uploads as of_engines
+from colonnade.engines import queries
 from colonnade.errors import ConfigError, WireError
 from colonnade.fit import Progress, fit
 from colonnade.methods import VIMADMM, VIMADMMJ, Centralized, LocalOnly
@@ -76,7 +76,7 @@ class TestRequests:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_evaluation_in_pieces_is_the_same_evaluation(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = record(small(), VIMADMMJ(local_steps=1), engine=engine, rounds=4, evaluate_every=1)
-    monkeypatch.setattr(of_engines, "EVALUATION_CHUNK", 7)
+    monkeypatch.setattr(queries, "EVALUATION_CHUNK", 7)
     pieces = record(small(), VIMADMMJ(local_steps=1), engine=engine, rounds=4, evaluate_every=1)
     assert untimed(pieces.run.history) == untimed(whole.run.history)
     assert pieces.run.fingerprint() == whole.run.fingerprint()

@@ -28,7 +28,7 @@ from tests.federations import small
 from tests.local_models import Stumps
 
 TRACEABLE = [name for name in BUILT_IN if isinstance(make_method(name), Traceable)]
-OWN_HEADS = ["vimadmm_j", "linear_admm", "fdml", "adavfl", "fu", "local_only", "one_message"]
+OWN_HEADS = ["vimadmm_j", "linear_admm", "fdml", "adavfl", "fu", "local_only", "one_message", "assisted_boosting"]
 
 
 @pytest.mark.parametrize("method", TRACEABLE)

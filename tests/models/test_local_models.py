@@ -333,7 +333,7 @@ class TestRefusals:
 
     def test_exactly_these_methods_need_none(self) -> None:
         assert {n for n in EVERY if not getattr(METHODS[n], "needs_gradients", True)} == {
-            "vimadmm", "vimadmm_j", "linear_admm", "one_message",
+            "vimadmm", "vimadmm_j", "linear_admm", "one_message", "assisted_boosting",
         }  # fmt: skip
 
     def test_linear_admm_has_a_ridge_of_its_own(self) -> None:

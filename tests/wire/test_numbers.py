@@ -91,7 +91,9 @@ class TestRowsOfOneNumber:
         for name in SMALLER:
             numbers = Numbers(name, torch.float32)
             header, got = decode(encode(numbers.header, numbers.encode({"v": row[:, None]}, rows=0)))
-            assert torch.equal(numbers.read(header, got)["v"][:, 0], travelled(numbers, row))
+            read = numbers.read(header, got)["v"]
+            assert read.stride() == torch.empty_like(row[:, None], memory_format=torch.contiguous_format).stride()
+            assert torch.equal(read[:, 0], travelled(numbers, row))
 
     @pytest.mark.parametrize("name", SMALLER)
     def test_parties_do_not_share_scales(self, name: Any) -> None:

@@ -29,9 +29,9 @@ from colonnade.config import Settings, build
 from colonnade.errors import ConfigError
 from colonnade.federation import Federation
 from colonnade.job import Job
+from colonnade.methods.base import schedule_of
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.run import Run
-from colonnade.schedule import Schedule
 from colonnade.tune import without_test
 
 Section = dict[str, object]
@@ -153,7 +153,7 @@ def _silenced(job: Job, federation: Federation, case: Case) -> Job:
     privacy, training = job.privacy, job.training
     deviation = FAINT  # of uploads without noise next to nothing leaves
     if privacy.protects and privacy.clip is not None:
-        schedule = Schedule(training.schedule, federation.split.train, federation.names, training.seed)
+        schedule = schedule_of(job.method, training.schedule, federation.split.train, federation.names, training.seed)
         deviation = privacy.clip * privacy.noise(schedule.most_releases(training.rounds))
     faint = FAINT * (privacy.clip or FAINT)
     quiet = {**privacy.model_dump(exclude_unset=True), "mechanism": "gaussian", "evaluation": "simulated"}

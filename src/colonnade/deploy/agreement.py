@@ -32,7 +32,7 @@ from colonnade.errors import ColonnadeError, IdentityError, WireError
 from colonnade.identity.cipher import KEY, KeyPair
 from colonnade.identity.credentials import Credentials
 from colonnade.methods import make_method
-from colonnade.methods.base import Method
+from colonnade.methods.base import Method, schedule_of
 from colonnade.models.encoders import ModelSettings
 from colonnade.models.schema import Group, Schema
 from colonnade.privacy.secure_sum.adders import Adders
@@ -97,8 +97,8 @@ class Proposal:
 
     def schedule(self) -> Schedule:
         """Who uploads when, about which rows."""
-        training, has_uplink = self.training(), self.method().needs_uploads != "nothing"
-        return Schedule(training.schedule, self.train, self.parties, training.seed, has_uplink)
+        training = self.training()
+        return schedule_of(self.method(), training.schedule, self.train, self.parties, training.seed)
 
     def schema(self, groups: Sequence[Group], device: torch.device) -> Schema:
         """The frame of the run for one process."""

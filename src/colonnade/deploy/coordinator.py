@@ -42,6 +42,7 @@ from colonnade.methods.base import (
     check_guest,
     check_labels,
     check_numbers,
+    schedule_of,
 )
 from colonnade.models.encoders import ModelSettings
 from colonnade.models.ridge import RidgeSettings
@@ -55,7 +56,6 @@ from colonnade.progress import Watcher
 from colonnade.record import RECORD, STORE, Sections
 from colonnade.rows import Grouping
 from colonnade.run import Run, Training
-from colonnade.schedule import Schedule
 from colonnade.store import Store
 from colonnade.wire.codec import decode
 from colonnade.wire.messages import COORDINATOR, Purpose
@@ -314,9 +314,7 @@ def _in_full(u: Undertaking) -> PrivacySettings:
         )
     check_absence(u.method, u.absence.then == "continue")
     check_numbers(u.method, u.training.wire.numbers, privacy.secure_sum.use)
-    schedule = Schedule(
-        u.training.schedule, u.split.train, u.parties, u.training.seed, u.method.needs_uploads != "nothing"
-    )
+    schedule = schedule_of(u.method, u.training.schedule, u.split.train, u.parties, u.training.seed)
     privacy.check_sum(
         len(u.parties), u.method.needs_uploads, schedule.someone_may_be_silent or u.absence.then == "continue"
     )

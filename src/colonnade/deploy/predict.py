@@ -23,8 +23,8 @@ from colonnade.deploy.encryption import encryption_of_coordinator, own_keys
 from colonnade.engines.base import Collected, numbers_of
 from colonnade.engines.link import Link
 from colonnade.engines.message import Notify
+from colonnade.engines.queries import open_sum, rows_that_fit
 from colonnade.engines.remote import Absence, Remote
-from colonnade.engines.uploads import open_sum, rows_that_fit
 from colonnade.errors import DataError, RunError
 from colonnade.fit import find_device
 from colonnade.methods.base import PredictsWithout, Uploads, check_can_leave_out, outputs

@@ -25,9 +25,9 @@ from colonnade.errors import ShortTraining
 from colonnade.fit import find_device
 from colonnade.folder import claimed
 from colonnade.identity.credentials import Credentials
+from colonnade.methods.base import schedule_of
 from colonnade.progress import Progress, Watcher
 from colonnade.run import Run
-from colonnade.schedule import Schedule
 
 DEPLOYMENT = "deployment.json"  # beside the run: where its configuration file is, for later predictions
 
@@ -63,8 +63,9 @@ def run_coordinator(
     read = read_coordinator(config, overrides)
     credentials, folder = read.credentials(), read.coordinator.folder
     undertaking = read_undertaking(read, read_alignment(read.coordinator.alignment))
-    schedule = Schedule(undertaking.training.schedule, undertaking.split.train, undertaking.parties, 0)
-    if short := schedule.shortfall(undertaking.training.rounds):
+    u = undertaking
+    schedule = schedule_of(u.method, u.training.schedule, u.split.train, u.parties, 0)
+    if short := schedule.shortfall(u.training.rounds):
         warnings.warn(short, ShortTraining, stacklevel=2)
     with claimed(folder) as claim, linked(credentials, read.coordinator.run, notify) as link:
 

@@ -20,22 +20,25 @@ from torch import Tensor
 from colonnade.admm.stopping import Watch, WatchFacts
 from colonnade.engines.base import Collected, GroupUploads
 from colonnade.engines.plan import TrainingPlan
-from colonnade.engines.uploads import open_sum, rows_that_fit
+from colonnade.engines.queries import open_sum, rows_that_fit
 from colonnade.errors import Diverged, RunError
 from colonnade.evaluate.decision import Decision, fit_decision
 from colonnade.evaluate.judge import Judge
 from colonnade.evaluate.metrics import Metric, choose_metric, metric_of
 from colonnade.layout import canonical, canonical_all, check
 from colonnade.methods.base import (
+    AddsIncrements,
     Extends,
     FitsOutputs,
     Method,
+    New,
     Reply,
     State,
     Uploads,
     fit_at_home,
     opening_reply,
     outputs,
+    outside_training,
     small_enough,
 )
 from colonnade.models.schema import Schema
@@ -92,7 +95,7 @@ class CoordinatorSide:
         self.state, opening = opening_reply(self.method, self.schema, self.labels, self.home)
         self.state |= self.labels.state(self.schema.dtype)
         self.state = canonical_all(self.state)
-        self.reply: Reply = _canonical(opening) if opening else Reply()
+        self.reply: Reply = opening.canonical() if opening else Reply()
         self.learners: tuple[str, ...] = self.schema.parties if opening else ()
         self.steps: tuple[tuple[str, int], ...] = ()
         self.best_state: State = {}
@@ -132,7 +135,7 @@ class CoordinatorSide:
             plan = self.schedule.plan(number)
             senders = tuple(p for p in plan.senders if p not in self.away)
             queries.append(Query(Purpose.TRAIN, senders, plan.rows))
-        if len(self.validation) and self.training_plan.evaluates_after(number - 1):
+        if len(self.validation) and self.training_plan.asks_after(number - 1):
             queries += self._evaluations(self.validation)
         return tuple(queries)
 
@@ -171,9 +174,11 @@ class CoordinatorSide:
         self._catch_up(collected)
         evaluations = [i for i, query in enumerate(request.queries) if query.purpose is Purpose.EVALUATE]
         if evaluations and not collected.absent:  # a score without somebody's part would be another model's
-            record["score"] = self._evaluate(
-                request, [self.uploads(request, i, collected.uploaded[i]) for i in evaluations]
-            )
+            told = [self.uploads(request, i, collected.uploaded[i]) for i in evaluations]
+            told = outside_training(self.method, self.state, told, self.labels, New(self.validation, request.trainers))
+            self.state = canonical_all(self.state)
+            if self.training_plan.evaluates_after(request.number - 1):
+                record["score"] = self._evaluate(request, told)
         self.reply, self.learners, self.steps = Reply(), (), ()
         for place, (query, uploaded) in enumerate(zip(request.queries, collected.uploaded, strict=True)):
             if query.purpose is Purpose.TRAIN and self.stop is None:
@@ -181,7 +186,7 @@ class CoordinatorSide:
                     self._coordinate(request.number, self.uploads(request, place, uploaded))
                 except Diverged as error:
                     self.give_up(request.number, error)
-                record.update(cast(Round, _as_numbers(self.reply.notes)))  # by names of the method's own
+                record.update(cast(Round, self.reply.noted()))  # by names of the method's own
         self.number = request.number
         if len(record) > 1:
             self.history.append(record)
@@ -226,14 +231,17 @@ class CoordinatorSide:
             self.state = canonical_all(self.state)
         self.remember(self.validation, uploads)
         logits = torch.cat([outputs(self.method, self.state, h) for h in uploads])
-        value, done, plan = self.judge(logits), request.number - 1, self.training_plan
-        better, self.stop = self.watch.see(self.judge.gain(value), done, plan.may_stop_after(done), self.judge.value)
+        if self.judging is not None:
+            logits = logits[self.judging.to(logits.device)]
+        done, plan, keeper = request.number - 1, self.training_plan, self.keeper
+        gain = keeper.gain(keeper(logits))
+        better, self.stop = self.watch.see(gain, done, plan.may_stop_after(done), keeper.value)
         if better:
             self.best_scores = self.judge.all(logits)
             self.decision = self.decide(logits)
             self.keep = True
             self.best_state = {k: v.clone() for k, v in self.state.items() if is_model(k)}
-        return value
+        return self.judge(logits)
 
     def remember(self, rows: Tensor, uploads: Sequence[Uploads]) -> None:
         """Keep what the parties said about rows, in pieces, where a party may join the model later."""
@@ -244,20 +252,35 @@ class CoordinatorSide:
 
     def decide(self, outputs: Tensor) -> Decision | None:
         """Threshold and calibration of these outputs of the validation rows, where they were asked for."""
-        settings, rows = self.training_plan.decision, self.validation
+        settings, rows = self.training_plan.decision, self.judging_rows
         if not settings.asked:
             return None
         truth = self.truth[rows.to(self.truth.device)]
         return fit_decision(settings, self.schema.task, outputs, truth, self.weights_of(rows))
 
     @cached_property
+    def judging(self) -> Tensor | None:
+        """Places of the validation rows that judge; None: all of them."""
+        return self.method.judging(self.validation) if isinstance(self.method, AddsIncrements) else None
+
+    @property
+    def judging_rows(self) -> Tensor:
+        """The validation rows that judge."""
+        return self.validation if self.judging is None else self.validation[self.judging.to(self.validation.device)]
+
+    @cached_property
     def judge(self) -> Judge:
         """What gives the validation score: keep and stop go down to the parties, so protected labels judge noised."""
         task, labels, name = self.schema.task, self.labels, self.training_plan.metric
         if labels.epsilon is None:
-            truth = self.truth[self.validation.to(self.truth.device)]
-            return Judge.of(task, truth, name, weights=self.weights_of(self.validation))
-        return Judge.of(task, labels.held_out(self.validation), name, noisy=True)
+            truth = self.truth[self.judging_rows.to(self.truth.device)]
+            return Judge.of(task, truth, name, weights=self.weights_of(self.judging_rows))
+        return Judge.of(task, labels.held_out(self.judging_rows), name, noisy=True)
+
+    @cached_property
+    def keeper(self) -> Judge:
+        """What chooses the kept round and stops: the judge, unless the method goes by the loss."""
+        return self.judge.by_loss() if self.training_plan.by_loss else self.judge
 
     @property
     def metric(self) -> Metric:
@@ -267,6 +290,8 @@ class CoordinatorSide:
     @property
     def best_score(self) -> float | None:
         """The validation score of the kept round; None before the first evaluation."""
+        if self.watch.best_round >= 0 and self.keeper is not self.judge:
+            return self.best_scores[self.judge.metric.name]
         return self.judge.value(self.watch.best) if self.watch.best_round >= 0 else None
 
     def shares(self, rows: Tensor) -> Tensor:
@@ -286,7 +311,7 @@ class CoordinatorSide:
         plan = replace(plan, rows=plan.rows.to(self.schema.device), senders=senders, learners=present)
         try:
             with torch.no_grad():
-                reply = _canonical(self.method.coordinate(self.state, plan, uploads, self.labels))
+                reply = self.method.coordinate(self.state, plan, uploads, self.labels).canonical()
                 fit_at_home(self.method, self.state, reply, self.home)
         except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # embeddings too large to be squared
             raise Diverged(COORDINATOR, "set of heads") from None
@@ -379,18 +404,6 @@ class CoordinatorSide:
             )
 
 
-def _canonical(reply: Reply) -> Reply:
-    """The reply in the layout in which a checkpoint would give it back."""
-    return replace(reply, common=canonical_all(reply.common), own=tuple(canonical_all(part) for part in reply.own))
-
-
 def is_model(name: str) -> bool:
     """Whether a tensor of the coordinator's state is part of the model; duals and caches are about training rows."""
     return name != "dual" and not name.startswith("cache.")
-
-
-def _as_numbers(notes: Mapping[str, Tensor]) -> dict[str, float]:
-    """Notes as plain numbers, fetched from the device together: each fetch waits for all work on it."""
-    if not notes:
-        return {}
-    return dict(zip(notes, torch.stack([note.double() for note in notes.values()]).tolist(), strict=True))

@@ -199,14 +199,13 @@ class PartySide:
             self.plan = RoundPlan(int(parts["turn"]["number"]), parts["turn"]["rows"], (), ())
 
     def use_best(self) -> None:
-        """Go back to the model of the best round, if one was kept."""
-        if self.best:
-            self.cohort.restore(self.best)
+        """Go back to the model of the best round, if one was kept; what is no part of the model yet goes either way."""
+        self.cohort.restore(self.best or self.cohort.model())
 
     def models(self) -> dict[str, dict[str, Tensor]]:
         """The current model of every party on its own, without the party axis."""
-        model = self.cohort.model()
-        return {name: {k: v[i] for k, v in model.items()} for i, name in enumerate(self.cohort.names)}
+        each = [self.cohort.pick([place]).model() for place in range(len(self.cohort.names))]  # some may have more
+        return {name: {k: v[0] for k, v in own.items()} for name, own in zip(self.cohort.names, each, strict=True)}
 
     def load_models(self, models: Mapping[str, Mapping[str, Tensor]]) -> None:
         """The inverse of `models`.
@@ -221,7 +220,10 @@ class PartySide:
                 f"party {self.cohort.names[0]!r}: the saved model has no {missing[0]!r}, which this network has: it is "
                 "not the network of the run; pass the same encoders= again"
             )
-        self.cohort.restore({k: torch.stack([m[k] for m in mine]) for k in mine[0]})
+        for place, own in enumerate(mine):
+            part = self.cohort.pick([place])
+            part.restore({k: v.to(part.device)[None] for k, v in own.items()})
+            self.cohort.put([place], part)
 
 
 def upload_about(method: Method, cohort: Cohort, columns: Tensor) -> Upload:

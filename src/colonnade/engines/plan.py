@@ -23,12 +23,18 @@ class TrainingPlan:
     end: str = "all rounds done"  # the reason to stop after the last round
     decision: DecisionSettings = field(default_factory=DecisionSettings)  # what is fitted on validation rows
     early: int = USUAL  # first rounds that are all evaluated, where `evaluate_every` is None
+    by_loss: bool = False  # the task's loss chooses the kept round, in place of the metric
+    always: bool = False  # parties are asked about validation rows in every round, whether or not it is evaluated
 
     def evaluates_after(self, done: int) -> bool:
         """Whether validation rows are evaluated after so many rounds."""
         if self.evaluate_every == 0:
             return False
         return self.may_stop_after(done) or (self.evaluate_every is None and 0 < done <= self.early)
+
+    def asks_after(self, done: int) -> bool:
+        """Whether parties are asked about validation rows after so many rounds."""
+        return self.evaluates_after(done) or (self.always and self.evaluate_every != 0)
 
     def may_stop_after(self, done: int) -> bool:
         """Whether the rules of stopping count an evaluation after so many rounds; early ones only choose a round."""

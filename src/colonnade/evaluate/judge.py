@@ -73,6 +73,16 @@ class Judge:
         beliefs, outputs = self.truth.cpu().double(), outputs.detach().cpu().double()
         return float(self.task.losses(outputs, beliefs.view_as(outputs)).sum() / len(outputs))
 
+    def by_loss(self) -> Judge:
+        """The same rows, judged by the loss; by what judges anyway where that is one, or where labels are protected.
+
+        Beliefs about protected labels are further from 0 and 1 than the noisy labels: their loss would stop too early.
+        """
+        name = self.task.loss_metric
+        if not name or self.noisy or self.instead_of is not None:
+            return self
+        return Judge.of(self.task, self.truth, name, weights=self.weights)
+
     def gain(self, value: float) -> float:
         """The value as a number that rises with better models and means the same for all labels."""
         return self.metric.sign() * value / self.scale

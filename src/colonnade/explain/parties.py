@@ -16,8 +16,8 @@ from torch import Tensor
 
 from colonnade.data.ids import Ids
 from colonnade.engines.party import PartySide, upload_about
+from colonnade.engines.queries import rows_that_fit
 from colonnade.engines.stacked import Stacked
-from colonnade.engines.uploads import rows_that_fit
 from colonnade.errors import ConfigError, DataError
 from colonnade.evaluate.metrics import Metric, choose_metric
 from colonnade.explain.columns import DRAWS, check_draws, dealt, order_of

@@ -22,6 +22,7 @@ from colonnade.methods.base import GivesPoints, Method, State, Traceable, Upload
 from colonnade.model import Model
 from colonnade.models.cohort import Cohort
 from colonnade.models.crossfit import CrossFit
+from colonnade.models.increments import Increments
 from colonnade.models.local import Regressors
 from colonnade.models.stack import Mode
 from colonnade.part import Part, open_parts
@@ -57,7 +58,7 @@ class Share:
         encoder = self.cohort.encoder
         if not self.own:
             return None
-        if isinstance(encoder, CrossFit):
+        if isinstance(encoder, (CrossFit, Increments)):
             return encoder.explained()
         return encoder.members[0] if isinstance(encoder, Regressors) else None
 

@@ -9,6 +9,7 @@ from typing import Any, cast
 from colonnade.config import Settings, build
 from colonnade.errors import ConfigError
 from colonnade.methods.adavfl import AdaVFL
+from colonnade.methods.assisted_boosting import AssistedBoosting
 from colonnade.methods.base import FACTS, FUNCTIONS, Method
 from colonnade.methods.c_vfl import CVFL
 from colonnade.methods.cafe import CAFE
@@ -48,6 +49,7 @@ BUILT_IN: dict[str, type[Settings]] = {
     CAFE.name: CAFE,
     FedMVT.name: FedMVT,
     OneMessage.name: OneMessage,
+    AssistedBoosting.name: AssistedBoosting,
     LocalOnly.name: LocalOnly,
     Centralized.name: Centralized,
 }
@@ -77,6 +79,7 @@ __all__ = [
     "VIMADMM",
     "VIMADMMJ",
     "AdaVFL",
+    "AssistedBoosting",
     "Centralized",
     "FedBCD",
     "FedMVT",

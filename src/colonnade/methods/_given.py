@@ -32,9 +32,26 @@ def release_labels(schema: Schema, labels: Labels) -> Reply:
     return Reply(told if weights is None else told | {"weights": weights.to(schema.dtype)})
 
 
+def release_in_bits(schema: Schema, labels: Labels) -> Reply:
+    """The same, with a bit for each yes or no."""
+    told = dict(release_labels(schema, labels).common)
+    if labels.task.family == "bernoulli" and not told["targets"].is_floating_point():
+        told["targets"] = told["targets"].bool()  # travels as bits
+    return Reply(told)
+
+
 def keep_labels(cohort: Cohort, reply: Received) -> None:
     """Store the opening reply by row number; call it from `learn` when `plan.number == OPENING`."""
-    for name in ("targets", "weights"):
+    _keep(cohort, reply, ("targets", "weights"))
+
+
+def keep_weights(cohort: Cohort, reply: Received) -> None:
+    """Store the weights of an opening reply by row number, if it has any, and forget the labels."""
+    _keep(cohort, reply, ("weights",))
+
+
+def _keep(cohort: Cohort, reply: Received, names: tuple[str, ...]) -> None:
+    for name in names:
         if name in reply.common:
             told = reply.common[name]
             by_row = told.new_zeros((len(cohort.names), cohort.schema.rows, *told.shape[1:]))

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from colonnade.methods._steps import party_code
 from colonnade.methods.base import State, Uploads
 from colonnade.models.schema import Schema
 from colonnade.privacy.labels import Labels
-from colonnade.randomness import key
 
 MOST_PARTIES = 8  # for which a stack of every subset is fitted,
 MOST_NUMBERS = 2**22  # if all of them together have no more numbers
@@ -30,14 +30,14 @@ def no_scores(schema: Schema) -> State:
         "cache.scores": schema.zeros(len(parties), schema.rows, schema.outputs),
         "cache.seen": torch.zeros(len(parties), schema.rows, dtype=torch.bool, device=schema.device),
         "cache.evaluated": torch.zeros(schema.rows, dtype=torch.bool, device=schema.device),
-        "cache.parties": torch.tensor([code(party) for party in parties]),
+        "cache.parties": torch.tensor([party_code(party) for party in parties]),
     }
 
 
 def joined_scores(schema: Schema, kept: Sequence[State]) -> State:
     """What came in several trainings of different parties on the same rows, in the order of the schema's parties."""
     owners = {int(party): (one, k) for one in kept for k, party in enumerate(one["cache.parties"])}
-    codes = [code(party) for group in schema.groups for party in group.parties]
+    codes = [party_code(party) for group in schema.groups for party in group.parties]
     each = [owners[party] for party in codes]
     found = {name: torch.stack([one[name][k] for one, k in each]) for name in ("cache.scores", "cache.seen")}
     found["cache.evaluated"] = torch.stack([one["cache.evaluated"] for one in kept]).all(dim=0)
@@ -86,8 +86,3 @@ def features(scores: Tensor) -> Tensor:
 def every_score(uploads: Uploads) -> Tensor:
     """Every party's scores, (M, B, K): group by group."""
     return torch.cat([group["o"] for group in uploads.groups])
-
-
-def code(party: str) -> int:
-    """A number for the name of a party."""
-    return key(0, "party", party) % 2**62

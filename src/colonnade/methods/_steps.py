@@ -13,6 +13,7 @@ from colonnade.models.optimise import SGD
 from colonnade.models.schema import Group, Schema
 from colonnade.models.stack import Mode
 from colonnade.privacy.sealed import Array, Upload
+from colonnade.randomness import key
 from colonnade.schedule import RoundPlan
 from colonnade.tasks import Task
 
@@ -86,6 +87,11 @@ def local_steps(cohort: Cohort, plan: RoundPlan, default: int) -> int | list[int
     if not any(name in special for name in cohort.names):
         return default
     return [special.get(name, default) for name in cohort.names]
+
+
+def party_code(party: str) -> int:
+    """A number for the name of a party: a coordinator's state has no texts."""
+    return key(0, "party", party) % 2**62
 
 
 def sum_logits(parts: Sequence[Tensor]) -> Tensor:

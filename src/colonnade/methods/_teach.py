@@ -57,9 +57,9 @@ def _descend(cohort: Cohort, given: Labelled, steps: Sequence[int], optimiser: O
     judging = given.held_out.nonzero()[:, 0]
     best = torch.full((len(cohort.names),), torch.inf, dtype=torch.float64, device=cohort.device)
     kept, every = cohort.model(), max(1, max(steps) // MOMENTS)
-    batches = _Batches(learning, seed, number)
+    batches = Batches(len(learning), seed, f"fold {number}", learning.device)
     for step in range(max(steps)):
-        some = batches.next()
+        some = learning[batches.next()]
         keys = [dropout_key(seed, party, step + 1) for party in cohort.names]
         inputs = {"x": cohort.x(given.rows[some]), "key": dropout_keys(keys, cohort.device)}
         inputs["targets"] = given.targets[some]
@@ -78,20 +78,21 @@ def _descend(cohort: Cohort, given: Labelled, steps: Sequence[int], optimiser: O
         cohort.restore({name: value for name, value in kept.items() if not name.startswith("scaling.")})
 
 
-class _Batches:
-    """Rows (b,) of one gradient step after the other: every row once, then in another order."""
+class Batches:
+    """Places (b,) of the rows of one gradient step after the other: every row once, then in another order."""
 
-    def __init__(self, rows: Tensor, seed: int, number: int) -> None:
-        self.rows, self.seed, self.number = rows, seed, number
-        self.epoch, self.at = -1, len(rows)
-        self.order = rows
+    def __init__(self, rows: int, seed: int, purpose: str, device: torch.device) -> None:
+        self.rows, self.seed, self.purpose, self.device = rows, seed, purpose, device
+        self.epoch, self.at = -1, rows
+        self.order = torch.empty(0, dtype=torch.int64)
 
     def next(self) -> Tensor:
-        size = min(BATCH, len(self.rows))
-        if self.at + size > len(self.rows):
+        """The rows of the next step."""
+        size = min(BATCH, self.rows)
+        if self.at + size > self.rows:
             self.epoch, self.at = self.epoch + 1, 0
-            drawn = stream(self.seed, f"batches of fold {self.number}", number=self.epoch).permutation(len(self.rows))
-            self.order = self.rows[torch.from_numpy(drawn).to(self.rows.device)]
+            drawn = stream(self.seed, f"batches of {self.purpose}", number=self.epoch).permutation(self.rows)
+            self.order = torch.from_numpy(drawn).to(self.device)
         self.at += size
         return self.order[self.at - size : self.at]
 

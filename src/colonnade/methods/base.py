@@ -7,7 +7,7 @@ a global random generator. Both sides of the wire stand in one file.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor
 from colonnade.config import Settings
 from colonnade.errors import ConfigError, GateError, ModelError
 from colonnade.federation import Federation
+from colonnade.layout import canonical_all
 from colonnade.models.classifier import Classifier
 from colonnade.models.cohort import Cohort
 from colonnade.models.crossfit import regressors_of
@@ -28,7 +29,7 @@ from colonnade.privacy.labels import Labels
 from colonnade.privacy.labels.settings import LabelSettings
 from colonnade.privacy.mechanism import Mechanism
 from colonnade.privacy.sealed import Array, Upload
-from colonnade.schedule import RoundPlan
+from colonnade.schedule import RoundPlan, Schedule, ScheduleSettings
 from colonnade.tasks import Task
 
 State = dict[str, Tensor]  # the coordinator's; flat, so that saving it needs no code of a method's own
@@ -43,6 +44,16 @@ class Reply:
     own: tuple[Mapping[str, Tensor], ...] = ()  # per group, (P, ...); slice k goes only to party k
     notes: Mapping[str, Tensor] = field(default_factory=dict)  # for the history; never sent
     steps: Mapping[str, int] = field(default_factory=dict)  # where the method chooses them by party; in the next order
+
+    def canonical(self) -> Reply:
+        """The same in the layout in which a checkpoint would give it back."""
+        return replace(self, common=canonical_all(self.common), own=tuple(canonical_all(part) for part in self.own))
+
+    def noted(self) -> dict[str, float]:
+        """Notes as plain numbers, fetched from the device together: each fetch waits for all work on it."""
+        if not self.notes:
+            return {}
+        return dict(zip(self.notes, torch.stack([note.double() for note in self.notes.values()]).tolist(), strict=True))
 
 
 @dataclass(frozen=True)
@@ -73,6 +84,7 @@ class Method(Protocol):
     (`models/approach.py`), so that they need not be networks; a method that does not say it needs gradients.
     `gives_labels: ClassVar[bool] = True` says that local models fit labels themselves, so that they may be classifiers.
     `once: ClassVar[bool] = True` says that one pass over the training rows is a whole training.
+    `whole: ClassVar[bool] = True` says that every round is about all training rows, and misses no reply.
     """
 
     name: ClassVar[str]  # its file name; the name everywhere
@@ -109,6 +121,23 @@ FACTS = ("name", "needs_uploads", "exposes", "pools")  # what a class of methods
 FUNCTIONS = ("open_party", "open_coordinator", "upload_arrays", "upload", "coordinate", "learn", "predict")
 
 
+@dataclass(frozen=True)
+class Usual:
+    """How a method is trained where the settings of a training say nothing."""
+
+    rounds: int
+    evaluate_every: int
+    patience: int
+    by_loss: bool  # where nobody names a metric, the loss keeps a round and stops, as far as labels are plain
+
+
+@runtime_checkable
+class HasUsual(Protocol):
+    """A method that says how long its trainings usually are."""
+
+    usual: ClassVar[Usual]
+
+
 @runtime_checkable
 class BringsNoise(Protocol):
     """A method that is defined with noise of its own: it stands at the gate, before every upload of training."""
@@ -130,6 +159,33 @@ class FitsOutputs(Protocol):
 
         Only `labels.held_out` may be used: what is kept is told to the parties, so protected labels stay protected.
         """
+
+
+@runtime_checkable
+class AddsIncrements(Protocol):
+    """A method whose parties upload what is new while they train, and all that they have outside of training.
+
+    It asks about the validation rows in every round, unless nothing is ever evaluated, and chooses by some of them what
+    counts of the increments; the others judge.
+    """
+
+    def add_increments(self, state: State, uploads: Sequence[Uploads], labels: Labels, new: New) -> list[Uploads]:
+        """What the parties' models say about validation rows, as they would upload it outside of training.
+
+        That is without the increments of these uploads, which are weighed now and counted from the next time on.
+        Only `labels.held_out` and `labels.compact` may be used.
+        """
+
+    def judging(self, rows: Tensor) -> Tensor:
+        """Places (J,) among the validation rows of those that judge the rounds."""
+
+
+@dataclass(frozen=True)
+class New:
+    """Whose increments about which validation rows have come, in pieces one after the other."""
+
+    rows: Tensor  # (V,) row numbers
+    senders: tuple[str, ...]  # who told theirs about training rows, too
 
 
 @runtime_checkable
@@ -205,6 +261,14 @@ class Traceable(Protocol):
         """
 
 
+def schedule_of(
+    method: Method, settings: ScheduleSettings, train: Tensor, parties: tuple[str, ...], seed: int
+) -> Schedule:
+    """The plans of a method's rounds."""
+    uploads, whole = method.needs_uploads != "nothing", bool(getattr(method, "whole", False))
+    return Schedule(settings, train, parties, seed, uploads, whole)
+
+
 def small_enough(*parts: Mapping[str, Tensor]) -> bool:
     """Whether every number of a reply is one that parties with noise compute with: finite, at most `LARGEST_REPLY`."""
     numbers = [value for part in parts for value in part.values() if value.is_floating_point() and value.numel()]
@@ -256,7 +320,12 @@ def check_classifiers(method: Method, party: str, models: LocalModel) -> None:
 
 
 def check_absence(method: Method, goes_on: bool) -> None:
-    """Refuse to go on without a party whose one upload is all that there will ever be of it."""
+    """Refuse to go on without a party whose one upload is all that there ever is of it, or that may miss no reply."""
+    if goes_on and getattr(method, "whole", False):
+        raise ConfigError(
+            f"absence.then = 'continue': in {method.name} a party that misses a round no longer has the model that the "
+            "coordinator counts on; use 'wait' or 'stop'"
+        )
     if goes_on and getattr(method, "once", False):
         raise ConfigError(
             f"absence.then = 'continue': {method.name} asks every party once, and without its answer there is no model "
@@ -311,6 +380,11 @@ def check_can_leave_out(method: Method, secure_sum: bool) -> PredictsWithout:
             "others say alone is no prediction; wait until all are there (--absent refuse), or train local_only"
         )
     return method
+
+
+def outside_training(method: Method, state: State, uploads: list[Uploads], labels: Labels, new: New) -> list[Uploads]:
+    """Uploads about validation rows as parties would make them outside of training; what is new in them is counted."""
+    return method.add_increments(state, uploads, labels, new) if isinstance(method, AddsIncrements) else uploads
 
 
 def fit_at_home(method: Method, state: State, reply: Reply, labels: Labels | None) -> None:

@@ -30,8 +30,8 @@ from torch import Tensor
 from colonnade.config import Settings
 from colonnade.errors import ConfigError
 from colonnade.methods import _stacks
-from colonnade.methods._given import OPENING, release_labels
-from colonnade.methods._steps import local_steps
+from colonnade.methods._given import OPENING, release_in_bits
+from colonnade.methods._steps import local_steps, party_code
 from colonnade.methods._teach import Labelled, teach
 from colonnade.methods.base import Received, Reply, State, Uploads
 from colonnade.models.classifier import Classifier
@@ -87,10 +87,7 @@ class OneMessage(Settings):
         `cache.` is about training rows, and no part of the model.
         """
         state = _stacks.no_stack(schema, labels) | _stacks.no_scores(schema)
-        told = dict(release_labels(schema, labels).common)
-        if labels.task.family == "bernoulli" and not told["targets"].is_floating_point():
-            told["targets"] = told["targets"].bool()  # travels as bits
-        return state, Reply(told)
+        return state, release_in_bits(schema, labels)
 
     def upload_arrays(self, schema: Schema, group: Group) -> Mapping[str, Array]:
         """What a party sends per row."""
@@ -109,7 +106,7 @@ class OneMessage(Settings):
 
     def coordinate(self, state: State, plan: RoundPlan, uploads: Uploads, labels: Labels) -> Reply:
         """Keep the scores, each the first time that it comes; nothing is answered."""
-        speakers = torch.tensor([_stacks.code(party) for party in plan.senders], dtype=torch.int64)
+        speakers = torch.tensor([party_code(party) for party in plan.senders], dtype=torch.int64)
         places = torch.isin(state["cache.parties"].cpu(), speakers).nonzero()[:, 0]
         told, rows = _stacks.every_score(uploads), plan.rows
         for place in places.tolist():

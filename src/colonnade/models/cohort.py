@@ -16,7 +16,7 @@ from torch import Tensor
 from colonnade.errors import DataError
 from colonnade.layout import canonical
 from colonnade.models.heads import open_heads
-from colonnade.models.local import LOCAL, LocalModel
+from colonnade.models.local import LOCAL, PENDING, LocalModel
 from colonnade.models.on_disk import ColumnsOnDisk
 from colonnade.models.optimise import State
 from colonnade.models.scaling import apply_scaling
@@ -156,7 +156,7 @@ class Cohort:
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Put saved tensors back, in place where a tensor is already there."""
-        local = {name: value for name, value in tensors.items() if name.startswith(MODELS)}
+        local = {name: value for name, value in tensors.items() if name.startswith((*MODELS, PENDING))}
         if local:
             self.encoder.restore(local)
         with torch.no_grad():
@@ -220,7 +220,7 @@ class Cohort:
         places = list(index)
         with torch.no_grad():
             self.encoder.put(places, part.encoder)
-            homes = [(self.head, part.head), (self.memory, part.memory)]
+            homes = [(self.scaling, part.scaling), (self.head, part.head), (self.memory, part.memory)]
             homes += [(self.optimiser.setdefault(p, {}), s) for p, s in part.optimiser.items()]
             for mine, theirs in homes:
                 for name, value in theirs.items():

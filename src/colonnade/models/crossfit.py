@@ -18,6 +18,7 @@ from colonnade.errors import ConfigError
 from colonnade.models.cohort import Cohort
 from colonnade.models.computing import Computing
 from colonnade.models.heads import apply_heads
+from colonnade.models.increments import Increments
 from colonnade.models.lesson import as_score, is_score
 from colonnade.models.local import LOCAL, Explains, LocalModel, Regressor, Regressors
 from colonnade.models.schema import Schema
@@ -135,7 +136,9 @@ def scores(cohort: Cohort, x: Tensor) -> Tensor:
 
 
 def regressors_of(models: LocalModel) -> list[Regressor]:
-    """The local models of a cohort that are no networks, of all folds where there are any."""
+    """The local models of a cohort that are no networks: of all folds, or as increments begin, where there are any."""
+    if isinstance(models, Increments):
+        return models.first
     if isinstance(models, CrossFit):
         return [model for member in models.members for model in regressors_of(member.encoder)]
     return list(models.members) if isinstance(models, Regressors) else []

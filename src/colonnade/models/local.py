@@ -25,6 +25,7 @@ from colonnade.models.stack import Mode, Way
 
 L = TypeVar("L", bound="LocalModel")
 LOCAL = "local."  # before the names of a regressor's tensors, in checkpoints and saved runs
+PENDING = "pending."  # before those of a local model that are no part of the model yet: in checkpoints only
 
 
 class LocalModel(Protocol):
@@ -98,6 +99,42 @@ class Explains(Protocol):
         Returns:
             (B, ..., outputs), and (outputs,): their sum is `output(x)`.
         """
+
+
+@runtime_checkable
+class FitsWeighted(Protocol):
+    """A regressor that can be fitted in weighted least squares; others are moved towards shorter targets instead."""
+
+    def fit_weighted(self, x: Tensor, target: Tensor, weights: Tensor, effort: int | None) -> None:
+        """Fit `target` (B, outputs) from nothing: lower the sum of weights * (output(x) - target)^2.
+
+        Args:
+            x: rows.
+            target: of each row and output.
+            weights: (B, outputs), none below 0.
+            effort: local steps, where the schedule names a number; None: as many as the regressor finds right.
+        """
+
+
+@runtime_checkable
+class StartsAgain(Protocol):
+    """A regressor that need not be opened anew to begin from nothing."""
+
+    def again(self, number: int) -> Regressor:
+        """One of the same kind that has learned nothing; what it draws differs by `number`.
+
+        It may take over what was prepared for the rows of the last fit.
+        """
+
+
+def shortened(target: Tensor, weights: Tensor) -> Tensor:
+    """What to fit by plain least squares in place of a weighted target (B, outputs), starting from zero.
+
+    With L the largest weight of an output, sum weights (f - target)^2 is at most L sum (f - weights target / L)^2 plus
+    a constant, and equal at f = 0, so that whatever lowers the latter from there lowers the former.
+    """
+    most = weights.amax(dim=0).clamp(min=torch.finfo(weights.dtype).tiny)
+    return target * (weights / most)
 
 
 def text_tensor(text: str) -> Tensor:

@@ -60,19 +60,35 @@ class Ridge:
         """x W."""
         return self._design(x).double() @ self.weight.to(x.device)
 
+    def again(self, number: int) -> Ridge:
+        """Zero weights."""
+        twin = Ridge(self.settings)
+        twin.weight = torch.zeros_like(self.weight)
+        return twin
+
     def approach(self, x: Tensor, target: Tensor, weight: float, effort: int) -> None:
         """One exact solve, whatever the effort."""
         s, last = self.settings, self.weight.to(x.device)
         self.weight = ridge_solve(self._design(x)[None], target[None], last[None], weight, s.beta, s.kappa)[0]
 
+    def fit_weighted(self, x: Tensor, target: Tensor, weights: Tensor, effort: int | None) -> None:
+        """One exact solve from nothing for each output, whatever the effort."""
+        design = self._design(x).double()
+        solved = [self._solved(design, target[:, [k]], weights[:, k]) for k in range(target.shape[1])]
+        self.weight = torch.cat(solved, dim=1)
+
     def learn_labels(self, lesson: Lesson) -> None:
         """One exact solve from nothing, whatever was learned before; rows may count differently."""
-        x, target = self._design(lesson.x).double(), lesson.targets.double()
-        if lesson.weights is not None:
-            root = lesson.weights.double().sqrt()[:, None]
-            x, target = root * x, root * target
-        nothing = torch.zeros_like(self.weight).to(x.device)
-        self.weight = ridge_solve(x[None], target[None], nothing[None], 1.0, self.settings.beta, 0.0)[0]
+        self.weight = self._solved(self._design(lesson.x).double(), lesson.targets, lesson.weights)
+
+    def _solved(self, design: Tensor, target: Tensor, weights: Tensor | None) -> Tensor:
+        """The weights (d, K) that fit a target (B, K) of rows that count differently (B,)."""
+        target = target.double()
+        if weights is not None:
+            root = weights.double().sqrt()[:, None]
+            design, target = root * design, root * target
+        nothing = design.new_zeros(design.shape[1], target.shape[1])
+        return ridge_solve(design[None], target[None], nothing[None], 1.0, self.settings.beta, 0.0)[0]
 
     def contributions(self, x: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
         """(x - start) W, column by column, and start W."""

@@ -4,7 +4,7 @@
 
 one stage a round, on the rows of the round; every output has an estimator of its own. An estimator needs `fit(X, y)`
 and `predict(X)`; skops must be able to keep it without pickle, and equal calls must give equal predictions. Both are
-tried on made-up rows before a training (`models/fitted.py`). Labels are fitted in one stage.
+tried on made-up rows before a training (`models/fitted.py`). Labels and increments are fitted in one stage.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from colonnade.errors import ModelError
 from colonnade.models.classifier import Classifier
 from colonnade.models.fitted import Values, fitted, table_of, tried
 from colonnade.models.lesson import Lesson
-from colonnade.models.local import Regressor, check_local
+from colonnade.models.local import Regressor, check_local, shortened
 from colonnade.models.stored_estimator import from_bytes, to_bytes
 
 
@@ -52,7 +52,7 @@ class Stagewise:
         if not 0 < step <= 1:
             raise ModelError(f"the step of a stage must be above 0 and at most 1; it is {step!r}")
         self.estimator, self.step = estimator, step
-        self.outputs, self.seed = 0, 0
+        self.outputs, self.seed, self.number = 0, 0, 0
         self.contents: list[list[bytes]] = []  # by stage and output
         self._stages: list[list[Any]] = []  # the same, read; never changed
         self._trusted: set[str] = set()  # what a fitted copy of the estimator consists of
@@ -64,7 +64,7 @@ class Stagewise:
 
     def open(self, shape: tuple[int, ...], outputs: int, seed: int) -> None:
         """No stage; the estimator is tried."""
-        self.outputs, self.seed, self.contents, self._stages = outputs, seed, [], []
+        self.outputs, self.seed, self.number, self.contents, self._stages = outputs, seed, 0, [], []
         self._trusted = tried(
             self.estimator, int(np.prod(shape)), lambda x, y: self._fitted(x, y, 0, 0), lambda one, x: one.predict(x)
         )
@@ -77,18 +77,41 @@ class Stagewise:
                 out[:, output] += self.step * np.asarray(one.predict(table), dtype=np.float64).reshape(len(x))
         return torch.from_numpy(out).to(x.device)
 
+    def again(self, number: int) -> Stagewise:
+        """No stage; the estimator was tried before."""
+        twin = copy.copy(self)
+        twin.number, twin.contents, twin._stages = number, [], []
+        return twin
+
     def approach(self, x: Tensor, target: Tensor, weight: float, effort: int) -> None:
         """One more stage, whatever the effort, fitted to what is left of the target."""
         rest = (target.double() - self.output(x)).cpu().numpy()
         number = len(self.contents)
         self._add([to_bytes(self._fitted(table_of(x), rest[:, k], number, k)) for k in range(self.outputs)])
 
+    def fit_weighted(self, x: Tensor, target: Tensor, weights: Tensor, effort: int | None) -> None:
+        """One stage, whatever the effort; an estimator whose fit takes no `sample_weight` gets shorter targets."""
+        from sklearn.utils.validation import has_fit_parameter
+
+        if has_fit_parameter(self.estimator, "sample_weight"):
+            self._fit(x, target, weights)
+        else:
+            self._fit(x, shortened(target, weights), None)
+
     def learn_labels(self, lesson: Lesson) -> None:
-        """One stage, fitted to so much more than the labels that the share of it that is added gives them."""
+        """One stage."""
+        self._fit(lesson.x, lesson.targets, None if lesson.weights is None else lesson.weights[:, None])
+
+    def _fit(self, x: Tensor, target: Tensor, weights: Tensor | None) -> None:
+        """One stage, fitted to so much more than the target that the share of it that is added gives it.
+
+        `weights` (B, outputs), or (B, 1) for all outputs alike.
+        """
         self.contents, self._stages = [], []
-        table, wanted = table_of(lesson.x), lesson.targets.double().cpu().numpy() / self.step
-        weights = None if lesson.weights is None else lesson.weights.double().cpu().numpy()
-        self._add([to_bytes(self._fitted(table, wanted[:, k], 0, k, weights)) for k in range(self.outputs)])
+        table, wanted = table_of(x), target.double().cpu().numpy() / self.step
+        heavy = None if weights is None else weights.double().expand(-1, self.outputs).cpu().numpy()
+        rows = [None if heavy is None else np.ascontiguousarray(heavy[:, k]) for k in range(self.outputs)]
+        self._add([to_bytes(self._fitted(table, wanted[:, k], 0, k, rows[k])) for k in range(self.outputs)])
 
     def tensors(self) -> dict[str, Tensor]:
         """A file of every stage and output."""
@@ -115,7 +138,7 @@ class Stagewise:
         self._stages.append([from_bytes(content, self._trusted) for content in contents])
 
     def _fitted(self, table: Values, rest: Values, number: int, output: int, weights: Values | None = None) -> Any:
-        return fitted(self.estimator, table, rest, self.seed, number, output, weights)
+        return fitted(self.estimator, table, rest, self.seed, number + self.number, output, weights)
 
     def __deepcopy__(self, memo: object) -> Stagewise:
         """A copy that grows by itself; the stages of now, which nobody changes, are shared."""

@@ -6,8 +6,9 @@ on the rows of the round, so many trees for each local step. Every output has tr
 round adds trees and changes none. Leaves are shrunk towards zero as if `l2` more rows with nothing left to explain lay
 in each; no average is taken off first, of which every party would add the whole.
 
-Where a party fits labels by itself, they are grown from an average, by the loss of the labels' family, and as many as a
-tenth of the rows that is held out finds useful.
+An increment (`assisted_boosting`) is so many trees by themselves, for targets that count differently row by row. Where
+a party fits labels by itself, they are grown from an average, by the loss of the labels' family, and as many as a tenth
+of the rows that is held out finds useful.
 
 The same rows and targets give the same trees: seeds are those of the party and of the number of trees that it has, and
 LightGBM's results do not depend on the number of threads. What is kept is LightGBM's own text of the trees of each
@@ -68,6 +69,7 @@ class TreeSettings(Settings):
     )
     columns: float = Field(0.8, gt=0, le=1, description="share of the columns that a tree may use, drawn for each")
     label_rate: float = Field(0.1, gt=0, le=1, description="the rate where a party fits labels by itself (one_message)")
+    increment: int = Field(10, ge=1, description="trees of one increment (assisted_boosting)")
     most: int = Field(600, ge=1, description="trees at most of such a fit")
     patience: int = Field(30, ge=1, description="trees without gain on the tenth of rows held out that end such a fit")
     bins: int = Field(255, ge=2, description="different values that are told apart in a column at most")
@@ -85,37 +87,59 @@ class Trees:
     def __init__(self, settings: TreeSettings) -> None:
         self.settings = settings
         self._lightgbm = need("lightgbm", extra="trees", purpose="encoder = 'trees'")
-        self.seed = 0
+        self.seed, self.number = 0, 0
         self.shape: tuple[int, ...] = ()
         self.texts: list[list[str]] = []  # of each output and round, as LightGBM writes a model
         self._boosters: list[list[Any]] = []  # the same, read; never changed
         self._sums: dict[bytes, tuple[int, Values]] = {}  # by rows: of how many rounds, and the sums (B, outputs)
+        self._known: list[_Rows] = []  # the tables that were asked about last; shared by all increments of a party
         self._data: tuple[object, Any] = (None, None)  # the last rows that trees were grown on, as LightGBM has them
 
     def open(self, shape: tuple[int, ...], outputs: int, seed: int) -> None:
         """No tree for any output."""
-        self.shape, self.seed = shape, seed
+        self.shape, self.seed, self.number = shape, seed, 0
         self._read([[] for _ in range(outputs)])
 
     def output(self, x: Tensor) -> Tensor:
         """The sum of the trees (B, outputs), in float64."""
-        rows = _Rows.of(x)
+        rows = _Rows.of(x, self._known)
         out = np.empty((len(x), len(self.texts)))
         out[rows.order] = self._summed(rows)
         return torch.from_numpy(out).to(x.device)
 
+    def again(self, number: int) -> Trees:
+        """No tree; what was prepared for the last rows goes over to it."""
+        twin = copy.copy(self)
+        twin.number = number
+        twin._read([[] for _ in self.texts])
+        twin._data, self._data, self._sums = self._data, (None, None), {}
+        return twin
+
     def approach(self, x: Tensor, target: Tensor, weight: float, effort: int) -> None:
         """`effort` times `per_step` more trees; where trees are due does not depend on the weight of the whole."""
-        rows = _Rows.of(x)
-        wanted = np.ascontiguousarray(target.double().cpu().numpy()[rows.order].T)
-        now, leaf = self._summed(rows), min(self.settings.smallest_leaf, max(FEWEST, len(x) // SHARE))
+        self._grow(_Rows.of(x, self._known), target, None, effort * self.settings.per_step)
+
+    def fit_weighted(self, x: Tensor, target: Tensor, weights: Tensor, effort: int | None) -> None:
+        """`increment` trees, or `effort` times `per_step`; a leaf takes weighted means."""
+        if any(self.texts):
+            self._read([[] for _ in self.texts])
+        count = self.settings.increment if effort is None else effort * self.settings.per_step
+        self._grow(_Rows.of(x, self._known), target, weights, count)
+
+    def _grow(self, rows: _Rows, target: Tensor, weights: Tensor | None, count: int) -> None:
+        """So many more trees for what is left of a target (B, outputs)."""
+        wanted = _sorted(target, rows)
+        heavy = None if weights is None else _sorted(weights, rows)
+        now, leaf = self._summed(rows), min(self.settings.smallest_leaf, max(FEWEST, len(rows.table) // SHARE))
         data, parameters = self._dataset(rows, leaf), self._parameters(leaf)
         for output, boosters in enumerate(self._boosters):
             number = sum(booster.num_trees() for booster in boosters)
-            seed = key(self.seed, "trees", str(output), number) % 2**31
+            purpose = "trees" if self.number == 0 else f"trees of increment {self.number}"
+            seed = key(self.seed, purpose, str(output), number) % 2**31
             data.set_label(wanted[output])
+            data.set_field("weight", None if heavy is None else heavy[output])  # set_weight would keep those of before
             data.set_init_score(np.ascontiguousarray(now[:, output]))
-            grown = self._lightgbm.train({**parameters, "seed": seed}, data, effort * self.settings.per_step)
+            grown = self._lightgbm.train({**parameters, "seed": seed}, data, count)
             self.texts[output].append(grown.model_to_string())
             boosters.append(self._lightgbm.Booster(model_str=self.texts[output][-1]))
 
@@ -228,12 +252,17 @@ class Trees:
         """A copy that grows by itself; the trees of now, which nobody changes, are shared."""
         twin = copy.copy(self)
         twin.texts, twin._boosters = [list(one) for one in self.texts], [list(one) for one in self._boosters]
-        twin._sums, twin._data = dict(self._sums), (None, None)
+        twin._sums, twin._data, twin._known = dict(self._sums), (None, None), list(self._known)
         return twin
 
     def __repr__(self) -> str:
         """The settings."""
         return f"Trees({self.settings!r})"
+
+
+def _sorted(values: Tensor, rows: _Rows) -> Values:
+    """(outputs, B) in the order of the sorted rows."""
+    return np.ascontiguousarray(values.double().cpu().numpy()[rows.order].T)
 
 
 def _outputs(booster: Any, output: int) -> slice:
@@ -250,8 +279,24 @@ class _Rows:
     digest: bytes
 
     @classmethod
-    def of(cls, x: Tensor) -> _Rows:
+    def of(cls, x: Tensor, known: list[_Rows]) -> _Rows:
+        """Those of a table; `known` are the last ones, among which it often is, and becomes the first."""
         given = _table(x)
+        same = next((rows for rows in known if rows._is(given)), None)
+        found = cls._sorted(given) if same is None else same
+        known[:] = [found, *(rows for rows in known if rows is not found)][:REMEMBERED]
+        return found
+
+    def _is(self, given: Values) -> bool:
+        """Whether these are the rows of a table, in its order; to the bit."""
+        if given.shape != self.table.shape or given.dtype != self.table.dtype:
+            return False
+        mine, theirs = self.table.view(np.uint32), given.view(np.uint32)
+        few = self.order[:16]  # another table differs here already
+        return np.array_equal(mine[:16], theirs[few]) and np.array_equal(mine, theirs[self.order])
+
+    @classmethod
+    def _sorted(cls, given: Values) -> _Rows:
         words = given.view(np.uint32)
         mixed = np.zeros(len(given), dtype=np.uint64)
         for column, factor in zip(words.T, _multipliers(words.shape[1]), strict=True):  # no copy of the whole table

@@ -64,6 +64,7 @@ class Task(ABC):
     name: ClassVar[str]  # what settings and stored runs call it
     words: ClassVar[str]  # what people call it: "a ... task"
     metric: ClassVar[str]  # chooses the kept round unless `training.metric` says otherwise
+    loss_metric: ClassVar[str] = ""  # the metric that is the loss, where `metric` is not
     former_metric: ClassVar[str] = ""  # judged runs of version 0.1, which did not say it; empty: `metric`
     metrics: ClassVar[tuple[str, ...]] = ()  # all that are recorded; others may say that they are for this task, too
     exclusive: ClassVar[bool] = False  # outputs are classes of which exactly one is true
@@ -121,6 +122,14 @@ class Task(ABC):
     def slope(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Derivative of each row's loss in its outputs (..., B, K)."""
         return self.mean(outputs) - targets
+
+    def curvature(self, outputs: Tensor) -> Tensor:
+        """How strongly the loss bends in each output (..., K), where outputs are moved one by one and all at once."""
+        return self.spread(outputs)
+
+    def curvature_of(self, gap: Tensor) -> Tensor | None:
+        """The same from gap = targets - mean (..., K) alone, if targets are 0 or 1 or numbers; None: it needs more."""
+        return None
 
     @abstractmethod
     def prox(self, total: Tensor, dual: Tensor, targets: Tensor, rho: float | Tensor) -> Tensor:

@@ -84,6 +84,10 @@ class Count(Task):
         """The expected count: its variance, too."""
         return outputs.exp()
 
+    def curvature(self, outputs: Tensor) -> Tensor:
+        """Half as much again as at these outputs: it grows with them, so that a step towards more would be too long."""
+        return 1.5 * outputs.exp()
+
     def prox(self, total: Tensor, dual: Tensor, targets: Tensor, rho: float | Tensor) -> Tensor:
         """By Wright's omega function."""
         return prox_poisson(total, dual, targets, rho)

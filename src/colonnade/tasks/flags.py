@@ -20,6 +20,7 @@ from colonnade.tasks.prox import prox_logistic
 class Flags(Task):
     """Truth is (N, K) zeros and ones; each output is the logit of a yes."""
 
+    loss_metric: ClassVar[str] = "log_loss"
     family: ClassVar[Family] = "bernoulli"
     label_noise: ClassVar[Literal["classes", "flags"] | None] = "flags"
 
@@ -34,6 +35,10 @@ class Flags(Task):
     def spread(self, outputs: Tensor) -> Tensor:
         """p (1 - p)."""
         return spread(outputs)
+
+    def curvature_of(self, gap: Tensor) -> Tensor:
+        """p (1 - p): the gap is 1 - p or - p."""
+        return gap.abs() * (1 - gap.abs())
 
     def prox(self, total: Tensor, dual: Tensor, targets: Tensor, rho: float | Tensor) -> Tensor:
         """Newton's method in a bracket, for each label."""

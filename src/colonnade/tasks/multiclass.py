@@ -27,6 +27,7 @@ class Multiclass(Task):
     name: ClassVar[str] = "multiclass"
     words: ClassVar[str] = "classes"
     metric: ClassVar[str] = "accuracy"
+    loss_metric: ClassVar[str] = "log_loss"
     metrics: ClassVar[tuple[str, ...]] = ("accuracy", "balanced_accuracy", "auc", "log_loss", "brier", "f1")
     exclusive: ClassVar[bool] = True
     one_class: ClassVar[bool] = True
@@ -63,6 +64,18 @@ class Multiclass(Task):
     def spread(self, outputs: Tensor) -> Tensor:
         """p; classes pull on each other by -p p^T besides."""
         return self.mean(outputs)
+
+    def curvature(self, outputs: Tensor) -> Tensor:
+        """p (1 - p) K/(K - 1), since the outputs of all classes move together (Friedman et al., 2000)."""
+        p = self.mean(outputs)
+        return self._together(p * (1 - p))
+
+    def curvature_of(self, gap: Tensor) -> Tensor:
+        """The gap is 1 - p or - p."""
+        return self._together(gap.abs() * (1 - gap.abs()))
+
+    def _together(self, spread: Tensor) -> Tensor:
+        return spread * (self.outputs / max(1, self.outputs - 1))
 
     def prox(self, total: Tensor, dual: Tensor, targets: Tensor, rho: float | Tensor) -> Tensor:
         """Newton's method on every row."""

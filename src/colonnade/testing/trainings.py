@@ -91,7 +91,7 @@ def party_tensors(trainer: Trainer) -> dict[str, dict[str, Tensor]]:
     held: dict[str, dict[str, Tensor]] = {}
     for side in trainer.engine.parties():
         for place, name in enumerate(side.cohort.names):
-            held[name] = {k: v[place].clone() for k, v in side.cohort.tensors().items()}
+            held[name] = {k: v[0].clone() for k, v in side.cohort.pick([place]).tensors().items()}
     return held
 
 

@@ -62,6 +62,11 @@ class Request:
     stop: str | None = None  # the reason why this is the last message
     consent: bool = False  # only say whether this would be answered: nothing is computed, nothing released
 
+    @property
+    def trainers(self) -> tuple[str, ...]:
+        """Who is asked about training rows."""
+        return next((query.senders for query in self.queries if query.purpose is Purpose.TRAIN), ())
+
 
 def request_header(request: Request, everyone: tuple[str, ...]) -> dict[str, object]:
     """The header of an ALL message; "*" stands for everyone, so it does not grow with the federation."""

@@ -103,8 +103,8 @@ class Numbers:
             else:
                 host = value.detach().cpu()
                 shared = rows is not None and host.dim() == rows + 2 and host.shape[-1] == 1
-                codes, scale = self._scaled(host.transpose(-1, -2) if shared else host)
-                out[name], out[name + SCALE] = codes.transpose(-1, -2).contiguous() if shared else codes, scale
+                codes, scale = self._scaled(host.reshape(_turned(host)) if shared else host)
+                out[name], out[name + SCALE] = codes.reshape(host.shape), scale
         return out
 
     def decode(self, arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -149,7 +149,7 @@ class Numbers:
 
     def _unscaled(self, name: str, codes: Tensor, scale: Tensor | None) -> Tensor:
         if scale is not None and _is_shared(codes, scale):
-            return self._unscaled(name, codes.transpose(-1, -2), scale).transpose(-1, -2).contiguous()
+            return self._unscaled(name, codes.reshape(_turned(codes)), scale).reshape(codes.shape)
         blocks = _blocks(codes.double())
         if scale is None or scale.dtype is not torch.uint8 or scale.shape != blocks.shape[:-1]:
             came = "none" if scale is None else f"{scale.dtype} of shape {tuple(scale.shape)}"
@@ -157,6 +157,11 @@ class Numbers:
         if self.name == "int8" and bool((codes == -128).any()):
             raise WireError(f"array {name!r} holds the code -128, which stands for no number")
         return _unblocked(blocks * _power_of_two(scale.to(torch.int64) - BIAS).unsqueeze(-1), codes.shape)
+
+
+def _turned(column: Tensor) -> tuple[int, ...]:
+    """The shape (..., 1, B) of a column (..., B, 1) as a row. A transposed view would have strides of its own."""
+    return (*column.shape[:-2], 1, column.shape[-2])
 
 
 def _is_shared(codes: Tensor, scale: Tensor) -> bool:

@@ -1,4 +1,4 @@
-"""Uploads to one query: how many rows fit a message, and what a secure sum of them opens to."""
+"""What parties can be asked about at once, and what their answers are together under a secure sum."""
 
 from __future__ import annotations
 
