@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import colonnade as cn
+from colonnade.beside import read_beside, trials
 from colonnade.cli.screen import Bars
 from colonnade.errors import ConfigError
 from colonnade.evaluate.chance import resamples
@@ -21,7 +22,6 @@ from colonnade.progress import Progress, Watcher
 from colonnade.report.record import read_records
 from colonnade.report.worth import read_worth
 from colonnade.run import Run, read_record
-from colonnade.worth import read_beside, trials
 from tests.cli.conftest import Call, cli, config
 from tests.federations import small
 
