@@ -1,0 +1,148 @@
+"""What is told of candidates: the gain of each with its interval, what it cost in bytes and in label privacy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypedDict
+
+from colonnade.joining.gain import Gain
+from colonnade.privacy.ledger import Ledger
+
+FACTOR = 1.35  # a training on all rows with plain labels gains so much more (docs/worth.md says how this was measured)
+
+
+class ProspectLine(TypedDict):
+    """A candidate, for machines."""
+
+    candidate: str
+    metric: str
+    alone: float
+    joined: float
+    gain: float
+    interval: list[float] | None
+    expected: float
+    expected_interval: list[float] | None
+    clear: bool
+    bytes_down: int
+    bytes_up: int
+
+
+@dataclass(frozen=True)
+class Prospect:
+    """One candidate."""
+
+    candidate: str
+    gain: Gain
+    down: int  # bytes of the question
+    up: int  # bytes of the answer
+
+    @property
+    def expected(self) -> float:
+        """Of a training with all rows and plain labels."""
+        return FACTOR * self.gain.value
+
+    @property
+    def expected_interval(self) -> tuple[float, float] | None:
+        """The measured interval, with the same factor; whatever a candidate brings may be left out, so it reaches 0."""
+        around = self.gain.interval
+        return None if around is None else (FACTOR * around[0], max(FACTOR * around[1], 0.0))
+
+    def to_json(self) -> ProspectLine:
+        """Plain values."""
+        g, wide = self.gain, self.expected_interval
+        return {
+            "candidate": self.candidate,
+            "metric": g.metric.name,
+            "alone": g.alone,
+            "joined": g.joined,
+            "gain": g.value,
+            "interval": None if g.interval is None else list(g.interval),
+            "expected": self.expected,
+            "expected_interval": None if wide is None else list(wide),
+            "clear": g.sure,
+            "bytes_down": self.down,
+            "bytes_up": self.up,
+        }
+
+    def sentence(self) -> str:
+        """The answer, in one sentence."""
+        g = self.gain
+        better = f"{g.metric.title} {g.metric.told(g.alone)} alone, {g.metric.told(g.joined)} with its score"
+        if g.interval is None:
+            return f"{self.candidate}: cannot be judged by these rows ({better})"
+        low, high = (_signed(end) for end in g.interval)
+        verdict = "adds something" if g.sure else "no gain can be seen"
+        told = f"gain {_signed(g.value)}, 95 % interval {low} to {high}"
+        wide = self.expected_interval or (0.0, 0.0)
+        end = f"; expect about {_signed(self.expected)} ({_signed(wide[0])} to {_signed(wide[1])}) of a full training"
+        return f"{self.candidate}: {verdict}: {better} ({told}){end if g.sure else ''}"
+
+
+@dataclass(frozen=True)
+class Prospects:
+    """The candidates that were asked, and what the question released."""
+
+    holder: str
+    prospects: tuple[Prospect, ...]
+    epsilon: float  # of one row's whole label, for this question
+    spent: float  # together with earlier questions about the same labels
+    told: int  # rows whose noisy labels were sent
+    judged: int
+    released: str  # what was released of the labels, and what the epsilon does not cover
+    ledger: Ledger = field(repr=False)
+    failed: Mapping[str, str] = field(default_factory=dict)  # candidates without an answer, and why
+
+    def __getitem__(self, candidate: str) -> Prospect:
+        """Of one candidate, by name."""
+        return {one.candidate: one for one in self.prospects}[candidate]
+
+    def to_json(self) -> Mapping[str, object]:
+        """Plain values."""
+        return {
+            "holder": self.holder,
+            "candidates": [one.to_json() for one in self.prospects],
+            "epsilon": self.epsilon,
+            "epsilon_spent": self.spent,
+            "delta": 0.0,
+            "unit": "LABEL",
+            "rows_told": self.told,
+            "rows_judged": self.judged,
+            "released": self.released,
+            "failed": dict(self.failed),
+        }
+
+    def lines(self) -> list[str]:
+        """For people."""
+        found = [one.sentence() for one in self.prospects]
+        found += [f"{name}: no answer: {reason}" for name, reason in self.failed.items()]
+        down, up = (sum(getattr(one, way) for one in self.prospects) for way in ("down", "up"))
+        found.append(f"{down:,} bytes down and {up:,} bytes up, counted on encoded messages.")
+        more = self.spent > self.epsilon
+        return [*found, self.released, *([f"Together with earlier questions: epsilon {self.spent:g}."] if more else [])]
+
+    def __str__(self) -> str:
+        """The lines."""
+        return "\n".join(self.lines())
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.4f}" if abs(value) < 1e4 else f"{value:+.4g}"
+
+
+def released_sentence(told: int, candidates: tuple[str, ...], epsilon: float, cut: bool, simulated: bool) -> str:
+    """What a question releases of the labels; no epsilon without its unit, its accountant and what it leaves out."""
+    what = "whether they are above the median" if cut else "labels"
+    median = ", the median that numbers were cut at, which was counted on the judged rows" if cut else ""
+    seed = (
+        " The noise was drawn from the seed of this simulation, and whoever knows that can take it away."
+        if simulated
+        else ""
+    )
+    return (
+        f"Noisy {what} of {told:,} rows were released to {', '.join(candidates)} by randomised response: epsilon "
+        f"{epsilon:g}, delta 0, unit LABEL (neighbours: one row's whole label replaced); the noise was drawn once, so "
+        f"no accountant is needed.{seed} Not covered: which rows there are{median}, this estimate, if it is passed on "
+        "(true labels of other rows made it, and they stayed), the candidate's columns, of which one score per row "
+        "left without noise, and what a later training releases: epsilons add up."
+    )
