@@ -86,11 +86,12 @@ def worth(
     return Prospects(owner, tuple(prospects), epsilon, epsilon, len(sample.told), len(sample.judged), said, ledger)
 
 
-def _joined(tables: Mapping[str, Any], labels: Any, id: Any, meaning: dict[str, Any]) -> Federation:
+def _joined(tables: Mapping[str, Any], labels: Any, id: Any, meaning: Mapping[str, Any]) -> Federation:
     """The tables as a federation whose split counts no labels."""
-    if not isinstance(meaning.get("split"), RowSplit):
-        meaning["split"] = {"stratify": False, **dict(meaning.get("split") or {})}
-    return Federation.from_tables(tables, labels=labels, id=id, **meaning)
+    split = meaning.get("split")
+    if not isinstance(split, RowSplit):
+        split = {"stratify": False, **dict(split or {})}
+    return Federation.from_tables(tables, labels=labels, id=id, **{**meaning, "split": split})
 
 
 def _holder(federation: Federation, said: str | None) -> str:

@@ -21,6 +21,7 @@ from colonnade.bench.tables import run_tables
 from colonnade.bench.tables_scale import run_tables_scale
 from colonnade.bench.trees import run_trees
 from colonnade.bench.unmatched import run_unmatched
+from colonnade.bench.worth import run_worth
 from colonnade.bench.zoo import run_sweep, run_zoo
 from colonnade.errors import ConfigError
 
@@ -72,6 +73,7 @@ RUNNERS: dict[str, Callable[[Bench, Options, Notify], dict[str, float | None] | 
     "tables": run_tables,
     "tables_scale": run_tables_scale,
     "trees": run_trees,
+    "worth": run_worth,
 }
 WITH_CASES = ("zoo", "sweep", "private", "tables", "trees")
 

@@ -87,7 +87,7 @@ def _in_one_place(config: Mapping[str, Any], holder: str | None, epsilon: float,
     from colonnade.worth import worth as estimate
 
     job = read_job(config)
-    said: dict[str, Any] = {"holder": holder, "epsilon": epsilon, "rows": rows, "seed": job.training.seed}
+    said: Mapping[str, Any] = {"holder": holder, "epsilon": epsilon, "rows": rows, "seed": job.training.seed}
     if "tables" not in job.data:
         return estimate(load_data(job.data), **said)
     frames, options = read_table_data(job.data)

@@ -85,7 +85,10 @@ def gain_of(
     if not math.isfinite(after - before):
         raise DataError(f"{metric.title} is undefined on the {len(truth)} rows that judge: they are all of one class")
     apart = [metric.sign() * (measured(joined, h) - measured(alone, h)) for h in resamples(len(truth), weights)]
-    return Gain(metric, before, after, metric.sign() * (after - before), percentiles(torch.cat(apart)), len(truth))
+    around = percentiles(torch.cat(apart))
+    if around is not None:
+        around = around[0], max(around[1], 0.0)  # nobody has to use a score that does harm
+    return Gain(metric, before, after, metric.sign() * (after - before), around, len(truth))
 
 
 def _standard(scores: Tensor) -> Tensor:

@@ -9,8 +9,6 @@ from typing import TypedDict
 from colonnade.joining.gain import Gain
 from colonnade.privacy.ledger import Ledger
 
-FACTOR = 1.35  # a training on all rows with plain labels gains so much more (docs/worth.md says how this was measured)
-
 
 class ProspectLine(TypedDict):
     """A candidate, for machines."""
@@ -21,8 +19,6 @@ class ProspectLine(TypedDict):
     joined: float
     gain: float
     interval: list[float] | None
-    expected: float
-    expected_interval: list[float] | None
     clear: bool
     bytes_down: int
     bytes_up: int
@@ -37,20 +33,9 @@ class Prospect:
     down: int  # bytes of the question
     up: int  # bytes of the answer
 
-    @property
-    def expected(self) -> float:
-        """Of a training with all rows and plain labels."""
-        return FACTOR * self.gain.value
-
-    @property
-    def expected_interval(self) -> tuple[float, float] | None:
-        """The measured interval, with the same factor; whatever a candidate brings may be left out, so it reaches 0."""
-        around = self.gain.interval
-        return None if around is None else (FACTOR * around[0], max(FACTOR * around[1], 0.0))
-
     def to_json(self) -> ProspectLine:
         """Plain values."""
-        g, wide = self.gain, self.expected_interval
+        g = self.gain
         return {
             "candidate": self.candidate,
             "metric": g.metric.name,
@@ -58,8 +43,6 @@ class Prospect:
             "joined": g.joined,
             "gain": g.value,
             "interval": None if g.interval is None else list(g.interval),
-            "expected": self.expected,
-            "expected_interval": None if wide is None else list(wide),
             "clear": g.sure,
             "bytes_down": self.down,
             "bytes_up": self.up,
@@ -73,10 +56,7 @@ class Prospect:
             return f"{self.candidate}: cannot be judged by these rows ({better})"
         low, high = (_signed(end) for end in g.interval)
         verdict = "adds something" if g.sure else "no gain can be seen"
-        told = f"gain {_signed(g.value)}, 95 % interval {low} to {high}"
-        wide = self.expected_interval or (0.0, 0.0)
-        end = f"; expect about {_signed(self.expected)} ({_signed(wide[0])} to {_signed(wide[1])}) of a full training"
-        return f"{self.candidate}: {verdict}: {better} ({told}){end if g.sure else ''}"
+        return f"{self.candidate}: {verdict}: {better} (gain {_signed(g.value)}, 95 % interval {low} to {high})"
 
 
 @dataclass(frozen=True)
