@@ -22,6 +22,7 @@ from colonnade.joining.gain import balanced_folds, gain_of
 from colonnade.joining.judge import Judge
 from colonnade.joining.question import Labelled, Question, Sample, ask, draw_sample
 from colonnade.joining.scores import FOLDS
+from colonnade.joining.sides import sides_of
 from colonnade.privacy.events import Unit
 from colonnade.privacy.labels.randomised import RandomisedResponseEvent
 from colonnade.privacy.ledger import Ledger
@@ -326,3 +327,57 @@ def _counted() -> str:
     from colonnade.tasks.reading import COUNTED
 
     return next(iter(COUNTED))
+
+
+# -- what only shows together -------------------------------------------------------------------
+
+
+def together(rows: int = 3000, turned: bool = True) -> Federation:
+    """A yes where the second columns of both have the same sign, most of the time; or where the bank's is positive."""
+    rng = np.random.default_rng(8)
+    bank, shop = rng.normal(size=(2, rows, 2))
+    sign = np.sign(bank[:, 1] * (shop[:, 1] if turned else 1))
+    labels = (0.5 * bank[:, 0] + 0.5 * shop[:, 0] + 1.5 * sign + rng.logistic(size=rows) > 0).astype(int)
+    everything = torch.arange(rows)
+    split = RowSplit(everything[: rows - 200], everything[rows - 200 : rows - 100], everything[rows - 100 :])
+    return Federation.from_arrays({"bank": bank, "shop": shop}, labels, split=split)
+
+
+def test_what_only_shows_together_is_seen_and_warned_of_by_name() -> None:
+    found = cn.worth(together(), holder="bank", interactions=2, epsilon=3.0)
+    shop = found["shop"]
+    assert shop.interaction is not None and shop.interaction.sure and shop.interaction.value > 0.1
+    assert "shop: its columns and the label holder's say something together" in str(found)
+    assert "agree with the sides of 2 columns" in found.released
+    assert found.to_json()["candidates"][0]["interaction"] == shop.interaction.value  # type: ignore[index]
+    (down,) = (entry for entry in found.ledger if entry.owner == COORDINATOR)
+    assert isinstance(down.event, RandomisedResponseEvent)
+    assert (down.event.epsilon, down.event.outputs) == (3.0, 3.0)
+    assert down.event.keep == pytest.approx(np.e / (np.e + 1))  # each of three bits has a third of it
+
+
+def test_where_nothing_shows_only_together_nobody_is_warned() -> None:
+    found = cn.worth(together(turned=False), holder="bank", interactions=2, epsilon=3.0)
+    assert found["shop"].interaction is not None and not found["shop"].interaction.sure
+    assert "together" not in str(found["shop"].sentence()) and found["shop"].warning() == ""
+    assert cn.worth(together(), holder="bank", epsilon=3.0)["shop"].interaction is None
+
+
+def test_a_candidate_cannot_make_up_an_interaction_from_what_it_was_told() -> None:
+    whole = together()
+    sample = draw_sample(whole.split.train, 1000, 0)
+    sides = sides_of(whole.parties[0].columns, whole.split.train, 2)
+    asked = ask("trial", ("shop",), labelled(whole), sample, 3.0, KEY, Ledger(), sides)
+    _, told = read_question(asked.release.payload, "trial", "shop", whole.rows, asked.task)
+    judge = Judge.of(labelled(whole), whole.parties[0].columns, sample, sides=sides)
+    for cheat in (255 * told, torch.full_like(told, 9), 255 * told.flip(0)):
+        found = judge.interaction(cheat.to(torch.uint8))
+        assert found is not None and not found.sure
+
+
+def test_interactions_need_a_yes_or_no_and_a_column_with_two_sides() -> None:
+    with pytest.raises(ConfigError, match="yes or no"):
+        cn.worth(federation("multiclass"), holder="bank", rows=1000, interactions=2)
+    with pytest.raises(ConfigError, match="two sides"):
+        sides_of(torch.ones(300, 2), torch.arange(300), 2)
+    assert cn.worth(federation("regression"), holder="bank", rows=1000, interactions=2)["shop"].interaction is not None

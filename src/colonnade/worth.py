@@ -16,6 +16,7 @@ from colonnade.joining.answer import answer, read_answer
 from colonnade.joining.judge import Judge
 from colonnade.joining.prospect import Prospect, Prospects, released_sentence
 from colonnade.joining.question import EPSILON, ROWS, Labelled, ask, draw_sample
+from colonnade.joining.sides import sides_of
 from colonnade.privacy.ledger import Ledger
 from colonnade.randomness import key
 from colonnade.row_split import RowSplit
@@ -29,6 +30,7 @@ def worth(
     holder: str | None = None,
     epsilon: float = EPSILON,
     rows: int = ROWS,
+    interactions: int = 0,
     seed: int = 0,
     **meaning: Any,
 ) -> Prospects:
@@ -41,6 +43,8 @@ def worth(
         holder: the label holder, where the labels are in no party's table. All other parties are candidates.
         epsilon: label privacy of what is sent, unit LABEL, delta 0; it covers all candidates together.
         rows: of which noisy labels are sent, and as many others judge; of training rows only, half of them at most.
+        interactions: of so many columns of the label holder also ask for what they and the candidate's say only
+            together: one more bit per row goes down and one more byte comes up for each, all under the same epsilon.
         seed: of the sample, the noise and the models.
         meaning: further arguments of `Federation.from_tables`: split, classes, positive, task, columns, ...
 
@@ -70,9 +74,10 @@ def worth(
     labelled = Labelled(federation.labels, federation.task, split.train, federation.weights, split.stratified)
     sample = draw_sample(split.train, rows, seed)
     names = tuple(party.name for party in candidates)
-    question = ask(federation.name, names, labelled, sample, epsilon, key(seed, "worth noise"), ledger)
-    columns = next((party.columns for party in federation.parties if party.name == owner), None)
-    judge = Judge.of(labelled, columns, sample, seed)
+    columns = next(party.columns for party in federation.parties if party.name == owner)
+    sides = sides_of(columns, split.train, interactions) if interactions else None
+    question = ask(federation.name, names, labelled, sample, epsilon, key(seed, "worth noise"), ledger, sides)
+    judge = Judge.of(labelled, columns, sample, seed, sides)
     prospects = []
     for party in candidates:
         released = answer(
@@ -81,8 +86,8 @@ def worth(
         up = released.payload
         levels = read_answer(up, federation.name, party.name, len(sample.judged), question.task.outputs)
         down = len(question.release.payload)
-        prospects.append(Prospect(party.name, judge.gain(levels), down, len(up)))
-    said = released_sentence(len(sample.told), names, epsilon, question.cut, simulated=True)
+        prospects.append(Prospect(party.name, judge.gain(levels), down, len(up), judge.interaction(levels)))
+    said = released_sentence(len(sample.told), names, question, simulated=True)
     return Prospects(owner, tuple(prospects), epsilon, epsilon, len(sample.told), len(sample.judged), said, ledger)
 
 

@@ -127,6 +127,7 @@ def test_two_organisations_over_a_real_server(two: Path) -> None:
     assert telco["clear"] and telco["gain"] > 0.1
     assert (first["epsilon"], first["epsilon_spent"], first["unit"]) == (2.0, 2.0, "LABEL")
     assert (told["bytes_down"], told["bytes_up"]) == (telco["bytes_down"], telco["bytes_up"])
+    assert json.loads((two / "bank" / "worth" / "estimate.json").read_text()) == first
     for side, mechanism in (("bank", "randomised response"), ("telco", "none")):
         (line,) = (two / side / "worth" / "ledger.jsonl").read_text().splitlines()
         assert json.loads(line)["mechanism"] == mechanism

@@ -30,6 +30,9 @@ def worth(  # noqa: PLR0913, PLR0917 - one parameter per option of the command l
     source: Source,
     epsilon: Annotated[float, typer.Option(help="Label privacy of what is sent (unit LABEL, delta 0).")] = 1.0,
     rows: Annotated[int, typer.Option(help="Rows whose noisy labels are sent; as many others judge.")] = 4000,
+    interactions: Annotated[
+        int, typer.Option(min=0, help="Also ask what so many of its columns and the candidate's say only together.")
+    ] = 0,
     holder: Annotated[
         str | None, typer.Option(help="Tables in one place: who has the labels, if no table has.", show_default=False)
     ] = None,
@@ -61,16 +64,16 @@ def worth(  # noqa: PLR0913, PLR0917 - one parameter per option of the command l
     deployed = "coordinator" in config or "party" in config
     asks = {"--holder": holder is not None}
     between = {"--candidate": bool(candidate), "--own": own is not None, "--without-own": without_own}
-    asked = {"--epsilon": epsilon != 1.0, "--rows": rows != 4000}
+    asked = {"--epsilon": epsilon != 1.0, "--rows": rows != 4000, "--interactions": interactions != 0}
     _only(asks if deployed else between, f"not for {source.name}")
     if "party" in config:
         _only(between | asked, "for the label holder to say")
         return _answer(screen, source, overrides, patience, Journal(log, quiet))
     if not deployed:
-        return _show(screen, _in_one_place(config, holder, epsilon, rows))
+        return _show(screen, _in_one_place(config, holder, epsilon, rows, interactions))
     from colonnade.deploy.worth.start import Wanted, ask_from
 
-    wanted = Wanted(tuple(candidate or ()), own, without_own, epsilon, rows, patience)
+    wanted = Wanted(tuple(candidate or ()), own, without_own, epsilon, rows, interactions, patience)
     with operated(Journal(log, quiet)) as notify:
         found = ask_from(source, overrides, wanted, notify)
     return _show(screen, found)
@@ -82,12 +85,15 @@ def _only(said: Mapping[str, bool], why: str) -> None:
         raise ConfigError(f"{wrong} is {why}; leave it out")
 
 
-def _in_one_place(config: Mapping[str, Any], holder: str | None, epsilon: float, rows: int) -> Prospects:
+def _in_one_place(
+    config: Mapping[str, Any], holder: str | None, epsilon: float, rows: int, interactions: int
+) -> Prospects:
     from colonnade.job import load_data, read_job, read_table_data
     from colonnade.worth import worth as estimate
 
     job = read_job(config)
-    said: Mapping[str, Any] = {"holder": holder, "epsilon": epsilon, "rows": rows, "seed": job.training.seed}
+    asked = {"epsilon": epsilon, "rows": rows, "interactions": interactions}
+    said: Mapping[str, Any] = {"holder": holder, **asked, "seed": job.training.seed}
     if "tables" not in job.data:
         return estimate(load_data(job.data), **said)
     frames, options = read_table_data(job.data)

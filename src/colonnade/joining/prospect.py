@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypedDict
 
 from colonnade.joining.gain import Gain
+from colonnade.joining.question import Question
 from colonnade.privacy.ledger import Ledger
 
 
@@ -22,6 +23,8 @@ class ProspectLine(TypedDict):
     clear: bool
     bytes_down: int
     bytes_up: int
+    interaction: float | None
+    interaction_interval: list[float] | None
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,7 @@ class Prospect:
     gain: Gain
     down: int  # bytes of the question
     up: int  # bytes of the answer
+    interaction: Gain | None = None  # what both organisations' columns say only together; None: it was not asked for
 
     def to_json(self) -> ProspectLine:
         """Plain values."""
@@ -46,7 +50,21 @@ class Prospect:
             "clear": g.sure,
             "bytes_down": self.down,
             "bytes_up": self.up,
+            "interaction": None if self.interaction is None else self.interaction.value,
+            "interaction_interval": None if (i := self.interaction) is None or not i.interval else list(i.interval),
         }
+
+    def warning(self) -> str:
+        """What no sum of scores can say, where something of it was seen; empty: nothing was, or nobody asked."""
+        i = self.interaction
+        if i is None or i.interval is None or not i.sure:
+            return ""
+        low, high = (_signed(end) for end in i.interval)
+        return (
+            f"{self.candidate}: its columns and the label holder's say something together that no sum of scores can "
+            f"say: {i.metric.title} {_signed(i.value)} (95 % interval {low} to {high}); docs/interactions.md says "
+            "what helps"
+        )
 
     def sentence(self) -> str:
         """The answer, in one sentence."""
@@ -94,7 +112,7 @@ class Prospects:
 
     def lines(self) -> list[str]:
         """For people."""
-        found = [one.sentence() for one in self.prospects]
+        found = [line for one in self.prospects for line in (one.sentence(), one.warning()) if line]
         found += [f"{name}: no answer: {reason}" for name, reason in self.failed.items()]
         down, up = (sum(getattr(one, way) for one in self.prospects) for way in ("down", "up"))
         found.append(f"{down:,} bytes down and {up:,} bytes up, counted on encoded messages.")
@@ -110,9 +128,12 @@ def _signed(value: float) -> str:
     return f"{value:+.4f}" if abs(value) < 1e4 else f"{value:+.4g}"
 
 
-def released_sentence(told: int, candidates: tuple[str, ...], epsilon: float, cut: bool, simulated: bool) -> str:
+def released_sentence(told: int, candidates: tuple[str, ...], question: Question, simulated: bool) -> str:
     """What a question releases of the labels; no epsilon without its unit, its accountant and what it leaves out."""
+    cut, epsilon = question.cut, question.epsilon
     what = "whether they are above the median" if cut else "labels"
+    if question.sides:
+        what += f", and whether they agree with the sides of {question.sides} columns,"
     median = ", the median that numbers were cut at, which was counted on the judged rows" if cut else ""
     seed = (
         " The noise was drawn from the seed of this simulation, and whoever knows that can take it away."

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from colonnade.errors import ConfigError, DataError
+from colonnade.joining.sides import with_sides
 from colonnade.privacy.gate import CoordinatorGate
 from colonnade.privacy.labels.settings import LabelSettings, check_counted, check_split_alone, open_labels
 from colonnade.privacy.ledger import Ledger
@@ -56,9 +57,10 @@ class Question:
     """What leaves the label holder, and what it is about."""
 
     sample: Sample
-    task: Task  # of what was told: the labels' own, or above and below the median
+    task: Task  # of what was told: the labels' own, or above and below the median, and whether sides agree
     epsilon: float
     release: Release = field(repr=False)
+    sides: int = 0  # columns of the label holder whose sides were told, too
 
     @property
     def cut(self) -> bool:
@@ -107,6 +109,7 @@ def ask(
     epsilon: float,
     key: int,
     ledger: Ledger,
+    sides: Tensor | None = None,
 ) -> Question:
     """Make the question, the same for all candidates, and write what it releases into the ledger.
 
@@ -118,11 +121,14 @@ def ask(
         epsilon: of one row's whole label, delta 0.
         key: of the noise: secret, and for these labels only. The same key and sample ask the same again.
         ledger: of the label holder.
+        sides: (N, G) of columns of the label holder, where interactions are asked for; None: they are not.
     """
     settings = LabelSettings(mechanism="randomised_response", epsilon=_checked(epsilon), uniform_rounds=0)
     check_counted(labelled.task.positive, settings)
     check_split_alone(labelled.stratified, settings)
     said, meaning = told_labels(labelled, sample)
+    if sides is not None:
+        said, meaning = with_sides(said, meaning, sides)
     labels = open_labels(said, meaning, sample.told, settings, key)
     targets = labels.compact(sample.told)
     if not meaning.exclusive:
@@ -130,7 +136,7 @@ def ask(
     queries = (Query(Purpose.TRAIN, candidates, sample.told), Query(Purpose.EVALUATE, candidates, sample.judged))
     gate = CoordinatorGate(name, ledger, candidates, (), labels)
     down = gate.release(Request(NUMBER, queries, candidates), {"targets": targets}, ())
-    return Question(sample, meaning, epsilon, down.everyone)
+    return Question(sample, meaning, epsilon, down.everyone, 0 if sides is None else sides.shape[1])
 
 
 def _checked(epsilon: float) -> float:

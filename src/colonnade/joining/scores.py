@@ -24,19 +24,26 @@ SHALLOW = TreeSettings(leaves=6, most=200)  # for few rows with noisy labels
 
 
 class Linear:
-    """A linear model of columns that are on a common scale already."""
+    """A linear model of standardised columns."""
 
     def __init__(self) -> None:
         self.stack: LinearStack | None = None
+        self.shift, self.scale = torch.zeros(1), torch.ones(1)
 
     def learn_labels(self, lesson: Lesson) -> None:
         """Fit the task's own loss; all rows train, since nothing here has to stop early."""
-        self.stack = fit_stack(lesson.task, lesson.x.flatten(1), lesson.targets, lesson.weights)
+        x = lesson.x.flatten(1).double()
+        spread = x.std(dim=0, unbiased=False)
+        self.shift, self.scale = x.mean(dim=0), torch.where(spread > 0, spread, torch.ones_like(spread))
+        self.stack = fit_stack(lesson.task, self._standard(x), lesson.targets, lesson.weights)
 
     def output(self, x: Tensor) -> Tensor:
         """(B, K)."""
         assert self.stack is not None, "learn_labels comes first"
-        return x.flatten(1).double() @ self.stack.weight + self.stack.bias
+        return self._standard(x.flatten(1).double()) @ self.stack.weight + self.stack.bias
+
+    def _standard(self, x: Tensor) -> Tensor:
+        return (x - self.shift) / self.scale
 
 
 def kind_of_model() -> str:

@@ -1,6 +1,7 @@
 """What a side of a question keeps: its ledger, and at the label holder the keys of the noise that it drew.
 
     ledger.jsonl       what left this side, one line per release, written before it leaves
+    estimate.json      label holder: what the last question told of its candidates
     questions.json     label holder: of each draw of noise a stamp of labels and rows, epsilon, key, who was asked
 
 The same labels, rows and epsilon are asked about with the same noise again, so that asking twice, or asking another
@@ -17,13 +18,15 @@ from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from torch import Tensor
 
 from colonnade.errors import RunError
+from colonnade.joining.prospect import Prospects
 from colonnade.joining.question import Labelled, Sample
 from colonnade.privacy.ledger import Ledger
 from colonnade.saved import LEDGER, read_ledger, replace_file, write_ledger
 
-QUESTIONS = "questions.json"
+QUESTIONS, ESTIMATE = "questions.json", "estimate.json"
 
 
 class Draw(BaseModel):
@@ -71,9 +74,16 @@ class Kept:
         """The epsilons of all draws together: what one row's label has cost at most."""
         return sum(draw.epsilon for draw in self.draws)
 
-    def key(self, labelled: Labelled, sample: Sample, epsilon: float, candidates: tuple[str, ...]) -> int:
-        """The key of the noise for these labels and rows: the one that was drawn before, or a new one."""
-        stamp = _stamp(labelled, sample)
+    def key(
+        self,
+        labelled: Labelled,
+        sample: Sample,
+        epsilon: float,
+        candidates: tuple[str, ...],
+        sides: Tensor | None = None,
+    ) -> int:
+        """The key of the noise for these labels, sides and rows: the one that was drawn before, or a new one."""
+        stamp = _stamp(labelled, sample, sides)
         for place, draw in enumerate(self.draws):
             if (draw.stamp, draw.epsilon) == (stamp, epsilon):
                 asked = tuple(dict.fromkeys((*draw.candidates, *candidates)))
@@ -82,6 +92,10 @@ class Kept:
         key = secrets.randbits(128) or 1
         self.draws.append(Draw(stamp=stamp, epsilon=epsilon, key=f"{key:032x}", candidates=candidates))
         return key
+
+    def keep(self, found: Prospects) -> None:
+        """What a question told, for people and machines that come later."""
+        replace_file(self.folder / ESTIMATE, (json.dumps(dict(found.to_json()), indent=1) + "\n").encode())
 
     def write(self) -> None:
         """Everything, before anything leaves."""
@@ -92,9 +106,10 @@ class Kept:
         write_ledger(self.folder, self.ledger)
 
 
-def _stamp(labelled: Labelled, sample: Sample) -> str:
+def _stamp(labelled: Labelled, sample: Sample, sides: Tensor | None) -> str:
     """Changes with any label or row that the question is about."""
     digest = hashlib.sha256(repr(labelled.task.about()).encode())
-    for part in (sample.told, sample.judged, labelled.values.reshape(len(labelled.values), -1)):
+    wide = labelled.values.reshape(len(labelled.values), -1)
+    for part in (sample.told, sample.judged, wide, *(() if sides is None else (sides,))):
         digest.update(part.cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()

@@ -23,6 +23,7 @@ from colonnade.folder import claimed
 from colonnade.joining.judge import Judge
 from colonnade.joining.prospect import Prospect, Prospects, released_sentence
 from colonnade.joining.question import EPSILON, ROWS, Labelled, ask, draw_sample
+from colonnade.joining.sides import sides_of
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Wanted:
     alone: bool = False  # it has no columns of its own, or leaves them out
     epsilon: float = EPSILON
     rows: int = ROWS
+    interactions: int = 0  # columns of its own that interactions are asked about
     patience: float = 600.0
 
 
@@ -48,23 +50,27 @@ def ask_from(config: Path, overrides: list[str] | None, wanted: Wanted, notify: 
     split = table.split
     labelled = Labelled(table.labels, table.task, split.train, table.weights, split.stratified)
     columns = None if own is None else _columns(own, alignment, split.train)
+    sides = _sides(columns, split.train, wanted.interactions)
     with claimed(c.worth):
         kept, sample = Kept.read(c.worth), draw_sample(split.train, wanted.rows, 0)
-        key = kept.key(labelled, sample, wanted.epsilon, candidates)
-        question = ask(c.run, candidates, labelled, sample, wanted.epsilon, key, kept.ledger)
+        key = kept.key(labelled, sample, wanted.epsilon, candidates, sides)
+        question = ask(c.run, candidates, labelled, sample, wanted.epsilon, key, kept.ledger, sides)
         with open_line(credentials, c.run, notify, candidates, "worth") as line:
             kept.write()  # before anything leaves
             found = ask_candidates(
                 line, credentials, c.run, candidates, question, alignment.digest, wanted.patience, notify
             )
-    judge, down = Judge.of(labelled, columns, sample), len(question.release.payload)
-    prospects = tuple(
-        Prospect(name, judge.gain(levels), down, found.sizes[name]) for name, levels in found.levels.items()
-    )
-    said = released_sentence(len(sample.told), candidates, wanted.epsilon, question.cut, simulated=False)
-    holder = own.party.name if own is not None else "the label holder"
-    rows = len(sample.told), len(sample.judged)
-    return Prospects(holder, prospects, wanted.epsilon, kept.spent, *rows, said, kept.ledger, found.failed)
+        judge, down = Judge.of(labelled, columns, sample, sides=sides), len(question.release.payload)
+        prospects = tuple(
+            Prospect(name, judge.gain(levels), down, found.sizes[name], judge.interaction(levels))
+            for name, levels in found.levels.items()
+        )
+        said = released_sentence(len(sample.told), candidates, question, simulated=False)
+        holder = own.party.name if own is not None else "the label holder"
+        rows = len(sample.told), len(sample.judged)
+        told = Prospects(holder, prospects, wanted.epsilon, kept.spent, *rows, said, kept.ledger, found.failed)
+        kept.keep(told)
+        return told
 
 
 def answer_from(config: Path, overrides: list[str] | None, patience: float, notify: Notify) -> Told:
@@ -113,6 +119,14 @@ def _own(c: CoordinatorSection, wanted: Wanted) -> PartyConfig | None:
 
 def _columns(own: PartyConfig, alignment: Alignment, train: Tensor) -> Tensor:
     return _table(own, alignment).columns(train, alignment.complete).values
+
+
+def _sides(columns: Tensor | None, train: Tensor, interactions: int) -> Tensor | None:
+    if not interactions:
+        return None
+    if columns is None:
+        raise ConfigError("--interactions asks about columns of the label holder: say --own with its party.toml")
+    return sides_of(columns, train, interactions)
 
 
 def _table(read: PartyConfig, alignment: Alignment) -> PartyTable:
