@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from colonnade.align.messages import Bare, Sender
+from colonnade.align.messages import Bare, Hello, Sender
 from colonnade.deploy.policy import Policy
 from colonnade.deploy.worth.candidate import Candidate, Told, answer_question
 from colonnade.deploy.worth.folder import QUESTIONS, Kept
@@ -187,9 +187,19 @@ def test_a_candidate_that_may_not_answer_says_why_and_releases_nothing(
 
 def test_silence_is_named_and_does_not_cost_the_others_their_answer(table: Table) -> None:
     telco = table.party("telco")
-    found = answered(table.holder(patience=3))
-    assert set(found.levels) == {"telco"} and "said nothing for 3 seconds" in found.failed["shop"]
+    found = answered(table.holder(patience=6))
+    assert set(found.levels) == {"telco"} and "gave no answer for 6 seconds" in found.failed["shop"]
     assert telco.wait().error is None
+
+
+def test_whoever_only_says_hello_does_not_keep_the_label_holder_waiting(table: Table) -> None:
+    line, who = table.hub.line("shop"), table.credentials["shop"]
+    sender, telco, holder = Sender(line, who, NAME), table.party("telco"), table.holder(patience=5)
+    while holder.thread.is_alive():
+        sender.send(COORDINATOR, "HELLO", Hello(session="0" * 32))
+        holder.thread.join(0.2)
+    assert set(answered(holder).levels) == {"telco"} and "no answer" in answered(holder).failed["shop"]
+    telco.wait()
 
 
 def test_nobody_at_all_is_an_error(table: Table) -> None:
@@ -241,7 +251,7 @@ def test_a_question_that_was_changed_is_not_answered(table: Table) -> None:
 
     table.hub.change = change
     telco, shop = table.party("telco"), table.party("shop")
-    found = answered(table.holder(patience=3))
+    found = answered(table.holder(patience=6))
     assert set(found.levels) == {"telco"}
     assert isinstance(shop.wait().error, ColonnadeError) and len(table.kept("shop").ledger) == 0
     telco.wait()

@@ -68,6 +68,11 @@ class Asking:
         """Candidates of whom nothing is settled yet."""
         return [name for name in self._candidates if name not in {**self.answered.levels, **self.answered.failed}]
 
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Changes whenever somebody joins for the first time, answers or is given up."""
+        return len(self.waiting), len(self._ciphers)
+
     def begin(self) -> None:
         """The proposal, to all."""
         self._sender.sign(EVERYONE, "PROPOSE", self._proposal)
@@ -124,9 +129,9 @@ class Asking:
         self._notify("refused", party=name, reason=reason)
 
     def late(self, patience: float) -> None:
-        """Nobody who is still waited for has said anything for so long."""
+        """Nobody who is still waited for has gone on for so long."""
         for name in self.waiting:
-            self._give_up(name, f"said nothing for {patience:g} seconds; start `colonnade worth party.toml` there")
+            self._give_up(name, f"gave no answer for {patience:g} seconds; start `colonnade worth party.toml` there")
 
     def stop(self, why: m.Why) -> None:
         """Tell all that it is over."""
@@ -153,11 +158,12 @@ def ask_candidates(  # the entry point: five things it needs, how long it waits 
     try:
         moved = time.monotonic()
         while asking.waiting:
-            notice = line.receive(TICK)
+            notice, before = line.receive(TICK), asking.progress
             if notice is not None:
                 asking.receive(notice)
+            if asking.progress != before:
                 moved = time.monotonic()
-            elif time.monotonic() - moved > patience:
+            elif time.monotonic() - moved > patience:  # also of one who only says hello, again and again
                 asking.late(patience)
     except ColonnadeError:
         asking.stop("fault")
