@@ -36,6 +36,7 @@ def test_the_correction_of_a_set_is_fitted_on_the_others_only() -> None:
     assert found["factor.a"] == pytest.approx(3.0) and found["factor.b"] == pytest.approx(2.0)
     assert found["mean_error"] == pytest.approx((0.1 + 0.05 + 0.1 + 0.02) / 4)
     assert found["raw_error"] == pytest.approx((0.1 + 0.05 + 0.2 + 0.04) / 4)
+    assert (found["ratio_least"], found["ratio_largest"]) == (pytest.approx(2.0), pytest.approx(3.0))
     assert found["noise_covers_zero"] == 0.5 and found["noise_largest"] == 0.02
     assert (found["pairs"], found["bytes_down"], found["bytes_up"]) == (4.0, 300.0, 200.0)
 

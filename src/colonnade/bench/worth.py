@@ -11,7 +11,9 @@ label holder is also asked about a candidate whose columns are noise. Results, o
     correlation         of the corrected estimates with what was really gained
     mean_error          mean distance of the two; the correction is one factor, by least squares on the other sets
     raw_correlation, raw_error    the same without a correction: what `cn.worth` tells
-    interval_covers     share of the intervals, without a correction, that hold what was really gained
+    interval_covers     share of the intervals that hold what was really gained: they are about the candidate's score,
+                        which few rows and noisy labels taught, and not about a training
+    ratio_least, ratio_largest    what was really gained over what was told, of candidates that clearly add something
     factor.             of each set, fitted on the others
     noise_covers_zero   share of the candidates of noise whose interval holds 0
     noise_largest       their largest gain
@@ -116,12 +118,15 @@ def summary(asked: list[Asked]) -> dict[str, float | None]:
     told, true = (np.array(values) for values in zip(*((a.prospect.gain.value, a.true) for a in real), strict=True))
     factors = {name: _factor(told[sets != name], true[sets != name]) for name in dict.fromkeys(sets.tolist())}
     corrected = told * np.array([factors[name] for name in sets])
+    ratios = [one.true / one.prospect.gain.value for one in real if one.prospect.gain.sure]
     return {
         "correlation": _correlation(corrected, true),
         "mean_error": float(np.abs(corrected - true).mean()),
         "raw_correlation": _correlation(told, true),
         "raw_error": float(np.abs(told - true).mean()),
         "interval_covers": _share([_holds(a.prospect.gain.interval, a.true) for a in real]),
+        "ratio_least": min(ratios, default=None),
+        "ratio_largest": max(ratios, default=None),
         "noise_covers_zero": _share([_holds(gain.interval, 0.0) for gain in empty]),
         "noise_largest": max(gain.value for gain in empty),
         "pairs": float(len(real)),

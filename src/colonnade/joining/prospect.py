@@ -74,7 +74,8 @@ class Prospect:
             return f"{self.candidate}: cannot be judged by these rows ({better})"
         low, high = (_signed(end) for end in g.interval)
         verdict = "adds something" if g.sure else "no gain can be seen"
-        return f"{self.candidate}: {verdict}: {better} (gain {_signed(g.value)}, 95 % interval {low} to {high})"
+        more = " of this score; a training mostly gains more" if g.sure else ""
+        return f"{self.candidate}: {verdict}: {better} (gain {_signed(g.value)}, 95 % interval {low} to {high}{more})"
 
 
 @dataclass(frozen=True)
