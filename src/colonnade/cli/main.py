@@ -54,7 +54,6 @@ app = typer.Typer(
 COMMANDS = (
     demo, check, train, compare, tune, resume, extend, predict, report, explain, columns, scorecard, estimate, worth,
     audit, doctor,
-    doctor,
 )  # fmt: skip
 for command in COMMANDS:
     app.command()(command)
