@@ -23,6 +23,7 @@ if _TYPE_CHECKING:
     from colonnade.run import Run, Training
     from colonnade.scorecards.make import scorecard
     from colonnade.tune import tune
+    from colonnade.worth import worth
 
 __version__ = "0.1.0"
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "scorecard",
     "sets",
     "tune",
+    "worth",
 ]
 # Where each name lives. They are loaded when they are asked for, because torch takes seconds that `--help` has not.
 _HOMES = {
@@ -74,6 +76,7 @@ _HOMES = {
     "scorecard": "colonnade.scorecards.make",
     "sets": "colonnade.data.sets",
     "tune": "colonnade.tune",
+    "worth": "colonnade.worth",
 }
 _FUNCTIONS = (
     "check",
@@ -82,6 +85,7 @@ _FUNCTIONS = (
     "fit",
     "report",
     "tune",
+    "worth",
 )  # the module that a function is in has its name, too
 
 

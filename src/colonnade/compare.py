@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from colonnade.beside import Question, read_beside, trials
 from colonnade.checkpoint import fingerprint
 from colonnade.config import Settings, build, unknown_key
 from colonnade.engines.base import Encoders
@@ -30,7 +31,6 @@ from colonnade.report.tables import Table, best_in_words, reached, simulated_sec
 from colonnade.report.words import score_name
 from colonnade.report.worth import verdict
 from colonnade.run import Run, Training
-from colonnade.worth import Question, read_beside, trials
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -18,6 +18,7 @@ EVERYTHING = {
     "align",
     "audit",
     "bench",
+    "beside",
     "check",
     "cli",
     "compare",
@@ -29,6 +30,7 @@ EVERYTHING = {
     "explain",
     "extend",
     "identity",
+    "joining",
     "many",
     "report",
     "scorecards",
@@ -85,7 +87,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "fit": {"run", "callbacks", "checkpoint", "design", "keywords", "model", "opening", "store", "progress"}
     | TRAINING,  # the loop uses all stations of the data flow
     "job": {"fit", "progress", "run", "data"} | TRAINING,  # a configuration file as objects
-    "deploy": {"align", "identity"} | RUNNING,  # the processes of separate organisations, made of the parts above
+    "deploy": {"align", "identity", "joining"} | RUNNING,  # the processes of separate organisations
     "draft": {"report"} | RUNNING,  # a first configuration from tables; it writes TOML as the report does
     "check": RUNNING,  # looks at the data of a job, before it runs
     "estimate": RUNNING,  # the bytes of a job, before it runs
@@ -96,8 +98,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "many": {"search_space"} | RUNNING,  # several trainings, one folder each, perhaps in processes of their own
     "cross_validate": {"compare", "many", "report"} | RUNNING,  # one method on several splits of the same rows
     "scorecards": RUNNING,  # tables in, a table of points out; nothing below knows of points
-    "worth": {"many", "report"} | RUNNING,  # a method beside each party alone and all columns in one place
-    "compare": {"many", "report", "worth"} | RUNNING,  # several methods side by side, for Python and the command line
+    "beside": {"many", "report"} | RUNNING,  # a method beside each party alone and all columns in one place
+    "joining": {"evaluate"} | DOMAIN,  # a question before any training: messages and scores, but no method and no loop
+    "worth": {"joining"} | RUNNING,  # that question where all tables are in one place
+    "compare": {"beside", "many", "report"} | RUNNING,  # several methods side by side, for Python and the command line
     "search_space": RUNNING,  # what a search may change about a method
     "tune": {"compare", "many", "search_space"}
     | RUNNING,  # trains many times and keeps the best settings; nothing below knows that it is tuned
@@ -106,7 +110,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "bench": EVERYTHING - {"cli"},  # measures anything, prints nothing
     "cli": EVERYTHING,  # the outermost shell
     "__main__": {"cli"},  # only a door to the command line
-    "__init__": {"check", "compare", "cross_validate", "estimators", "report", "scorecards", "tune"}
+    "__init__": {"check", "compare", "cross_validate", "estimators", "report", "scorecards", "tune", "worth"}
     | RUNNING,  # the front door re-exports; it opens without any extra installed
 }
 

@@ -19,6 +19,8 @@ options = "--seeds 10"                   # what else to type for the results tha
 [audit]                                  # audit: seeds and games
 [tables] [tables_scale]                  # tables: which sets; tables_scale: rows and columns
 [trees]                                  # trees: which sets, and draws of private labels
+[worth]                                  # worth: which sets, how many rows are asked about, epsilon
+[interactions]                           # interactions: rows and epochs
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ CHECKOUT = Path(__file__).parents[3]  # where the sources lie, if this is not an
 DEVICES = ("cpu", "cuda")
 Kind = Literal[
     "accuracy", "zoo", "sweep", "private", "unmatched", "poisson", "explain", "speed", "align", "deployment", "faults",
-    "restart", "audit", "tables", "tables_scale", "trees",
+    "restart", "audit", "tables", "tables_scale", "trees", "worth", "interactions",
 ]  # fmt: skip
 
 

@@ -41,6 +41,11 @@ def fill(text: str, results: Path) -> str:
     lacking = [name for name in wanted if name not in blocks]
     if lacking:
         raise ConfigError(f"{PAGE} has no block <!-- figures of {lacking[0]} -->; add one where they belong")
+    return shown(text, results)
+
+
+def shown(text: str, results: Path) -> str:
+    """Another page with every block that it has written anew."""
     return BLOCK.sub(lambda match: _block(match[1], results), text)
 
 

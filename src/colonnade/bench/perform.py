@@ -12,6 +12,7 @@ from colonnade.bench.accuracy import run_accuracy
 from colonnade.bench.catalogue import Bench, find
 from colonnade.bench.clock import available_cores, torch_threads
 from colonnade.bench.explain import run_explain
+from colonnade.bench.interactions import run_interactions
 from colonnade.bench.outcome import Findings, Outcome, check_out, check_part, commit, joined, machine, tidy, write
 from colonnade.bench.poisson import run_poisson
 from colonnade.bench.private import largest, run_private
@@ -21,6 +22,7 @@ from colonnade.bench.tables import run_tables
 from colonnade.bench.tables_scale import run_tables_scale
 from colonnade.bench.trees import run_trees
 from colonnade.bench.unmatched import run_unmatched
+from colonnade.bench.worth import run_worth
 from colonnade.bench.zoo import run_sweep, run_zoo
 from colonnade.errors import ConfigError
 
@@ -72,6 +74,8 @@ RUNNERS: dict[str, Callable[[Bench, Options, Notify], dict[str, float | None] | 
     "tables": run_tables,
     "tables_scale": run_tables_scale,
     "trees": run_trees,
+    "worth": run_worth,
+    "interactions": run_interactions,
 }
 WITH_CASES = ("zoo", "sweep", "private", "tables", "trees")
 

@@ -19,9 +19,9 @@ from colonnade.cli.training import facts
 from colonnade.errors import RunError
 
 if TYPE_CHECKING:
+    from colonnade.beside import Trial
     from colonnade.federation import Federation
     from colonnade.record import Section, Worth
-    from colonnade.worth import Trial
 
 MARKER, CONFIG = ".colonnade-demo", "demo.toml"
 PARTIES, ROUNDS = 4, 40
@@ -80,8 +80,8 @@ def demo(
 
 def _trials(federation: Federation, rounds: int) -> list[Trial]:
     """Each party alone, with the labels but only its own columns; all together; all columns in one place."""
+    from colonnade.beside import BESIDE, trials
     from colonnade.job import read_job
-    from colonnade.worth import BESIDE, trials
 
     joint, *alone, central = trials(read_job(_configuration(rounds)), federation, BESIDE)
     return [*alone, replace(joint, folder=TOGETHER), replace(central, folder=ONE_PLACE)]
@@ -107,7 +107,7 @@ def _begin(out: Path, rounds: int) -> None:
 
 def _train(screen: Screen, trials: Sequence[Trial], federation: Federation, out: Path) -> Worth:
     """Train all, each into its own folder; what joining is worth."""
-    from colonnade.worth import Trained, weigh, write_worth
+    from colonnade.beside import Trained, weigh, write_worth
 
     found = []
     try:

@@ -39,6 +39,7 @@ from colonnade.cli.resume import resume
 from colonnade.cli.scorecard import scorecard
 from colonnade.cli.train import train
 from colonnade.cli.tune import tune
+from colonnade.cli.worth import worth
 from colonnade.errors import ColonnadeError, DoubtfulScore
 
 app = typer.Typer(
@@ -51,8 +52,8 @@ app = typer.Typer(
     epilog="Start with `colonnade demo`: real data, half a minute, no network.",
 )
 COMMANDS = (
-    demo, check, train, compare, tune, resume, extend, predict, report, explain, columns, scorecard, estimate, audit,
-    doctor,
+    demo, check, train, compare, tune, resume, extend, predict, report, explain, columns, scorecard, estimate, worth,
+    audit, doctor,
 )  # fmt: skip
 for command in COMMANDS:
     app.command()(command)

@@ -1,12 +1,14 @@
-"""The alignment's line over a link: notices in, notices out. Nothing of it outlives the process.
+"""The line of an alignment, or of a question to candidates, over a link: notices in, notices out.
 
-An alignment has a stream of its own, so that it never meets the messages of a training of the same name.
+Nothing of it outlives the process. Each has a stream of its own, so that it never meets the messages of a training of
+the same name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 from colonnade.engines.link import Link
 from colonnade.engines.message import Notify, Outgoing
@@ -18,9 +20,15 @@ from colonnade.wire.notice import Notice, read_notice
 
 
 @contextmanager
-def open_line(credentials: Credentials, name: str, notify: Notify, parties: tuple[str, ...] = ()) -> Iterator[LinkLine]:
+def open_line(
+    credentials: Credentials,
+    name: str,
+    notify: Notify,
+    parties: tuple[str, ...] = (),
+    what: Literal["align", "worth"] = "align",
+) -> Iterator[LinkLine]:
     """A line over NATS while it is used; the label holder names the parties, and starts with an empty one."""
-    link = NatsLink(credentials, f"align-{name}", notify, keeps_answers=True).open()
+    link = NatsLink(credentials, f"{what}-{name}", notify, keeps_answers=True).open()
     try:
         yield LinkLine(link, name, notify, parties)
     finally:
@@ -46,7 +54,7 @@ class LinkLine:
         incoming = self._link.next(timeout)
         if incoming is None:
             return None
-        self._link.done([incoming])  # an alignment that is interrupted starts over: nothing is kept for later
+        self._link.done([incoming])  # whatever is interrupted starts over: nothing is kept for later
         try:
             notice = read_notice(incoming.data)
             if notice.sender != incoming.sender or notice.run != self.name:

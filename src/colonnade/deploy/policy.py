@@ -24,6 +24,7 @@ from pydantic import Field, PrivateAttr
 from colonnade.config import Settings, build, read_toml
 from colonnade.errors import ConfigError, Refused
 from colonnade.methods import METHODS
+from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.training_rows import WHY
 from colonnade.wire.messages import Purpose
 
@@ -150,6 +151,28 @@ def check_prediction(policy: Policy, rows: int, purpose: str) -> None:
     """
     _check_purpose(policy, purpose)
     _at_most(policy, "most_rows_per_prediction", "rows in one prediction", rows)
+
+
+def check_question(policy: Policy, rows: int) -> None:
+    """Refuse a question before any training (`colonnade worth`), which takes one score per row without noise.
+
+    Raises:
+        Refused: with the rule, what was asked, what is allowed and which line to change.
+    """
+    _check_purpose(policy, Purpose.EVALUATE.value)
+    _among(policy, "label_exposure", "the label exposure", LabelExposure.EPS.value)
+    if rows < policy.fewest_rows:
+        raise Refused(
+            f"fewest_rows: the question is about {rows:,} aligned rows, the policy needs {policy.fewest_rows:,} or "
+            "more; " + policy.where("fewest_rows", max(rows, 1))
+        )
+    bare = "one score per row would leave as it is"
+    if policy.require_mechanism:
+        raise Refused(f"require_mechanism: {bare}; " + policy.where("require_mechanism", []))
+    if policy.most_epsilon:
+        raise Refused(f"most_epsilon: {bare}, which has no bound at all; " + policy.where("most_epsilon", 0))
+    if policy.require_secure_sum:
+        raise Refused(f"require_secure_sum: {bare}; " + policy.where("require_secure_sum", False))
 
 
 def check_training_rows(policy: Policy, rows: int) -> None:

@@ -44,6 +44,7 @@ class PartySection(TableSection):
     categories: tuple[str, ...] = Field((), description="columns that hold categories although they look like numbers")
     alignment: Path = Field(Path("alignment"), description="folder of the aligned rows, made by `colonnade align`")
     folder: Path = Field(Path("party"), description="where the party keeps its model, its ledger and what it sent")
+    worth: Path = Field(Path("worth"), description="`colonnade worth`: where the ledger of answers is kept")
     policy: Path | None = Field(None, description="what the operator allows; without it the built-in limits hold")
     device: str = Field("cpu", description="cpu, cuda or cuda:N")
     most_ids: int = Field(
@@ -70,6 +71,9 @@ class CoordinatorSection(TableSection):
     alignment: Path = Field(Path("alignment"), description="folder of the aligned rows, made by `colonnade align`")
     keep: Keep = Field("all", description="alignment: rows that all parties hold, or also those only some hold")
     folder: Path = Field(Path("run"), description="where the run is kept")
+    worth: Path = Field(
+        Path("worth"), description="`colonnade worth`: where the ledger and the key of the label noise are kept"
+    )
     predictions: bool = Field(True, description="propose that the parties also answer predictions later")
     validation: float = Field(0.1, ge=0, lt=1, description="share of the labelled rows that choose the best round")
     test: float = Field(0.15, ge=0, lt=1, description="share of the labelled rows that are evaluated once, at the end")

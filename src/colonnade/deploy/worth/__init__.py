@@ -1,0 +1,1 @@
+"""`colonnade worth` between organisations: after an alignment, before any training contract."""
