@@ -17,7 +17,6 @@ from colonnade.compare import MARKER as MARK
 from colonnade.run import read_record
 from tests.cli.conftest import SMALL, Call, Result, call_main
 from tests.cli.test_train import interrupt_at
-from tests.processes import warm
 
 MADE = ["--methods", "vimadmm,local_only", "--seeds", "3,4", "--out", "here"]
 
@@ -155,8 +154,6 @@ def test_runs_in_several_processes_are_the_same_runs(cli: Call, config: Path, mo
 
 def test_a_process_that_fails_says_why(cli: Call, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("colonnade.many._free_memory", lambda: 1e12)
-    warmed = warm()  # the test above starts them as users do, which takes seconds
-    monkeypatch.setattr("colonnade.many.multiprocessing.get_context", lambda kind: warmed)
     monkeypatch.setattr("colonnade.cli.compare.check", lambda job, federation: None)  # else it is refused before
     bad = ["--set", "compare.vimadmm_j.damping=0.1"]
     done = cli("compare", config, "--methods", "vimadmm_j,vimadmm", "--out", "here", "--jobs", "2", *bad)
