@@ -10,12 +10,14 @@ import torch
 from hypothesis import settings
 
 from tests.measure import name_of, read_slow
-from tests.processes import all_ended, as_in_a_terminal, cpu_seconds
+from tests.processes import all_ended, as_in_a_terminal, cpu_seconds, share_the_fork_server
 
 os.environ.setdefault("COLONNADE_DEBUG", "1")  # layouts are checked; before anything imports colonnade
 torch.set_num_threads(1)  # xdist runs one process per core already
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # else torch.compile starts processes that load torch again
+os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")  # else it first compiles programs to try the processor with
 as_in_a_terminal()
+share_the_fork_server()
 gc.disable()  # until all tests are collected, which takes a third less CPU time so
 os.environ.setdefault("COLONNADE_PROGRESS", "0")  # what a test sees on stderr does not depend on the time it takes
 

@@ -22,6 +22,7 @@ PRELOADED = (
     "colonnade.cli.main", "colonnade.deploy.start", "colonnade.report", "sklearn.compose", "sklearn.datasets", "pandas",
     "skops.io", "matplotlib.figure", "jinja2",
 )  # fmt: skip
+TARGETS = (__name__, "colonnade.bench.restart", "tests.deploy.trials", "tests.e2e.victim")  # what its processes run
 _TELLING = f"""import atexit, sys
 from colonnade.__main__ import main
 loaded = lambda: [name for name in {HEAVY!r} if name in sys.modules]
@@ -49,11 +50,18 @@ def start(command: Sequence[str], **options: Any) -> subprocess.Popen[str]:
     return process
 
 
+def share_the_fork_server() -> None:
+    """Let the one fork server of this process load what any test needs, whichever test starts it.
+
+    Else the first one chooses, and every process of all later tests loads the rest again: half a second each.
+    """
+    forkserver.set_forkserver_preload([*PRELOADED, *TARGETS])
+    forkserver.set_forkserver_preload = lambda modules_names: None  # of the package and of single tests
+
+
 def warm() -> Any:
     """Where processes come from a fork server that has loaded what commands need, which takes three seconds."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__, *PRELOADED])  # nothing happens where it is running already
-    return context
+    return multiprocessing.get_context("forkserver")
 
 
 class Forked:

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from colonnade.config import read_toml
+from colonnade.evaluate.metrics import METRICS
+from colonnade.methods import METHODS
+from colonnade.models.encoders import REGRESSORS
+from colonnade.plugins import Table
+from colonnade.privacy.registry import ALONE
+from colonnade.tasks import TASKS
+from tests.processes import warm
 
 PLUGIN = Path(__file__).parent / "plugin"
+TABLES: tuple[Table[Any], ...] = (METHODS, TASKS, METRICS, ALONE, REGRESSORS)
 
 
 def install(site: Path, name: str, entry_points: Mapping[str, Mapping[str, str]]) -> None:
@@ -32,6 +43,17 @@ def install_toy(site: Path) -> Path:
     return site
 
 
-def environment(site: Path) -> dict[str, str]:
-    """For a process that finds the packages in `site`, and whatever this one finds."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(site), *filter(None, sys.path)])}
+def inside(site: Path, folder: Path, code: str) -> str:
+    """What Python code prints in a process that finds the packages in `site`, and whatever this one finds."""
+    with warm().Pool(1) as pool:
+        return str(pool.apply(_perform, (str(site), folder, code)))
+
+
+def _perform(site: str, folder: Path, code: str) -> str:
+    sys.path.insert(0, site)
+    for table in TABLES:
+        vars(table).pop("offered", None)  # as in a process that has not looked for packages yet
+    os.chdir(folder)
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        exec(code, {})  # noqa: S102 - of the test
+    return out.getvalue()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,7 @@ from colonnade.plugins import Table
 from colonnade.privacy import registry
 from colonnade.privacy.events import OtherEvent, Unit
 from colonnade.run import Run
-from tests.site import PLUGIN, environment, install, install_toy
+from tests.site import PLUGIN, inside, install, install_toy
 
 CONFIG = """
 [data]
@@ -46,13 +44,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return install_toy(tmp_path_factory.mktemp("site"))
 
 
-def python(site: Path, *arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        cwd=cwd, env=environment(site), capture_output=True, text=True, check=False,
-    )  # fmt: skip
-
-
 def table(kind: str) -> Table[Any]:
     """A table that has not looked for entry points yet."""
     module: Any = {
@@ -70,10 +61,11 @@ class TestAWholePackage:
         """In a project of its own, as its author would test it."""
         project = tmp_path / "project"
         shutil.copytree(PLUGIN, project, ignore=shutil.ignore_patterns("__pycache__"))
-        done = python(site, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests", cwd=project)
-        assert done.returncode == 0, done.stdout[-3000:]
-        assert " passed" in done.stdout
-        assert "skipped" not in done.stdout
+        run = "import pytest; print(int(pytest.main(['-q', '-p', 'no:cacheprovider', 'tests'])))"
+        *said, status = inside(site, project, run).splitlines()
+        assert status == "0", "\n".join(said)[-3000:]
+        assert " passed" in "".join(said)
+        assert "skipped" not in "".join(said)
 
     def test_it_trains_compares_and_is_loaded_reported_and_missed_in_other_processes(
         self, site: Path, tmp_path: Path
@@ -84,19 +76,17 @@ class TestAWholePackage:
             "app(['train', 'job.toml', '--out', 'run', '--json'], standalone_mode=False);"
             "app(['compare', 'job.toml', '--methods', 'shared_slope,local_only', '--json'], standalone_mode=False)"
         )
-        done = python(site, "-c", commands, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-        told, compared = map(json.loads, done.stdout.splitlines())
+        told, compared = map(json.loads, inside(site, tmp_path, commands).splitlines())
         assert (told["method"], told["score"]) == ("shared_slope", "error rate")
         assert [one["method"] for one in compared["summary"]] == ["shared_slope", "local_only"]
         use = (
             "import colonnade as cn; run = cn.Run.load('run'); print(run.method.name, run.fingerprint());"
             "from colonnade.testing import small;"
             "tried = cn.fit(small(), 'shared_slope', rounds=2, lr=0.02);"
-            "assert tried.method.optimiser.lr == 0.02; from colonnade.cli.main import main; main(['report', 'run'])"
+            "assert tried.method.optimiser.lr == 0.02; from colonnade.cli.main import app;"
+            "app(['report', 'run'], standalone_mode=False)"
         )
-        done = python(site, "-W", "ignore", "-c", use, cwd=tmp_path)
-        assert (done.returncode, done.stdout.startswith("shared_slope ")) == (0, True), done.stderr
+        assert inside(site, tmp_path, use).startswith("shared_slope ")
         page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
         assert "shared_slope" in page
         assert "error rate" in page

@@ -82,7 +82,7 @@ def fit(  # noqa: PLR0913 - the front door: everything a user may want to say ab
     it off, `progress=True` shows it beside a watcher.
 
     >>> import colonnade as cn
-    >>> run = cn.fit(cn.sets.load_set("digits", parties=4), "vimadmm", rounds=20, lr=0.01)
+    >>> run = cn.fit(cn.sets.load_set("digits", parties=4), "vimadmm", rounds=10, lr=0.01)
     >>> run.score > 0.8, run.score_name
     (True, 'accuracy')
     """

@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import queue
 import signal
+import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -21,7 +22,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from colonnade.errors import ColonnadeError, DoubtfulScore, RowsLeftOut, RunError, ShortTraining
 
 if TYPE_CHECKING:
-    from multiprocessing.context import SpawnProcess
+    from multiprocessing.context import ForkServerContext, SpawnContext
+    from multiprocessing.process import BaseProcess
 
     from colonnade.federation import Federation
     from colonnade.job import Job
@@ -189,16 +191,16 @@ def _in_processes(
     for text in dict.fromkeys(entry.job.shortfall(entry.job.part_of(federation)) for entry in entries):
         if text:
             warnings.warn(text, ShortTraining, stacklevel=2)
-    context = multiprocessing.get_context("spawn")
+    context = _processes()
     news: multiprocessing.Queue[tuple[str, Any]] = context.Queue()
     watches = {entry.folder: watching(entry.folder, entry.job.training.rounds) for entry in entries}
-    waiting, running = list(entries), dict[str, "SpawnProcess"]()
+    waiting, running = list(entries), dict[str, "BaseProcess"]()
     threads = max(1, _cores() // jobs)
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
                 entry = waiting.pop(0)
-                what = (entry.job.tables, entry.folder, str(folder / entry.folder), threads, news)
+                what = (entry.job.tables, entry.folder, str(folder / entry.folder), threads, news, dict(os.environ))
                 running[entry.folder] = context.Process(target=_work, args=what, daemon=True)
                 running[entry.folder].start()
             _hear(news, watches)
@@ -209,6 +211,15 @@ def _in_processes(
             process.terminate()
             process.join()
         news.close()
+
+
+def _processes() -> ForkServerContext | SpawnContext:
+    """Where processes come from: on Linux from one that has loaded torch, which takes seconds, once for all."""
+    if sys.platform != "linux":
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["colonnade.fit", "colonnade.job"])
+    return context
 
 
 def _hear(news: Any, watches: Watches) -> None:
@@ -226,7 +237,7 @@ def _hear(news: Any, watches: Watches) -> None:
         wait = 0.01
 
 
-def _check_end(process: SpawnProcess, name: str, folder: Path, news: Any, watches: Watches) -> None:
+def _check_end(process: BaseProcess, name: str, folder: Path, news: Any, watches: Watches) -> None:
     from colonnade.run import RECORD
 
     process.join()
@@ -238,8 +249,9 @@ def _check_end(process: SpawnProcess, name: str, folder: Path, news: Any, watche
         )
 
 
-def _work(tables: Sections, name: str, place: str, threads: int, news: Any) -> None:
+def _work(tables: Sections, name: str, place: str, threads: int, news: Any, environment: Mapping[str, str]) -> None:
     """What a process does: one training, from its configuration."""
+    os.environ.update(environment)  # as it is now, not as it was when the fork server started
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the parent ends this one
     for said in (ShortTraining, DoubtfulScore, RowsLeftOut):
         warnings.simplefilter("ignore", said)  # by the parent

@@ -15,7 +15,7 @@ from colonnade.bench import align as bench_align
 from colonnade.bench.catalogue import CHECKOUT, find, read_bench
 from colonnade.bench.settings import Options
 from tests.nats_server import NatsServer, needs_nats
-from tests.processes import LONG, TELLING, start
+from tests.processes import LONG, TELLING, start, warm
 
 ROWS = 3000
 CONNECTION = """
@@ -89,7 +89,8 @@ def test_align_at_three_organisations_one_of_them_killed_and_started_again(tmp_p
 
 
 @needs_nats
-def test_the_benchmark_measures_real_processes() -> None:
+def test_the_benchmark_measures_real_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_align, "get_context", lambda kind: warm())  # which have loaded torch already
     assert 0 < bench_align.measure(ids=30, parties=1, workers=1) < LONG
 
 

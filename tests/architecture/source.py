@@ -42,6 +42,11 @@ class Source:
     def tree(self) -> ast.Module:
         return ast.parse(self.text, self.path)
 
+    @cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """All of the tree: several tests look at each, and walking takes longer than looking."""
+        return tuple(ast.walk(self.tree))
+
     @property
     def unit(self) -> str:
         """The folder or top-level module this file belongs to."""
@@ -75,7 +80,7 @@ class Source:
     def aliases(self) -> dict[str, str]:
         """Local name -> full name, for everything imported: `np` -> `numpy`, `randn` -> `torch.randn`."""
         known: dict[str, str] = {}
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Import):
                 for alias in node.names:
                     top = alias.name.split(".")[0]
@@ -93,11 +98,11 @@ class Source:
             return f"{origin}.{node.attr}" if origin else None
         return None
 
-    def uses(self) -> Iterator[tuple[str, ast.expr]]:
+    @cached_property
+    def uses(self) -> list[tuple[str, ast.expr]]:
         """Every dotted use of something imported, with its node."""
-        for node in ast.walk(self.tree):
-            if isinstance(node, (ast.Name, ast.Attribute)) and (name := self.full_name(node)):
-                yield name, node
+        named = [node for node in self.nodes if isinstance(node, (ast.Name, ast.Attribute))]
+        return [(name, node) for node in named if (name := self.full_name(node))]
 
     def at(self, line: int, complaint: str) -> str:
         return f"src/colonnade/{self.path}:{line} {complaint}"
@@ -107,7 +112,7 @@ class Source:
         """Lines that hold code: no blank lines, comments or docstrings."""
         tokens = tokenize.generate_tokens(io.StringIO(self.text).readline)
         lines = {n for token in tokens if token.type not in LAYOUT for n in range(token.start[0], token.end[0] + 1)}
-        texts = {n for node in ast.walk(self.tree) if _is_text(node) for n in range(node.lineno, node.end_lineno + 1)}
+        texts = {n for node in self.nodes if _is_text(node) for n in range(node.lineno, node.end_lineno + 1)}
         return len(lines - texts)
 
 

@@ -24,8 +24,8 @@ NUMPY_TYPES = {"numpy.random", "numpy.random.Generator"}  # naming the type is f
 
 def loads_code(source: Source) -> list[str]:
     """torch.load and allow_pickle run what the file says."""
-    complaints = [source.at(n.lineno, "torch.load unpickles") for name, n in source.uses() if name == "torch.load"]
-    for node in ast.walk(source.tree):
+    complaints = [source.at(n.lineno, "torch.load unpickles") for name, n in source.uses if name == "torch.load"]
+    for node in source.nodes:
         if isinstance(node, ast.keyword) and node.arg == "allow_pickle" and ast.unparse(node.value) != "False":
             complaints.append(source.at(node.lineno, "allow_pickle unpickles"))
     return complaints
@@ -37,7 +37,7 @@ def prints(source: Source) -> list[str]:
         return []
     return [
         source.at(node.lineno, "print outside cli")
-        for node in ast.walk(source.tree)
+        for node in source.nodes
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
     ]
 
@@ -69,12 +69,12 @@ def unfinished(source: Source) -> list[str]:
 def global_randomness(source: Source) -> list[str]:
     """Random numbers come from the named streams of randomness.py and from nowhere else; tests draw their examples."""
     at_home = source.path == "randomness.py" or source.unit == "testing"
-    made = {id(node.func) for node in ast.walk(source.tree) if isinstance(node, ast.Call)}
+    made = {id(node.func) for node in source.nodes if isinstance(node, ast.Call)}
     complaints = []
     for found in source.imports:
         if found.target.split(".")[0] == "random":
             complaints.append(source.at(found.line, "the random module has one generator for everybody"))
-    for name, node in source.uses():
+    for name, node in source.uses:
         draws_numpy = name.startswith("numpy.random.") and (name not in NUMPY_TYPES or id(node) in made)
         draws = draws_numpy or TORCH_DRAWS.fullmatch(name)
         if name == "numpy.random.seed" or (draws and not at_home):

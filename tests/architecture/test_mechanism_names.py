@@ -44,7 +44,7 @@ def compared_names(source: Source) -> list[str]:
 def _found(source: Source) -> Iterator[tuple[ast.expr, str]]:
     if source.unit == "privacy":
         return
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         for operand in _operands(node):
             if _holds_a_name(operand):
                 yield operand, ast.unparse(operand)
@@ -147,7 +147,7 @@ def test_every_exception_is_needed() -> None:
     used = {
         (source.path, word)
         for source in package()
-        for node in ast.walk(source.tree)
+        for node in source.nodes
         for operand in _operands(node)
         for word in _words(operand) & NAMES
         if source.unit != "privacy"

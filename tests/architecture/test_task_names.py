@@ -16,7 +16,7 @@ def compared_tasks(source: Source) -> list[str]:
     """Comparisons with the name or the class of a task, `isinstance` of one, and tables by task."""
     if source.unit in ("tasks", "testing"):  # contract tests make labels of every kind up
         return []
-    found = [node for node in ast.walk(source.tree) if _asks(node)]
+    found = [node for node in source.nodes if _asks(node)]
     return [source.at(node.lineno, f"asks which task it is: {ast.unparse(node)[:60]}") for node in found]
 
 

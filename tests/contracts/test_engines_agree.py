@@ -14,7 +14,7 @@ from colonnade.models.encoders import ModelSettings
 from colonnade.models.heads import HeadSettings
 from colonnade.models.optimise import SGD
 from colonnade.testing.methods import assert_engines_agree
-from tests.contracts.registry import CLOSELY, EVERY, ONLY_TWO, fitting, for_heads, make
+from tests.contracts.registry import CLOSELY, EVERY, ONLY_TWO, covering, fitting, for_heads, make
 from tests.federations import digits, images, mixed_encoder, normed_encoder, small
 from tests.mechanisms import Noise, Rounding
 from tests.trainers import TINY, TrainedRound, assert_same_tensors, open_trainer, record, rounds_of
@@ -70,8 +70,7 @@ def test_whole_trajectories_agree(name: str, scenario: str) -> None:
     assert_engines_agree(federation, method, **options)
 
 
-@pytest.mark.parametrize("scenario", ["participation", "batch norm and dropout"])
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize(("name", "scenario"), covering(["participation", "batch norm and dropout"]))
 def test_every_message_is_the_same_to_the_last_byte(name: str, scenario: str) -> None:
     """Uploads rounded to a grid hide the last bits in which a batched product differs; then all bytes agree."""
     federation, method, options = opened(

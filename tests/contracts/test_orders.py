@@ -77,7 +77,8 @@ def moved(before: dict[str, dict[str, torch.Tensor]], after: dict[str, dict[str,
 def test_what_is_counted_and_recorded_is_what_is_sent(name: str, order: str) -> None:
     """The common message reaches everybody, also who does not learn from it; own parts reach learners only."""
     federation, schedule = fitting(name, small()), {"batch": 20, "order": order}
-    trainer = open_trainer(federation, make(name), engine="loop", rounds=3, evaluate_every=0, schedule=schedule)
+    method = make(name, local_steps=2)
+    trainer = open_trainer(federation, method, engine="loop", rounds=3, evaluate_every=0, schedule=schedule)
     for one_round in rounds_of(trainer):
         common, own, number = one_round.down.everyone, one_round.down.own, one_round.request.number
         assert own.keys() <= set(one_round.request.learners)

@@ -281,7 +281,7 @@ class Stage:
 
     @staticmethod
     def _people(trial: FaultyTrial) -> Organisations:
-        return Organisations(trial, work, preload=(__name__, "tests.e2e.victim"))
+        return Organisations(trial, work)
 
     def change(self, **changes: Any) -> None:
         """From the next start on, somebody brings something else."""

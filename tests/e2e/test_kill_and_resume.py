@@ -6,7 +6,6 @@ already imported everything, so that a kill costs milliseconds of start-up and n
 
 from __future__ import annotations
 
-import multiprocessing
 import random
 import signal
 from collections.abc import Iterator
@@ -23,7 +22,7 @@ from colonnade.run import Run
 from colonnade.store import Store
 from tests.e2e import victim
 from tests.federations import digits
-from tests.processes import LONG
+from tests.processes import LONG, warm
 from tests.trainers import untimed
 
 METHODS = ("vimadmm", "vimadmm_j", "local_only")
@@ -71,12 +70,7 @@ class Hospital:
         process.close()
 
 
-CONTEXT = multiprocessing.get_context("forkserver")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def warm_server() -> None:
-    CONTEXT.set_forkserver_preload(["tests.e2e.victim"])
+CONTEXT = warm()
 
 
 @pytest.fixture(scope="module")

@@ -23,9 +23,11 @@ from colonnade.methods import BUILT_IN, make_method
 from colonnade.methods.base import Traceable
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.wire.messages import Purpose
+from tests.contracts.registry import make
 from tests.explain.shoppers import shoppers, trained
 from tests.federations import small
 from tests.local_models import Stumps
+from tests.trainers import TINY
 
 TRACEABLE = [name for name in BUILT_IN if isinstance(make_method(name), Traceable)]
 OWN_HEADS = ["vimadmm_j", "linear_admm", "fdml", "adavfl", "fu", "local_only", "one_message", "assisted_boosting"]
@@ -35,9 +37,7 @@ OWN_HEADS = ["vimadmm_j", "linear_admm", "fdml", "adavfl", "fu", "local_only", "
 def test_the_parties_shares_are_what_they_upload_and_add_up_to_the_score(method: str) -> None:
     """A share is computed beside the gate; it must be what passes the gate in a prediction."""
     federation = small(widths=(3, 3, 2), rows=40, classes=3)
-    model = fit(
-        federation, method, rounds=2, model={"hidden": 6, "embedding": 4}, dtype="float64", progress=False
-    ).model
+    model = fit(federation, make(method, local_steps=5), rounds=2, model=TINY, dtype="float64", progress=False).model
     rows = federation.select(range(7))
     shares = [share_in_model(model, party)(rows.columns[party].double()) for party in federation.names]
     by_party = model.contributions(rows)

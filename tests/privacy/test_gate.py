@@ -194,12 +194,15 @@ class TestCoordinator:
 
 @pytest.mark.parametrize(("name", "engine"), [(n, e) for n, e in covering(ENGINES) if n in NAMES])
 class TestWholeRuns:
-    def test_every_payload_is_in_the_ledger(self, name: str, engine: str) -> None:
+    def test_every_payload_is_in_the_ledger_and_so_is_the_exposure_of_labels(self, name: str, engine: str) -> None:
         trainer = open_trainer(small(), make(name, local_steps=1), engine=engine, rounds=5, evaluate_every=2)
         travelled = [payload for one_round in rounds_of(trainer) for payload in one_round.payloads]
         digests = [hashlib.sha256(payload).hexdigest() for payload in travelled]
         assert sorted(digests) == sorted(r.digest for r in trainer.ledger)
         assert all(trainer.ledger.holds(digest) for digest in digests)
+        told = [r for r in trainer.ledger if r.owner == COORDINATOR and r.mechanism == "none"]
+        assert bool(told) == (make(name).exposes is LabelExposure.FULL)
+        assert all(r.unit is Unit.LABEL for r in told)
 
     def test_no_clean_row_travels_under_noise(self, name: str, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
         if sends_whole_numbers(name, engine):  # which no noise of this kind can protect: refused, not let through
@@ -227,18 +230,10 @@ class TestWholeRuns:
         assert all(row in payloads for row in rows)
 
     def test_every_upload_passes_the_mechanism(self, name: str, engine: str) -> None:
-        trainer = open_trainer(small(), make(name), mechanism=Rounding(), engine=engine, rounds=2, evaluate_every=1)
-        run = trainer.train()  # with the evaluation on the test rows
+        options = {"mechanism": Rounding(), "engine": engine, "rounds": 2, "evaluate_every": 1}
+        run = open_trainer(small(), make(name, local_steps=1), **options).train()  # with a look at the test rows
         mechanisms = {r.mechanism for r in run.ledger if r.owner != COORDINATOR}
         assert mechanisms == {"rounding for tests"}
-
-    def test_label_exposure_is_in_the_ledger(self, name: str, engine: str) -> None:
-        trainer = open_trainer(small(), make(name), engine=engine, rounds=2)
-        for _ in rounds_of(trainer):
-            pass
-        told = [r for r in trainer.ledger if r.owner == COORDINATOR and r.mechanism == "none"]
-        assert bool(told) == (make(name).exposes is LabelExposure.FULL)
-        assert all(r.unit is Unit.LABEL for r in told)
 
 
 def listen(monkeypatch: pytest.MonkeyPatch, method: Any) -> list[Tensor]:

@@ -31,7 +31,7 @@ from colonnade.schedule import RoundPlan
 from colonnade.tasks import find_task
 from colonnade.tasks.multiclass import Multiclass
 from colonnade.wire.codec import decode, encode
-from tests.contracts.registry import NAMES, covering, make
+from tests.contracts.registry import AT_THE_OPENING, NAMES, covering, make
 from tests.federations import digits, small
 from tests.trainers import open_trainer, rounds_of
 
@@ -597,8 +597,8 @@ class TestEveryMethod:
         federation = digits()
         once = "local_steps" not in METHODS[name].model_fields or name == "fu"  # one gradient per round, used once
         method, model = make(name, local_steps=1 if once else 20), ModelSettings(hidden=32, embedding=16)
-        rounds = 60 if once else 10
-        training = {"rounds": rounds, "evaluate_every": 0, "schedule": {"batch": 256}, "dtype": "float32"}
+        rounds, batch = (1, 2048) if name in AT_THE_OPENING else (60 if once else 10, 256)
+        training = {"rounds": rounds, "evaluate_every": 0, "schedule": {"batch": batch}, "dtype": "float32"}
         trainer = open_trainer(federation, method, model=model, **training)
         run = protect(trainer, behind(federation, mechanism, 4.0, uniform_rounds=5)).train()
         assert run.result["test_score"] > 0.6  # chance is 0.1
@@ -611,7 +611,8 @@ class TestEveryMethod:
         turned = (federation.labels + 1) % (federation.outputs if task == "multiclass" else 2)
         sent = []
         for truth in (federation.labels, turned):
-            trainer = open_trainer(replace(federation, labels=truth), make(name), rounds=4, evaluate_every=0)
+            one = replace(federation, labels=truth)
+            trainer = open_trainer(one, make(name, local_steps=2), rounds=4, evaluate_every=0)
             sent.append([p for one_round in rounds_of(protect(trainer, labels)) for p in one_round.payloads])
         assert sent[0] == sent[1]
         assert len(sent[0]) > 4

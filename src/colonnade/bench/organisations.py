@@ -13,7 +13,7 @@ import os
 import signal
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -133,15 +133,13 @@ def work(trial: Trial, name: str) -> None:
 
 
 class Organisations:
-    """The processes of a trial; `target` is what they do, `preload` what the fork server imports for it."""
+    """The processes of a trial; `target` is what they do."""
 
-    def __init__(
-        self, trial: Trial, target: Callable[[Any, str], None] = work, preload: Sequence[str] = ("sklearn.datasets",)
-    ) -> None:
+    def __init__(self, trial: Trial, target: Callable[[Any, str], None] = work) -> None:
         self.trial, self._target = trial, target
         self.names = (COORDINATOR, *trial.federation().names)
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload([__name__, *preload])  # scikit-learn: slow, and digits come from there
+        self._context.set_forkserver_preload([__name__, "sklearn.datasets"])  # slow; digits come from there
         self.processes: dict[str, ForkServerProcess] = {}
 
     def start(self, *names: str) -> None:

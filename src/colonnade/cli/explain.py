@@ -190,9 +190,10 @@ def _draw(found: Explanation, folder: Path) -> list[str]:
     folder.mkdir(exist_ok=True)
     files = []
     for drawing in _drawings(found):
-        for path, content in ((f"{drawing.name}.svg", drawing.svg().encode()), (f"{drawing.name}.png", drawing.png())):
-            (folder / path).write_bytes(content)
-            files.append(str(folder / path))
+        for kind, content in drawing.files().items():
+            path = folder / f"{drawing.name}.{kind}"
+            path.write_bytes(content)
+            files.append(str(path))
     return files
 
 

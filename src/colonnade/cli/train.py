@@ -29,11 +29,12 @@ def train(
 
     Example: colonnade train examples/digits.toml --set training.rounds=20 --out runs/first
     """
+    tables = read_config(config, overrides, data_dir, device)  # before the imports, which take seconds
     from colonnade.check import check_job
     from colonnade.job import read_job
 
     screen = Screen(as_json, quiet)
-    job = read_job(read_config(config, overrides, data_dir, device))
+    job = read_job(tables)
     folder = free_folder(out, job.method.name)
     federation = check_job(job, rounds=False).data(f"colonnade check {config}")  # `fit` tells of the rounds
     job = job.on(federation)

@@ -8,10 +8,10 @@ party's part of the model, and used again for new tables, whose columns are foun
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -32,6 +32,7 @@ ROWS = 1 << 16  # rows that a thread reads at once, at most
 NUMBERS = 1 << 22  # numbers that a thread makes of them, about
 
 Values = np.ndarray[Any, Any]
+T, R = TypeVar("T"), TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -120,8 +121,7 @@ class ColumnPlan:
                     "is no identifier, say levels = 'hash'"
                 ) from None
 
-        with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-            features = (*pool.map(number, parts), *pool.map(level, places))
+        features = (*_each(number, parts), *_each(level, places))
         return cls(party, features, zones, said, id, label, aside)
 
     @property
@@ -201,8 +201,7 @@ class ColumnPlan:
             if len(chosen):
                 placed.write(out, self._columns(block), chosen, slots)
 
-        with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-            list(pool.map(write, range(0, count, size)))
+        _each(write, range(0, count, size))
         if placement is not None:
             placement.settle(out)
         return out
@@ -245,6 +244,15 @@ class ColumnPlan:
             return False
         pairs = zip(self.features, other.features, strict=False)
         return len(self.features) == len(other.features) and all(one.agrees(two) for one, two in pairs)
+
+
+def _each(work: Callable[[T], R], things: Iterable[T]) -> list[R]:
+    """Several at a time where torch has several threads; else here, since handing over takes longer than a column."""
+    threads = torch.get_num_threads()
+    if threads == 1:
+        return [work(thing) for thing in things]
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(work, things))
 
 
 def _holds_numbers(feature: Feature) -> bool:

@@ -59,7 +59,7 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
     >>> X = np.random.default_rng(0).normal(size=(300, 4))
     >>> y = np.where(X[:, 0] + X[:, 3] > 0, "leaves", "stays")
     >>> owners = {"bank": [0, 1], "telco": [2, 3]}
-    >>> classifier = VerticalClassifier(parties=owners, epochs=10, random_state=0).fit(X[:200], y[:200])
+    >>> classifier = VerticalClassifier(parties=owners, epochs=5, random_state=0).fit(X[:200], y[:200])
     >>> classifier.classes_.tolist(), bool(classifier.score(X[200:], y[200:]) > 0.9)
     (['leaves', 'stays'], True)
     """

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -29,6 +30,7 @@ Z = 1.959964  # the normal distribution's
 RESAMPLES = 500
 CELLS = 2 * 10**7  # row weights that a bootstrap draws at most, but for
 FEWEST = 100  # resamples
+KEPT = 1000  # rows whose resamples are drawn once and kept: every metric of every run on these rows takes the same
 Interval = tuple[float, float]
 
 
@@ -170,14 +172,23 @@ def bootstrap(
 
 def resamples(rows: int, weights: Tensor | None = None) -> Iterator[Tensor]:
     """How much each row counts in which resample, (some, rows) at a time: the same for every metric and model."""
+    for times in _kept(rows) if rows <= KEPT else _drawn(rows):
+        yield times.clone() if weights is None else times * weights.cpu().double()  # whoever gets it may change it
+
+
+@lru_cache(maxsize=4)
+def _kept(rows: int) -> tuple[Tensor, ...]:
+    return tuple(_drawn(rows))
+
+
+def _drawn(rows: int) -> Iterator[Tensor]:
     count = min(RESAMPLES, max(FEWEST, CELLS // rows))
     step = max(1, CELLS // (10 * rows))
     draw = stream(rows, "bootstrap")
     for first in range(0, count, step):
         picked = torch.from_numpy(draw.integers(0, rows, (min(step, count - first), rows)))
         once = torch.ones_like(picked, dtype=torch.float64)
-        times = torch.zeros_like(once).scatter_add_(1, picked, once)
-        yield times if weights is None else times * weights.cpu().double()
+        yield torch.zeros_like(once).scatter_add_(1, picked, once)
 
 
 def percentiles(values: Tensor) -> Interval | None:

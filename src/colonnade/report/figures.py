@@ -2,16 +2,16 @@
 
 A `Drawing` is painted on demand: inline in the page, as an SVG file, as a PNG file. Figures are drawn through the
 object interface, without pyplot and its global state, and are the same bytes for the same numbers. In the page,
-colours are placeholders that become its CSS variables, so one figure is legible on light and dark screens and on
-paper; texts stay texts, in the page's font. A file of its own has the page's colours for paper, and a legend.
+the colours become its CSS variables, so one figure is legible on light and dark screens and on paper; texts stay
+texts, in the page's font. A file of its own has the page's colours for paper, and a legend.
 """
 
 from __future__ import annotations
 
 import io
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import matplotlib as mpl
@@ -21,6 +21,8 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
+
+from colonnade.report.inline import inlined
 
 SIZE = (4.1, 2.65)  # inches; the page scales it, and on a phone the letters are still to be read
 DPI = 200  # of PNG files
@@ -65,8 +67,7 @@ class Palette:
         }
 
 
-PLACEHOLDERS = Palette("#c0ffe1", "#c0ffe2", tuple(f"#c0ff{n:02x}" for n in range(8)))  # no real colour of a figure
-PAPER = Palette(  # as report.css
+PAPER = Palette(  # as report.css; no two alike, because the page has a variable for each
     "#1f2937",
     "#9ca3af",
     ("#1d4ed8", "#c2570c", "#047857", "#8b2fc9", "#be123c", "#0e7490", "#854d0e", "#475569"),
@@ -83,14 +84,17 @@ class Drawing:
     name: str
     paint: Painter
     size: tuple[float, float] = SIZE
+    legend: int = 0  # columns of a legend where it stands alone; on the page one stands above all figures
 
     def inline(self) -> str:
         """An `<svg>` element of the page."""
-        return _inline(self._svg(PLACEHOLDERS, transparent=True), self.name, self.size)
+        variables = {PAPER.ink: "var(--ink-soft)", PAPER.grid: "var(--line-strong)", "#ffffff": "none"}
+        variables |= {colour: f"var(--series-{place})" for place, colour in enumerate(PAPER.series)}
+        return inlined(self._drawn[1], self.name, self.size, variables)
 
     def svg(self) -> str:
         """An SVG file that stands alone."""
-        return self._svg(PAPER, transparent=False)
+        return self._alone()[1]
 
     def png(self) -> bytes:
         """A PNG file."""
@@ -98,33 +102,35 @@ class Drawing:
 
     def files(self) -> dict[str, bytes]:
         """The SVG and the PNG file, of one painting."""
+        figure, svg = self._alone()
+        FigureCanvasAgg(figure)  # laid out as it was just now
+        out = io.BytesIO()
         with mpl.rc_context(PAPER.style(self.name)):
-            figure = self._painted(PAPER)
-            svg = _saved(figure, transparent=False)
-            FigureCanvasAgg(figure)  # laid out as it was just now
-            out = io.BytesIO()
             figure.savefig(out, format="png", dpi=DPI, metadata={"Software": None})
         return {"svg": svg.encode(), "png": out.getvalue()}
 
-    def _svg(self, palette: Palette, *, transparent: bool) -> str:
-        with mpl.rc_context(palette.style(self.name)):
-            return _saved(self._painted(palette), transparent=transparent)
+    def _alone(self) -> tuple[Figure, str]:
+        return self._draw(self.legend) if self.legend else self._drawn
 
-    def _painted(self, palette: Palette) -> Figure:
-        figure = Figure(figsize=self.size, layout="constrained")
-        self.paint(figure, palette)
-        return figure
+    @cached_property  # page and files are of one painting
+    def _drawn(self) -> tuple[Figure, str]:
+        return self._draw(0)
 
-
-def _saved(figure: Figure, *, transparent: bool) -> str:
-    FigureCanvasSVG(figure)
-    layout = figure.get_layout_engine()
-    if layout is not None:
-        layout.execute(figure)
-        figure.set_layout_engine(None)  # else saving draws everything twice, once only to lay it out
-    out = io.StringIO()
-    figure.savefig(out, format="svg", transparent=transparent, metadata={"Date": None, "Creator": None})
-    return out.getvalue()
+    def _draw(self, legend: int) -> tuple[Figure, str]:
+        """The figure, painted and laid out, and as SVG."""
+        with mpl.rc_context(PAPER.style(self.name)):
+            figure = Figure(figsize=self.size, layout="constrained")
+            self.paint(figure, PAPER)
+            if legend:
+                _legend(figure, legend)
+            FigureCanvasSVG(figure)
+            layout = figure.get_layout_engine()
+            if layout is not None:
+                layout.execute(figure)
+                figure.set_layout_engine(None)  # else saving draws everything twice, once only to lay it out
+            out = io.StringIO()
+            figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
+        return figure, out.getvalue()
 
 
 @dataclass(frozen=True)
@@ -158,10 +164,8 @@ def chart(name: str, lines: Sequence[Line], axis: Axis) -> Drawing:
         for line in lines:
             _draw(axes, line, palette)
         _finish(axes, axis)
-        if len(lines) > 1 and palette is not PLACEHOLDERS:
-            _legend(figure, 3)
 
-    return Drawing(name, paint)
+    return Drawing(name, paint, legend=3 if len(lines) > 1 else 0)
 
 
 def panels(name: str, shown: Sequence[tuple[Sequence[Line], Axis]]) -> Drawing:
@@ -302,23 +306,6 @@ def _finish(axes: Axes, axis: Axis) -> None:
         axes.minorticks_off()
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=8))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))  # no powers in tiny print
-
-
-def _inline(svg: str, name: str, size: tuple[float, float]) -> str:
-    """A figure that can stand in a page: no prolog or style of its own, unique ids, CSS for colour and font."""
-    body = svg[svg.index(">", svg.index("<svg")) + 1 :]
-    body = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", body, flags=re.DOTALL)
-    body = re.sub(r'<g id="[^"]+"', "<g", body)  # nothing refers to these
-    body = re.sub(r'\bid="', f'id="{name}-', body)
-    body = re.sub(r'(xlink:href="|url\()#', rf"\1#{name}-", body)
-    body = re.sub(r" ?font-family: [^;\"]*;?", "", body)
-    for place, colour in enumerate(PLACEHOLDERS.series):
-        body = body.replace(colour, f"var(--series-{place})")
-    body = body.replace(PLACEHOLDERS.ink, "var(--ink-soft)").replace(PLACEHOLDERS.grid, "var(--line-strong)")
-    body = re.sub(r"\s+", " ", body).strip()
-    width, height = (72 * inches for inches in size)
-    spaces = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
-    return f'<svg viewBox="0 0 {width:g} {height:g}" {spaces} aria-hidden="true" focusable="false">{body}'
 
 
 # Figures of `colonnade explain`, as files: rows of bars under pictures of the parties' columns, and scattered rows.

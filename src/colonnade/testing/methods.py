@@ -201,7 +201,7 @@ class LearningContract(Tried):
         for engine in self.engines:
             torch.manual_seed(0)
             before = torch.random.get_rng_state()
-            open_trainer(self.federation(), self.make(), rounds=2, engine=engine).train()
+            open_trainer(self.federation(), self.make(local_steps=2), rounds=2, engine=engine).train()
             assert torch.equal(before, torch.random.get_rng_state())
 
 
