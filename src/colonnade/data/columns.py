@@ -32,7 +32,8 @@ ROWS = 1 << 16  # rows that a thread reads at once, at most
 NUMBERS = 1 << 22  # numbers that a thread makes of them, about
 
 Values = np.ndarray[Any, Any]
-T, R = TypeVar("T"), TypeVar("R")
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
