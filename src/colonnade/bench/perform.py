@@ -14,6 +14,7 @@ from colonnade.bench.clock import available_cores, torch_threads
 from colonnade.bench.explain import run_explain
 from colonnade.bench.interactions import run_interactions
 from colonnade.bench.outcome import Findings, Outcome, check_out, check_part, commit, joined, machine, tidy, write
+from colonnade.bench.peers import run_peers
 from colonnade.bench.poisson import run_poisson
 from colonnade.bench.private import largest, run_private
 from colonnade.bench.settings import Notify, Options
@@ -74,6 +75,7 @@ RUNNERS: dict[str, Callable[[Bench, Options, Notify], dict[str, float | None] | 
     "tables": run_tables,
     "tables_scale": run_tables_scale,
     "trees": run_trees,
+    "peers": run_peers,
     "worth": run_worth,
     "interactions": run_interactions,
 }

@@ -84,8 +84,13 @@ def _vimadmm_j(federation: Federation) -> Section:
     return {"model": one.model, "epochs": one.epochs, "batch": one.batch, **one.settings}
 
 
+def _assisted_boosting(federation: Federation) -> Section:
+    return {"model": {"encoder": "trees"}, "wire": {"numbers": "int8"}}
+
+
 RECIPES: Mapping[str, Recipe] = {
     "one_message": Recipe(_one_message, private=True),
+    "assisted_boosting": Recipe(_assisted_boosting),
     "vimadmm_j": Recipe(_vimadmm_j),
 }
 
@@ -138,14 +143,14 @@ class Trial:
     def measure(self) -> dict[str, float]:
         """Results by name, without the name of the set."""
         start = time.process_time()
-        central = self._judged(self.rows.test, central_trees(_whole(self.found), self.found, self.rows, self.seed))
+        central = self.judged(self.rows.test, central_trees(side_by_side(self.found), self.found, self.rows, self.seed))
         seconds = time.process_time() - start
         results = {"central": central}
         for name, recipe in RECIPES.items():
             start = time.process_time()
-            run = self._train(name, recipe, self.seed)
+            run = self.train(name, recipe, self.seed)
             spent = time.process_time() - start
-            score = self._score(run)
+            score = self.score(run)
             results |= {
                 f"score.{name}": score,
                 f"gap.{name}": (score - central) if self.found.goal == "deviance" else (central - score),
@@ -153,7 +158,7 @@ class Trial:
                 f"cpu_ratio.{name}": spent / seconds,
             }
             if recipe.private and self.draws:
-                drawn = [self._score(self._train(name, recipe, self._draw(k), PRIVATE)) for k in range(self.draws)]
+                drawn = [self.score(self.train(name, recipe, self._draw(k), PRIVATE)) for k in range(self.draws)]
                 results[f"auc_eps1.{name}"] = statistics.fmean(drawn)
         return results
 
@@ -161,16 +166,19 @@ class Trial:
         """Another seed for each draw of labels and each split."""
         return 1000 * (self.seed + 1) + number
 
-    def _train(self, name: str, recipe: Recipe, seed: int, privacy: Section | None = None) -> Run:
+    def train(self, name: str, recipe: Recipe, seed: int, privacy: Section | None = None) -> Run:
+        """A run of one method, with labels as they are or behind a mechanism."""
         return fit(self.federation, name, seed=seed, privacy=privacy or {}, **recipe.options(self.federation))
 
-    def _score(self, run: Run) -> float:
+    def score(self, run: Run) -> float:
+        """On the test rows."""
         test = np.sort(self.rows.test)
         chosen = self.federation.select(torch.from_numpy(test))
         guess = run.predict_proba(chosen)[:, 1] if self.found.goal == "auc" else run.predict(chosen)
-        return self._judged(test, np.asarray(guess))
+        return self.judged(test, np.asarray(guess))
 
-    def _judged(self, rows: Array, guess: Array) -> float:
+    def judged(self, rows: Array, guess: Array) -> float:
+        """How good guesses about some rows are."""
         return JUDGES[self.found.goal](self.found.labels[rows], guess)
 
 
@@ -189,7 +197,8 @@ def crossed(run: Run, home: str) -> int:
     return round(total)
 
 
-def _whole(found: TableSet) -> pd.DataFrame:
+def side_by_side(found: TableSet) -> pd.DataFrame:
+    """All parties' columns in one table."""
     import pandas as pd
 
     return pd.concat([table.add_prefix(f"{party} ") for party, table in found.tables.items()], axis=1)
