@@ -5,8 +5,9 @@
     draws = 5                     of noisy labels, where labels are private
 
 Protocol of `bench tables`: a quarter of the rows tests, stratified where there are classes; of the rest 15 % validate,
-by which the central model stops, and VIMADMM-J. Every method has its default settings, but for RECIPES. The first party
-of a set is the label holder's own. Results, means over seeds, for a method METHOD and a set SET:
+by which the central model stops, and all methods but one_message. Every method has its default settings, but for
+RECIPES. The first party of a set is the label holder's own. Results, means over seeds, for a method METHOD and a set
+SET:
 
     central.SET            LightGBM on all columns in one place: AUC, accuracy, R2 or deviance
     score.METHOD.SET       the same of the method
@@ -84,7 +85,12 @@ def _vimadmm_j(federation: Federation) -> Section:
     return {"model": one.model, "epochs": one.epochs, "batch": one.batch, **one.settings}
 
 
+def _assisted_boosting(federation: Federation) -> Section:
+    return {"model": {"encoder": "trees"}, "wire": {"numbers": "int8"}}
+
+
 RECIPES: Mapping[str, Recipe] = {
+    "assisted_boosting": Recipe(_assisted_boosting),
     "one_message": Recipe(_one_message, private=True),
     "vimadmm_j": Recipe(_vimadmm_j),
 }
