@@ -27,7 +27,8 @@ def test_every_method_is_measured_beside_the_central_model(monkeypatch: pytest.M
     for name in trees.RECIPES:
         gap = results[f"gap.{name}.breast"]
         assert gap == pytest.approx(results["central.breast"] - results[f"score.{name}.breast"])
-        assert results[f"score.{name}.breast"] > 0.7
+        least = 0.7 if name == "assisted_boosting" else 0.85  # whose steps and rounds 27 rows choose, by chance
+        assert results[f"score.{name}.breast"] > least
     assert 0 < results["mb.one_message.breast"] < results["mb.vimadmm_j.breast"]
     assert len(told) == 1
 

@@ -289,6 +289,7 @@ class TestProtectedLabels:
         said = " ".join(statement_of_run(run).lines())
         assert "against all parties but bank (exposure EPS)" in said
         assert "bank belongs to the label holder and got the true labels" in said
+        assert statement_of_run(run).to_json()["label_guest"] == "bank"
         assert fit(whole, "one_message", folds=5, guest="", **options).method.guest == ""  # type: ignore[attr-defined]
         assert whole.only(["telco"]).guest is None
 

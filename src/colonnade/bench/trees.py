@@ -5,8 +5,9 @@
     draws = 5                     of noisy labels, where labels are private
 
 Protocol of `bench tables`: a quarter of the rows tests, stratified where there are classes; of the rest 15 % validate,
-by which the central model stops, and VIMADMM-J. Every method has its default settings, but for RECIPES. The first party
-of a set is the label holder's own. Results, means over seeds, for a method METHOD and a set SET:
+by which the central model stops, and all methods but one_message. Every method has its default settings, but for
+RECIPES. The first party of a set is the label holder's own. Results, means over seeds, for a method METHOD and a set
+SET:
 
     central.SET            LightGBM on all columns in one place: AUC, accuracy, R2 or deviance
     score.METHOD.SET       the same of the method

@@ -403,8 +403,9 @@ def guest_of(method: Method) -> str:
 
 def with_guest(method: Method, federation: Federation) -> Method:
     """The method; it knows the label holder's own party where the federation does and nobody said otherwise."""
-    if isinstance(method, HasGuest) and method.guest is None and isinstance(method, Settings):
-        named: Method = method.model_copy(update={"guest": federation.guest or ""})
+    known = federation.guest
+    if known is not None and isinstance(method, HasGuest) and method.guest is None and isinstance(method, Settings):
+        named: Method = method.model_copy(update={"guest": known})
         return named
     return method
 

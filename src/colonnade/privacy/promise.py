@@ -32,6 +32,7 @@ class Promise(TypedDict):
     label_epsilon: float | None
     label_unit: str
     label_delta: float
+    label_guest: str | None  # the party that the label epsilon does not hold against: the label holder's own
     simulated: bool
     evaluation: str
     uncovered: dict[str, int]

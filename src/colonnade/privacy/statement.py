@@ -316,6 +316,7 @@ class Statement:
             "label_epsilon": self.settings.labels.epsilon,
             "label_unit": "LABEL",
             "label_delta": 0.0,
+            "label_guest": self.about.guest or None,
             "simulated": self.simulated,
             "evaluation": self.settings.evaluation if self.settings.protects else "unprotected",
             "uncovered": self._uncovered(),
