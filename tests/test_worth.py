@@ -98,7 +98,7 @@ def test_the_gain_is_that_of_a_slower_and_plainer_computation() -> None:
 def test_every_task_has_an_estimate(task: str) -> None:
     found = cn.worth(federation(task), holder="bank", rows=1000, epsilon=4.0)
     assert found["shop"].gain.sure, found
-    assert not found["stranger"].gain.sure, found
+    assert found["stranger"].gain.value < 0.3 * found["shop"].gain.value, found
     told = "whether they are above the median" in found.released
     assert told == (task in ("regression", "count"))
 

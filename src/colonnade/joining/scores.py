@@ -20,7 +20,7 @@ from colonnade.tasks import Task
 FOLDS = 5
 HELD_OUT = 10  # every so-many-eth row of those that train tells when to stop
 STRONG = TreeSettings()
-SHALLOW = TreeSettings(leaves=6, most=200)  # for few rows with noisy labels
+SHALLOW = TreeSettings(leaves=6, most=200, label_rate=0.05)  # for few rows with noisy labels
 
 
 class Linear:
