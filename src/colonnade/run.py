@@ -51,7 +51,7 @@ LARGE_BATCH = 32768  # rows of one message that hold a hundred numbers each
 class Training(Settings):
     """How a method is trained: length, batches, evaluation, stopping, numbers and place."""
 
-    rounds: int = Field(100, ge=1, description="rounds at most")
+    rounds: int = Field(100, ge=1, description="rounds at most; where unset, assisted_boosting has 20, one_message one")
     epochs: float | None = Field(
         None, gt=0, description="instead of rounds: how often every training row is visited, at most"
     )
@@ -65,7 +65,9 @@ class Training(Settings):
     )
     stopping: Stopping = Field(Stopping(), description="when to stop early")
     metric: str | None = Field(
-        None, description="chooses the kept round and stops early; unset: auc, accuracy, r2 or poisson_deviance"
+        None,
+        description="chooses the kept round and stops early; unset: auc, accuracy, r2 or poisson_deviance (in "
+        "assisted_boosting the loss)",
     )
     decision: DecisionSettings = Field(DecisionSettings(), description="thresholds and calibration of yes/no")
     class_weights: Literal["balanced"] | dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] | None = Field(

@@ -234,8 +234,8 @@ class CoordinatorSide:
         if self.judging is not None:
             logits = logits[self.judging.to(logits.device)]
         done, plan, keeper = request.number - 1, self.training_plan, self.keeper
-        gain = keeper.gain(keeper(logits))
-        better, self.stop = self.watch.see(gain, done, plan.may_stop_after(done), keeper.value)
+        gain, name = keeper.gain(keeper(logits)), "" if keeper is self.judge else keeper.metric.title
+        better, self.stop = self.watch.see(gain, done, plan.may_stop_after(done), keeper.value, name)
         if better:
             self.best_scores = self.judge.all(logits)
             self.decision = self.decide(logits)
