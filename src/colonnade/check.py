@@ -29,7 +29,7 @@ from colonnade.errors import DataError, DoubtfulData
 from colonnade.extras import need
 from colonnade.federation import Federation
 from colonnade.job import Job, read_table_data
-from colonnade.methods.base import schedule_of
+from colonnade.methods.rounds import schedule_of
 from colonnade.row_split import RowSplit, SplitSettings, as_settings
 
 MOST = 10  # warnings that a training shows

@@ -27,7 +27,8 @@ from colonnade.errors import ConfigError
 from colonnade.federation import Federation
 from colonnade.fit import fit
 from colonnade.methods import make_method
-from colonnade.methods.base import Method, schedule_of
+from colonnade.methods.base import Method
+from colonnade.methods.rounds import schedule_of
 from colonnade.models.encoders import ModelSettings
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.progress import Watcher

@@ -23,7 +23,8 @@ from colonnade.evaluate.answers import Evaluated
 from colonnade.evaluate.decision import DecisionSettings
 from colonnade.evaluate.metrics import metric_of
 from colonnade.federation import Federation, Task
-from colonnade.methods.base import HasUsual, Method, Usual, schedule_of
+from colonnade.methods.base import Method
+from colonnade.methods.rounds import HasUsual, schedule_of
 from colonnade.model import Model
 from colonnade.models.computing import Computing, Precision
 from colonnade.models.encoders import ModelSettings
@@ -51,7 +52,7 @@ LARGE_BATCH = 32768  # rows of one message that hold a hundred numbers each
 class Training(Settings):
     """How a method is trained: length, batches, evaluation, stopping, numbers and place."""
 
-    rounds: int = Field(100, ge=1, description="rounds at most")
+    rounds: int = Field(100, ge=1, description="rounds at most; where unset, assisted_boosting has 20, one_message one")
     epochs: float | None = Field(
         None, gt=0, description="instead of rounds: how often every training row is visited, at most"
     )
@@ -65,7 +66,9 @@ class Training(Settings):
     )
     stopping: Stopping = Field(Stopping(), description="when to stop early")
     metric: str | None = Field(
-        None, description="chooses the kept round and stops early; unset: auc, accuracy, r2 or poisson_deviance"
+        None,
+        description="chooses the kept round and stops early; unset: auc, accuracy, r2 or poisson_deviance (in "
+        "assisted_boosting the loss)",
     )
     decision: DecisionSettings = Field(DecisionSettings(), description="thresholds and calibration of yes/no")
     class_weights: Literal["balanced"] | dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] | None = Field(
@@ -113,20 +116,9 @@ class Training(Settings):
             parties: in federation order.
         """
         if isinstance(method, HasUsual):
-            return self._as_usual(method.usual)._in_rounds(method, train, parties)
+            usual = method.usual.where_unsaid(self.model_fields_set, self.stopping)
+            return self.model_copy(update=usual)._in_rounds(method, train, parties)
         return self._in_rounds(method, train, parties)
-
-    def _as_usual(self, usual: Usual) -> Training:
-        """What nobody said, as the method usually has it; whoever says anything about stopping says all of it."""
-        said = self.model_fields_set
-        new: dict[str, object] = {}
-        if not said & {"rounds", "epochs"}:
-            new["rounds"] = usual.rounds
-        if "evaluate_every" not in said:
-            new["evaluate_every"] = usual.evaluate_every
-        if "stopping" not in said:
-            new["stopping"] = self.stopping.model_copy(update={"patience": usual.patience})
-        return self.model_copy(update=new)
 
     def _in_rounds(self, method: Method, train: Tensor, parties: tuple[str, ...]) -> Training:
         once, settings = getattr(method, "once", False) and "rounds" not in self.model_fields_set, self.schedule

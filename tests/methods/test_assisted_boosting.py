@@ -22,7 +22,7 @@ from colonnade.errors import ConfigError, ModelError, ShortTraining, WireError
 from colonnade.evaluate.metrics import METRICS
 from colonnade.fit import resume
 from colonnade.methods import AssistedBoosting
-from colonnade.methods.assisted_boosting import checked, rounded
+from colonnade.methods._residuals import checked, rounded
 from colonnade.models.encoders import ModelSettings
 from colonnade.report.privacy import statement_of_run
 from colonnade.tasks import TASKS

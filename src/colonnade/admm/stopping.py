@@ -50,11 +50,17 @@ class Watch:
         return self.seen > 0 or self.best_round >= 0
 
     def see(
-        self, score: float, number: int, may_stop: bool = True, value: Callable[[float], float] = float
+        self,
+        score: float,
+        number: int,
+        may_stop: bool = True,
+        value: Callable[[float], float] = float,
+        name: str = "",
     ) -> tuple[bool, str | None]:
         """(is it the best so far, the reason to stop or None); the rules count only evaluations that may stop.
 
-        `value` makes a score what the reason tells: in the unit of its metric.
+        `value` makes a score what the reason tells: in the unit of its metric, which has a `name` where it is not the
+        one that is told otherwise.
         """
         better = score > self.best
         if better:
@@ -64,15 +70,16 @@ class Watch:
         self.seen += 1
         if score > self.reference + self.rules.rise:
             self.reference, self.last_rise = score, self.seen
-        return better, self._reason(score, value)
+        return better, self._reason(score, value, name or "validation score")
 
-    def _reason(self, score: float, value: Callable[[float], float]) -> str | None:
-        rules, best = self.rules, f"best {value(self.best):.4f}, round {self.best_round}"
+    def _reason(self, score: float, value: Callable[[float], float], name: str) -> str | None:
+        best = f"best {value(self.best):.4f}, round {self.best_round}"
+        rules, no_better = self.rules, "no better" if name == "validation score" else f"{name} no better"
         if self.seen > rules.grace and score < self.best - rules.drop:
             worse = abs(value(rules.drop) - value(0.0))
-            return f"validation score {value(score):.4f} is worse by more than {worse:.3g} ({best})"
+            return f"{name} {value(score):.4f} is worse by more than {worse:.3g} ({best})"
         if rules.patience and self.seen - self.last_rise >= rules.patience:
-            return f"converged: no better in {rules.patience} evaluations ({best})"
+            return f"converged: {no_better} in {rules.patience} evaluations ({best})"
         return None
 
     def to_json(self) -> WatchFacts:

@@ -29,7 +29,7 @@ from colonnade.config import Settings, build
 from colonnade.errors import ConfigError
 from colonnade.federation import Federation
 from colonnade.job import Job
-from colonnade.methods.base import schedule_of
+from colonnade.methods.rounds import schedule_of
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.run import Run
 from colonnade.tune import without_test

@@ -32,7 +32,8 @@ from colonnade.errors import ColonnadeError, IdentityError, WireError
 from colonnade.identity.cipher import KEY, KeyPair
 from colonnade.identity.credentials import Credentials
 from colonnade.methods import make_method
-from colonnade.methods.base import Method, schedule_of
+from colonnade.methods.base import Method
+from colonnade.methods.rounds import schedule_of
 from colonnade.models.encoders import ModelSettings
 from colonnade.models.schema import Group, Schema
 from colonnade.privacy.secure_sum.adders import Adders

@@ -42,8 +42,8 @@ from colonnade.methods.base import (
     check_guest,
     check_labels,
     check_numbers,
-    schedule_of,
 )
+from colonnade.methods.rounds import schedule_of
 from colonnade.models.encoders import ModelSettings
 from colonnade.models.ridge import RidgeSettings
 from colonnade.models.trees import TreeSettings

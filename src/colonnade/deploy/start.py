@@ -25,7 +25,7 @@ from colonnade.errors import ShortTraining
 from colonnade.fit import find_device
 from colonnade.folder import claimed
 from colonnade.identity.credentials import Credentials
-from colonnade.methods.base import schedule_of
+from colonnade.methods.rounds import schedule_of
 from colonnade.progress import Progress, Watcher
 from colonnade.run import Run
 

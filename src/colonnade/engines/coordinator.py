@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, TypedDict, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from colonnade.admm.stopping import Watch, WatchFacts
+from colonnade.admm.stopping import Watch
 from colonnade.engines.base import Collected, GroupUploads
+from colonnade.engines.facts import CoordinatorFacts
 from colonnade.engines.plan import TrainingPlan
 from colonnade.engines.queries import open_sum, rows_that_fit
 from colonnade.errors import Diverged, RunError
@@ -27,20 +28,18 @@ from colonnade.evaluate.judge import Judge
 from colonnade.evaluate.metrics import Metric, choose_metric, metric_of
 from colonnade.layout import canonical, canonical_all, check
 from colonnade.methods.base import (
-    AddsIncrements,
     Extends,
     FitsOutputs,
     Method,
-    New,
     Reply,
     State,
     Uploads,
     fit_at_home,
     opening_reply,
     outputs,
-    outside_training,
     small_enough,
 )
+from colonnade.methods.rounds import AddsIncrements, New, outside_training
 from colonnade.models.schema import Schema
 from colonnade.privacy.gate import CoordinatorGate, Down
 from colonnade.privacy.labels import Labels
@@ -50,21 +49,6 @@ from colonnade.schedule import Schedule, chunked
 from colonnade.upload_cache import UploadCache
 from colonnade.wire.messages import COORDINATOR, Purpose, Query, Request, rows_size
 from colonnade.wire.traffic import Traffic
-
-
-class CoordinatorFacts(TypedDict):
-    """What of a coordinator survives a restart as plain values."""
-
-    number: int
-    keep: bool
-    stop: str | None
-    learners: list[str]
-    away: list[str]
-    steps: list[list[str | int]]
-    watch: WatchFacts
-    metric: str
-    best_scores: dict[str, float | None]
-    decision: dict[str, object] | None
 
 
 @dataclass
@@ -234,8 +218,8 @@ class CoordinatorSide:
         if self.judging is not None:
             logits = logits[self.judging.to(logits.device)]
         done, plan, keeper = request.number - 1, self.training_plan, self.keeper
-        gain = keeper.gain(keeper(logits))
-        better, self.stop = self.watch.see(gain, done, plan.may_stop_after(done), keeper.value)
+        gain, name = keeper.gain(keeper(logits)), "" if keeper is self.judge else keeper.metric.title
+        better, self.stop = self.watch.see(gain, done, plan.may_stop_after(done), keeper.value, name)
         if better:
             self.best_scores = self.judge.all(logits)
             self.decision = self.decide(logits)

@@ -32,11 +32,12 @@ from pydantic import Field
 from torch import Tensor
 
 from colonnade.config import Settings
-from colonnade.errors import WireError
 from colonnade.methods._given import OPENING, keep_weights, release_in_bits
 from colonnade.methods._increments import Wanted, fit_increment
+from colonnade.methods._residuals import checked, counts, newton, residuals, rounded, seen
 from colonnade.methods._steps import party_code
-from colonnade.methods.base import New, Received, Reply, State, Uploads, Usual
+from colonnade.methods.base import Received, Reply, State, Uploads
+from colonnade.methods.rounds import New, Usual
 from colonnade.models.cohort import Cohort
 from colonnade.models.increments import Increments
 from colonnade.models.optimise import AdamW, Optimiser
@@ -47,11 +48,6 @@ from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.sealed import Array, Upload
 from colonnade.schedule import RoundPlan
-from colonnade.tasks import Task
-
-LEAST = 0.05  # of the curvature: below it, targets would be all noise
-BITS = 7  # of a step size that count: every number format carries so many exactly
-CLOSE = 1e-6  # curvatures that differ less are the same
 
 
 class AssistedBoosting(Settings):
@@ -163,37 +159,6 @@ class AssistedBoosting(Settings):
         return total + state["base"].to(total)
 
 
-def seen(labels: Labels, rows: Tensor) -> Tensor:
-    """Targets (B, K) in float64; behind a mechanism the noisy labels, as they would travel."""
-    if labels.epsilon is None:
-        return labels.held_out(rows)
-    return labels.task.expand(labels.compact(rows), torch.float64)
-
-
-def counts(labels: Labels, rows: Tensor) -> Tensor | None:
-    """How much rows count (B,); None: all alike."""
-    return labels.weights(rows, labels.held_out(rows))
-
-
-def residuals(task: Task, total: Tensor, y: Tensor, dtype: torch.dtype) -> dict[str, Tensor]:
-    """What parties are told: g (B, K), and the curvature where g alone does not tell it."""
-    gap, curvature = y - task.mean(total), task.curvature(total)
-    told, known = {"g": gap.to(dtype)}, task.curvature_of(gap)
-    if known is None or not torch.allclose(known, curvature, rtol=0, atol=CLOSE):
-        told["h"] = curvature.to(dtype)
-    return told
-
-
-def newton(task: Task, told: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-    """v = g/h and h (B, K) of what parties were told."""
-    gap = told["g"].double()
-    curvature = told["h"].double() if "h" in told else task.curvature_of(gap)
-    if curvature is None:
-        raise WireError("the reply has no array 'h', without which these labels have no targets")
-    curvature = curvature.clamp(min=LEAST)
-    return gap / curvature, curvature
-
-
 def _each(uploads: Uploads) -> Tensor:
     """Every party's increments (M, B, K), group by group; of a secure sum (1, B, K)."""
     return torch.cat([group["o"] for group in uploads.groups])
@@ -213,19 +178,6 @@ def _like(uploads: Sequence[Uploads], values: Tensor) -> list[Uploads]:
 def _weighed(steps: Tensor, moves: Tensor) -> Tensor:
     """a_k D_k (M, B, K); of a secure sum, whose parties have one step, (1, B, K)."""
     return steps[: len(moves), None, None].to(moves) * moves
-
-
-def rounded(steps: Tensor) -> Tensor:
-    """Step sizes with so few binary digits that every number format carries them exactly."""
-    share, power = torch.frexp(steps)
-    return torch.ldexp((share * 2**BITS).round(), power - BITS)
-
-
-def checked(step: float) -> float:
-    """A step size as it came; refused where no coordinator could have chosen it."""
-    if not 0 <= step <= 1:
-        raise WireError(f"a step size of {step:g} came; needed one from 0 to 1")
-    return step
 
 
 def _alike(parties: int) -> Tensor:

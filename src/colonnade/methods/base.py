@@ -29,7 +29,7 @@ from colonnade.privacy.labels import Labels
 from colonnade.privacy.labels.settings import LabelSettings
 from colonnade.privacy.mechanism import Mechanism
 from colonnade.privacy.sealed import Array, Upload
-from colonnade.schedule import RoundPlan, Schedule, ScheduleSettings
+from colonnade.schedule import RoundPlan
 from colonnade.tasks import Task
 
 State = dict[str, Tensor]  # the coordinator's; flat, so that saving it needs no code of a method's own
@@ -121,23 +121,6 @@ FACTS = ("name", "needs_uploads", "exposes", "pools")  # what a class of methods
 FUNCTIONS = ("open_party", "open_coordinator", "upload_arrays", "upload", "coordinate", "learn", "predict")
 
 
-@dataclass(frozen=True)
-class Usual:
-    """How a method is trained where the settings of a training say nothing."""
-
-    rounds: int
-    evaluate_every: int
-    patience: int
-    by_loss: bool  # where nobody names a metric, the loss keeps a round and stops, as far as labels are plain
-
-
-@runtime_checkable
-class HasUsual(Protocol):
-    """A method that says how long its trainings usually are."""
-
-    usual: ClassVar[Usual]
-
-
 @runtime_checkable
 class BringsNoise(Protocol):
     """A method that is defined with noise of its own: it stands at the gate, before every upload of training."""
@@ -159,33 +142,6 @@ class FitsOutputs(Protocol):
 
         Only `labels.held_out` may be used: what is kept is told to the parties, so protected labels stay protected.
         """
-
-
-@runtime_checkable
-class AddsIncrements(Protocol):
-    """A method whose parties upload what is new while they train, and all that they have outside of training.
-
-    It asks about the validation rows in every round, unless nothing is ever evaluated, and chooses by some of them what
-    counts of the increments; the others judge.
-    """
-
-    def add_increments(self, state: State, uploads: Sequence[Uploads], labels: Labels, new: New) -> list[Uploads]:
-        """What the parties' models say about validation rows, as they would upload it outside of training.
-
-        That is without the increments of these uploads, which are weighed now and counted from the next time on.
-        Only `labels.held_out` and `labels.compact` may be used.
-        """
-
-    def judging(self, rows: Tensor) -> Tensor:
-        """Places (J,) among the validation rows of those that judge the rounds."""
-
-
-@dataclass(frozen=True)
-class New:
-    """Whose increments about which validation rows have come, in pieces one after the other."""
-
-    rows: Tensor  # (V,) row numbers
-    senders: tuple[str, ...]  # who told theirs about training rows, too
 
 
 @runtime_checkable
@@ -259,14 +215,6 @@ class Traceable(Protocol):
 
         An array called `o` is the party's own outputs, which the coordinator only weighs and adds up.
         """
-
-
-def schedule_of(
-    method: Method, settings: ScheduleSettings, train: Tensor, parties: tuple[str, ...], seed: int
-) -> Schedule:
-    """The plans of a method's rounds."""
-    uploads, whole = method.needs_uploads != "nothing", bool(getattr(method, "whole", False))
-    return Schedule(settings, train, parties, seed, uploads, whole)
 
 
 def small_enough(*parts: Mapping[str, Tensor]) -> bool:
@@ -380,11 +328,6 @@ def check_can_leave_out(method: Method, secure_sum: bool) -> PredictsWithout:
             "others say alone is no prediction; wait until all are there (--absent refuse), or train local_only"
         )
     return method
-
-
-def outside_training(method: Method, state: State, uploads: list[Uploads], labels: Labels, new: New) -> list[Uploads]:
-    """Uploads about validation rows as parties would make them outside of training; what is new in them is counted."""
-    return method.add_increments(state, uploads, labels, new) if isinstance(method, AddsIncrements) else uploads
 
 
 def fit_at_home(method: Method, state: State, reply: Reply, labels: Labels | None) -> None:

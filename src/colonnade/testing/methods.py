@@ -33,7 +33,8 @@ from colonnade.evaluate.metrics import METRICS
 from colonnade.federation import Federation
 from colonnade.fit import fit, resume
 from colonnade.methods import make_method
-from colonnade.methods.base import AddsIncrements, Method, Traceable
+from colonnade.methods.base import Method, Traceable
+from colonnade.methods.rounds import AddsIncrements
 from colonnade.models.optimise import SGD, AdamW
 from colonnade.models.stack import Mode
 from colonnade.part import open_parts
