@@ -38,7 +38,6 @@ from colonnade.bench.table_sets import SETS, TableSet, read_set
 from colonnade.bench.tables import JUDGES, Array, Rows, central_trees, split_rows
 from colonnade.config import Settings, build
 from colonnade.errors import ConfigError
-from colonnade.estimators.kinds import Circumstances, tries_of
 from colonnade.extras import need
 from colonnade.federation import Federation, RowSplit
 from colonnade.fit import fit
@@ -80,6 +79,8 @@ def _one_message(federation: Federation) -> Section:
 
 def _vimadmm_j(federation: Federation) -> Section:
     """As the estimators train it, in ten rounds or more of ten trees of every party."""
+    from colonnade.estimators.kinds import Circumstances, tries_of  # needs scikit-learn, which other benchmarks do not
+
     rows, classes = len(federation.split.train), bool(federation.task.classes)
     one = tries_of("trees", Circumstances("vimadmm_j", rows, len(federation.names), classes))[0]
     return {"model": one.model, "epochs": one.epochs, "batch": one.batch, **one.settings}
