@@ -12,23 +12,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, TypedDict, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from colonnade.admm.stopping import Watch, WatchFacts
+from colonnade.admm.stopping import Watch
 from colonnade.engines.base import Collected, GroupUploads
-from colonnade.engines.plan import TrainingPlan
-from colonnade.engines.queries import open_sum, rows_that_fit
+from colonnade.engines.plan import CoordinatorFacts, TrainingPlan
+from colonnade.engines.queries import open_sum, remember, rows_that_fit
 from colonnade.errors import Diverged, RunError
 from colonnade.evaluate.decision import Decision, fit_decision
 from colonnade.evaluate.judge import Judge
 from colonnade.evaluate.metrics import Metric, choose_metric, metric_of
 from colonnade.layout import canonical, canonical_all, check
+from colonnade.methods._guest import opening_reply
 from colonnade.methods.base import (
     AddsIncrements,
-    Extends,
     FitsOutputs,
     Method,
     New,
@@ -36,7 +36,6 @@ from colonnade.methods.base import (
     State,
     Uploads,
     fit_at_home,
-    opening_reply,
     outputs,
     outside_training,
     small_enough,
@@ -50,21 +49,6 @@ from colonnade.schedule import Schedule, chunked
 from colonnade.upload_cache import UploadCache
 from colonnade.wire.messages import COORDINATOR, Purpose, Query, Request, rows_size
 from colonnade.wire.traffic import Traffic
-
-
-class CoordinatorFacts(TypedDict):
-    """What of a coordinator survives a restart as plain values."""
-
-    number: int
-    keep: bool
-    stop: str | None
-    learners: list[str]
-    away: list[str]
-    steps: list[list[str | int]]
-    watch: WatchFacts
-    metric: str
-    best_scores: dict[str, float | None]
-    decision: dict[str, object] | None
 
 
 @dataclass
@@ -229,7 +213,7 @@ class CoordinatorSide:
         if isinstance(self.method, FitsOutputs) and self.opener is None:  # of a secure sum there is only the total
             self.method.fit_outputs(self.state, uploads, self.labels, self.validation)
             self.state = canonical_all(self.state)
-        self.remember(self.validation, uploads)
+        remember(self.method, self.state, self.validation.to(self.schema.device), uploads)
         logits = torch.cat([outputs(self.method, self.state, h) for h in uploads])
         if self.judging is not None:
             logits = logits[self.judging.to(logits.device)]
@@ -242,13 +226,6 @@ class CoordinatorSide:
             self.keep = True
             self.best_state = {k: v.clone() for k, v in self.state.items() if is_model(k)}
         return self.judge(logits)
-
-    def remember(self, rows: Tensor, uploads: Sequence[Uploads]) -> None:
-        """Keep what the parties said about rows, in pieces, where a party may join the model later."""
-        if isinstance(self.method, Extends):
-            pieces = rows.to(self.schema.device).split([len(next(iter(u.groups[0].values()))[0]) for u in uploads])
-            for piece, one in zip(pieces, uploads, strict=True):
-                self.method.remember(self.state, piece, one)
 
     def decide(self, outputs: Tensor) -> Decision | None:
         """Threshold and calibration of these outputs of the validation rows, where they were asked for."""

@@ -1,10 +1,11 @@
-"""How long a run trains, and after which rounds it is evaluated."""
+"""How long a run trains, after which rounds it is evaluated, and what of where it is survives a restart."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TypedDict
 
-from colonnade.admm.stopping import Stopping
+from colonnade.admm.stopping import Stopping, WatchFacts
 from colonnade.evaluate.decision import DecisionSettings
 
 USUAL = 5  # rounds between evaluations where nobody said how many, after as many rounds with one each,
@@ -40,3 +41,18 @@ class TrainingPlan:
         """Whether the rules of stopping count an evaluation after so many rounds; early ones only choose a round."""
         every = USUAL if self.evaluate_every is None else self.evaluate_every
         return done == self.rounds or (done > 0 and every > 0 and done % every == 0)
+
+
+class CoordinatorFacts(TypedDict):
+    """What of a coordinator survives a restart as plain values."""
+
+    number: int
+    keep: bool
+    stop: str | None
+    learners: list[str]
+    away: list[str]
+    steps: list[list[str | int]]
+    watch: WatchFacts
+    metric: str
+    best_scores: dict[str, float | None]
+    decision: dict[str, object] | None
