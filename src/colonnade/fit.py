@@ -21,6 +21,7 @@ from colonnade.design import Arithmetic, Design
 from colonnade.engines.base import Encoders, Engine, check_encoders, cohort_builder
 from colonnade.engines.coordinator import CoordinatorSide, is_model
 from colonnade.engines.loop import Loop
+from colonnade.engines.queries import remember
 from colonnade.engines.stacked import Stacked
 from colonnade.errors import ConfigError, Diverged, DoubtfulScore, RunError, ShortTraining
 from colonnade.evaluate.answers import Answers, Evaluated
@@ -31,7 +32,8 @@ from colonnade.federation import Federation
 from colonnade.folder import claimed
 from colonnade.keywords import settings_of
 from colonnade.methods import make_method
-from colonnade.methods.base import BringsNoise, Extends, Method, brings, check_bins, check_rows, outputs, with_guest
+from colonnade.methods._guest import with_guest
+from colonnade.methods.base import BringsNoise, Extends, Method, brings, check_bins, check_rows, outputs
 from colonnade.model import Model
 from colonnade.models.encoders import ModelSettings
 from colonnade.opening import Terms, open_coordinator
@@ -323,7 +325,7 @@ class Trainer:
             return {"test_score": None, "absent": list(answers.absent)}
         with torch.no_grad():
             uploads = [c.uploads(request, place, uploaded) for place, uploaded in enumerate(answers.uploaded)]
-            c.remember(rows, uploads)
+            remember(c.method, c.state, rows.to(c.schema.device), uploads)
             logits = torch.cat([outputs(c.method, state, h) for h in uploads])
         return self.measured(logits)
 

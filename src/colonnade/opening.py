@@ -10,7 +10,8 @@ from colonnade.engines.plan import SMALL, USUAL, TrainingPlan
 from colonnade.evaluate.decision import check_decision
 from colonnade.evaluate.metrics import choose_metric
 from colonnade.federation import Federation
-from colonnade.methods.base import FitsAtHome, Method, check_absence, check_guest, check_labels, check_numbers, guest_of
+from colonnade.methods._guest import check_guest, guest_of
+from colonnade.methods.base import FitsAtHome, Method, check_absence, check_labels, check_numbers
 from colonnade.methods.rounds import AddsIncrements, HasUsual, schedule_of
 from colonnade.models.schema import Schema
 from colonnade.privacy.gate import CoordinatorGate

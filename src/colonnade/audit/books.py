@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from colonnade.federation import RowSplit
-from colonnade.methods.base import BringsNoise, guest_of
+from colonnade.methods._guest import guest_of
+from colonnade.methods.base import BringsNoise
 from colonnade.privacy import accounting, pbm
 from colonnade.privacy.events import PlainEvent
 from colonnade.privacy.ledger import Entry, Ledger

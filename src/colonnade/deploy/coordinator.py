@@ -34,12 +34,12 @@ from colonnade.errors import ColonnadeError, ConfigError, IdentityError, Refused
 from colonnade.federation import Federation, Party, RowSplit, Task
 from colonnade.fit import Trainer, find_device
 from colonnade.identity.credentials import Credentials
+from colonnade.methods._guest import check_guest
 from colonnade.methods.base import (
     Method,
     brings,
     check_absence,
     check_gradients,
-    check_guest,
     check_labels,
     check_numbers,
 )

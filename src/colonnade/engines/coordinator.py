@@ -21,21 +21,20 @@ from colonnade.admm.stopping import Watch
 from colonnade.engines.base import Collected, GroupUploads
 from colonnade.engines.facts import CoordinatorFacts
 from colonnade.engines.plan import TrainingPlan
-from colonnade.engines.queries import open_sum, rows_that_fit
+from colonnade.engines.queries import open_sum, remember, rows_that_fit
 from colonnade.errors import Diverged, RunError
 from colonnade.evaluate.decision import Decision, fit_decision
 from colonnade.evaluate.judge import Judge
 from colonnade.evaluate.metrics import Metric, choose_metric, metric_of
 from colonnade.layout import canonical, canonical_all, check
+from colonnade.methods._guest import opening_reply
 from colonnade.methods.base import (
-    Extends,
     FitsOutputs,
     Method,
     Reply,
     State,
     Uploads,
     fit_at_home,
-    opening_reply,
     outputs,
     small_enough,
 )
@@ -213,7 +212,7 @@ class CoordinatorSide:
         if isinstance(self.method, FitsOutputs) and self.opener is None:  # of a secure sum there is only the total
             self.method.fit_outputs(self.state, uploads, self.labels, self.validation)
             self.state = canonical_all(self.state)
-        self.remember(self.validation, uploads)
+        remember(self.method, self.state, self.validation.to(self.schema.device), uploads)
         logits = torch.cat([outputs(self.method, self.state, h) for h in uploads])
         if self.judging is not None:
             logits = logits[self.judging.to(logits.device)]
@@ -226,13 +225,6 @@ class CoordinatorSide:
             self.keep = True
             self.best_state = {k: v.clone() for k, v in self.state.items() if is_model(k)}
         return self.judge(logits)
-
-    def remember(self, rows: Tensor, uploads: Sequence[Uploads]) -> None:
-        """Keep what the parties said about rows, in pieces, where a party may join the model later."""
-        if isinstance(self.method, Extends):
-            pieces = rows.to(self.schema.device).split([len(next(iter(u.groups[0].values()))[0]) for u in uploads])
-            for piece, one in zip(pieces, uploads, strict=True):
-                self.method.remember(self.state, piece, one)
 
     def decide(self, outputs: Tensor) -> Decision | None:
         """Threshold and calibration of these outputs of the validation rows, where they were asked for."""

@@ -1,4 +1,4 @@
-"""How long a run trains, and after which rounds it is evaluated."""
+"""How long a run trains, after which rounds it is evaluated, and what of where it is survives a restart."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from colonnade.engines.base import GroupUploads
-from colonnade.methods.base import Method, Uploads
+from colonnade.methods.base import Extends, Method, State, Uploads
 from colonnade.models.schema import Schema
 from colonnade.privacy.mechanism import Opener
 from colonnade.wire.messages import Request, rows_digest
@@ -33,3 +33,11 @@ def rows_that_fit(method: Method, schema: Schema, *, summed: bool = False) -> in
     dtype = torch.float64 if summed else schema.dtype
     sizes = [sum(a.size(dtype) for a in method.upload_arrays(schema, group).values()) for group in schema.groups]
     return min(EVALUATION_CHUNK, max(1, EVALUATION_BYTES // max(1, *sizes)))
+
+
+def remember(method: Method, state: State, rows: Tensor, uploads: Sequence[Uploads]) -> None:
+    """Keep what the parties said about rows, in pieces, where a party may join the model later."""
+    if isinstance(method, Extends):
+        pieces = rows.split([len(next(iter(one.groups[0].values()))[0]) for one in uploads])
+        for piece, one in zip(pieces, uploads, strict=True):
+            method.remember(state, piece, one)

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from colonnade.config import build
 from colonnade.errors import ConfigError, DataError
 from colonnade.methods import METHODS, make_method
-from colonnade.methods.base import FitsAtHome, Method, brings, guest_of
+from colonnade.methods._guest import guest_of
+from colonnade.methods.base import FitsAtHome, Method, brings
 from colonnade.privacy.events import Hides, LabelExposure
 from colonnade.privacy.promise import Circumstances
 from colonnade.privacy.registry import kind_of

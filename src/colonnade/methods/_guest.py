@@ -1,0 +1,73 @@
+"""The guest: a party that belongs to the label holder, so that true labels do not leave by going there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from colonnade.config import Settings
+from colonnade.errors import ConfigError, GateError
+from colonnade.federation import Federation
+from colonnade.methods.base import FitsAtHome, Method, Reply, State
+from colonnade.models.schema import Schema
+from colonnade.privacy.labels import Labels
+from colonnade.tasks import Task
+
+
+@runtime_checkable
+class HasGuest(FitsAtHome, Protocol):
+    """Such a method that may know which party belongs to the label holder: true labels do not leave by going there."""
+
+    @property
+    def guest(self) -> str | None:
+        """Its name; None: that of the federation, if it knows one; empty: there is none."""
+
+
+def guest_of(method: Method) -> str:
+    """The label holder's own party; empty: there is none, or nobody said so."""
+    return (method.guest or "") if isinstance(method, HasGuest) else ""
+
+
+def with_guest(method: Method, federation: Federation) -> Method:
+    """The method; it knows the label holder's own party where the federation does and nobody said otherwise."""
+    known = federation.guest
+    if known is not None and isinstance(method, HasGuest) and method.guest is None and isinstance(method, Settings):
+        named: Method = method.model_copy(update={"guest": known})
+        return named
+    return method
+
+
+def check_guest(method: Method, parties: Sequence[str]) -> None:
+    """Refuse a guest that is no party."""
+    guest = guest_of(method)
+    if guest and guest not in parties:
+        raise ConfigError(
+            f"guest = {guest!r} is no party of this run ({', '.join(parties)}); name the label holder's own one, or "
+            "leave guest out"
+        )
+
+
+def opening_reply(method: Method, schema: Schema, labels: Labels, home: Labels | None) -> tuple[State, Reply | None]:
+    """The first state and reply; where labels are protected, the guest gets in its own part what true ones give."""
+    state, reply = method.open_coordinator(schema, labels)
+    guest = guest_of(method)
+    if not guest or reply is None or home is None or labels.epsilon is None:
+        return state, reply
+    true = method.open_coordinator(schema, home)[1]
+    if reply.own or true is None or true.common.keys() != reply.common.keys():
+        raise GateError(f"{method.name} opens differently with true labels; nothing was released")
+    noisy, plain = reply.common, {name: _like(schema.task, true.common[name], v) for name, v in reply.common.items()}
+    return state, Reply(own=tuple(_each(group.parties, guest, noisy, plain) for group in schema.groups))
+
+
+def _each(parties: Sequence[str], guest: str, noisy: Mapping[str, Tensor], plain: Mapping[str, Tensor]) -> State:
+    """(P, ...) what each party of a group gets."""
+    return {name: torch.stack([(plain if p == guest else noisy)[name] for p in parties]) for name in noisy}
+
+
+def _like(task: Task, plain: Tensor, noisy: Tensor) -> Tensor:
+    """True labels in the form of noisy ones, which may be shares of classes."""
+    return plain.to(noisy.dtype) if plain.shape == noisy.shape else task.expand(plain, noisy.dtype)
