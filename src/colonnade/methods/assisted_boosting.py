@@ -13,7 +13,7 @@
 
 The other half of the validation rows judges the rounds: step sizes would hide from their own rows when to stop. v is
 never clipped: with the floor of h, weight times target is the gradient exactly. v and h are told as g, from which a
-party computes them where labels are plain: g/h = v to the bit, and in 8 bits g loses less. Step sizes are rounded to
+party computes them where labels are plain: one array says both. Step sizes are rounded to
 seven binary digits, which every number format carries exactly, so that both sides have the same sum.
 
 Where only the total of the increments can be read (secure sum), and where nothing is ever evaluated, a_k = 1/M.
