@@ -43,6 +43,10 @@ class DoubtfulData(UserWarning):
     """A warning, not an error: a table can be trained from, but probably not as it was meant."""
 
 
+class PartiesLeftOut(UserWarning):
+    """A warning, not an error: rows were predicted without some of the parties, as was asked for."""
+
+
 class UnknownTrainingRows(UserWarning):
     """A warning, not an error: a run with noise that does not know its training rows predicts raw rows."""
 

@@ -30,7 +30,8 @@ from colonnade.engines.coordinator import is_model
 from colonnade.errors import ConfigError, RunError
 from colonnade.federation import Federation
 from colonnade.fit import Trainer
-from colonnade.methods.base import Extends, Method, outputs
+from colonnade.methods.base import Extends, Method
+from colonnade.methods.without import outputs
 from colonnade.model import Model
 from colonnade.models.encoders import ModelSettings, PartySettings
 from colonnade.part import open_parts

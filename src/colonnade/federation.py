@@ -4,9 +4,10 @@ What every entry point takes. Rows are numbered 0..N-1 in one agreed order; ever
 later (duals, remembered uploads, schedules) is addressed by these numbers, never by a
 position in a loader.
 
-A row may be *partial*: some party does not hold it, or nobody knows its label. Such rows can only train, and only
-methods made for them take them (`fedmvt`); `Federation.matched` leaves them out. What a party does not hold is zero in
-its columns, an unknown label is zero too, and `held` and `labelled` say that neither may be read.
+A row may be *partial*: some party does not hold it, or nobody knows its label. Such rows can only train, and only with
+methods that take them (docs/subsets.md; without a label `fedmvt`); `Federation.matched` leaves them out. What a party
+does not hold is zero in its columns, an unknown label is zero too, and `held` and `labelled` say that neither may be
+read.
 """
 
 from __future__ import annotations
@@ -204,7 +205,7 @@ class Federation:
         task: Task | str | None = None,
         split: RowSplit | SplitSettings | Mapping[str, Any] | None = None,
         name: str | None = None,
-        keep: Literal["all", "partial"] = "all",
+        keep: Literal["all", "labelled", "partial"] = "all",
         classes: Classes = None,
         positive: Any = None,
         weights: str | Any = None,
@@ -216,9 +217,10 @@ class Federation:
         `id` is a column of every table, a list of columns that are the id together, or one of these per party. Numeric
         columns are standardised and text columns one-hot encoded with statistics of the training rows, each party on
         its own; how is kept in `plans`, so that a run can score new tables. `columns` says otherwise, by party and by
-        name (docs/tables.md). `keep="all"`: rows that all tables have and that have a label. `keep="partial"`: also
-        those that only some have, or without a label; they can only train. `task`, `classes` and `positive` are those
-        of `from_arrays`; `weights` too, or a column of the table that has the labels, which is no column of the model.
+        name (docs/tables.md). `keep="all"`: rows that all tables have and that have a label. `keep="labelled"`: also
+        labelled rows that only some tables have. `keep="partial"`: also rows without a label. Both can only train.
+        `task`, `classes` and `positive` are those of `from_arrays`; `weights` too, or a column of the table that has
+        the labels, which is no column of the model.
         `split` says how rows are split, e.g. `{"test": 0.25, "groups": "household"}` (`SplitSettings`; its columns are
         then no columns of the model); without it, at random, classes in the same proportion in each part. `by` names a
         column beside the labels: test rows are also measured by its groups.
@@ -276,7 +278,9 @@ class Federation:
         training = torch.zeros(self.rows, dtype=torch.bool)
         training[self.split.train] = True
         columns = {party.name: taken(party.columns, rows) for party in self.parties}
-        return Rows(columns, plans=self.plans, training=training[rows])
+        some = {party.name: _unless_all(party.held, rows) for party in self.parties}
+        held = {name: mine for name, mine in some.items() if mine is not None}
+        return Rows(columns, plans=self.plans, training=training[rows], held=held)
 
     def _repr_html_(self) -> str:
         from colonnade.report.notebook import of_federation  # only a notebook asks

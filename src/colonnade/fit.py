@@ -33,7 +33,8 @@ from colonnade.folder import claimed
 from colonnade.keywords import settings_of
 from colonnade.methods import make_method
 from colonnade.methods._guest import with_guest
-from colonnade.methods.base import BringsNoise, Extends, Method, brings, check_bins, check_rows, outputs
+from colonnade.methods.base import BringsNoise, Extends, Method, brings, check_bins, check_rows
+from colonnade.methods.without import outputs, settled
 from colonnade.model import Model
 from colonnade.models.encoders import ModelSettings
 from colonnade.opening import Terms, open_coordinator
@@ -267,7 +268,7 @@ class Trainer:
         c = self.coordinator
         for side in self.engine.parties():
             side.use_best()
-        state = c.best_state or {k: v for k, v in c.state.items() if is_model(k)}
+        state = settled(c.schema.task, c.best_state or {k: v for k, v in c.state.items() if is_model(k)})
         self.diverged = self.diverged or reason.startswith("diverged")
         found: OnTest = {"metric": self._metric.name, "test_score": None}
         scored = c.watch.best_round >= 0

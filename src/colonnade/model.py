@@ -24,15 +24,15 @@ from colonnade import saved as files
 from colonnade.data.columns import ColumnPlan
 from colonnade.data.ids import Ids
 from colonnade.design import Design
-from colonnade.engines.base import Encoders
+from colonnade.engines.base import Encoders, encoders_of
 from colonnade.errors import ConfigError, RunError, Unwritable
 from colonnade.evaluate.answers import Answers
 from colonnade.evaluate.decision import Decision
 from colonnade.evaluate.groups import by_group
-from colonnade.evaluate.metrics import Metric, choose_metric, metrics_of
+from colonnade.evaluate.metrics import choose_metrics
 from colonnade.methods.base import Method
 from colonnade.part import BROKEN, PARTY, Part
-from colonnade.predict import logits_of, named, read_groups, read_rows, read_truth
+from colonnade.predict import Prediction, WhenAbsent, named, predicted, read_groups, read_rows, read_truth
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.training_rows import TrainingRows, noised
 from colonnade.record import RECORD, ByGroup, RunRecord, read_record
@@ -91,7 +91,7 @@ class Model:
                 tuple(shapes[party]),
                 models.get(party, {}),
                 plans if design.in_one_place else {p: plan for p, plan in plans.items() if p == party},
-                _own(encoders, party),
+                encoders_of(encoders, party),
             )
             for party in design.parties
         }
@@ -142,7 +142,7 @@ class Model:
 
     # -- predicting -----------------------------------------------------------------------------
 
-    def logits(self, rows: Any, *, id: Ids = None) -> Tensor:
+    def prediction(self, rows: Any, *, id: Ids = None, absent: WhenAbsent = "refuse") -> Prediction:
         """Logits (B, K) of new rows, in the order of the first party given. Each party's answer is a release.
 
         Args:
@@ -150,15 +150,24 @@ class Model:
                 For other models: arrays (B, ...) as in training. For any model: `federation.select(rows)`.
             id: the column that data frames are matched on, or one per party. None: the column of the training if all
                 frames have it, otherwise position.
+            absent: "refuse": all parties are needed. "leave-out": a party may be missing, or lack rows of the others;
+                each row is predicted by the parties that it has, where the model has an answer then (docs/subsets.md).
         """
-        return logits_of(self, read_rows(self, rows, id))
+        return predicted(self, read_rows(self, rows, id, absent))
 
-    def predict(self, rows: Any, *, id: Ids = None, threshold: float | None = None) -> Any:
-        """Predictions for new rows, given as to `logits`.
+    def logits(self, rows: Any, *, id: Ids = None, absent: WhenAbsent = "refuse") -> Tensor:
+        """Logits (B, K) of new rows, given as to `prediction`; a warning says who was left out."""
+        return self.prediction(rows, id=id, absent=absent).warned().logits
+
+    def predict(
+        self, rows: Any, *, id: Ids = None, threshold: float | None = None, absent: WhenAbsent = "refuse"
+    ) -> Any:
+        """Predictions for new rows, given as to `prediction`; a warning says who was left out.
 
         Args:
-            rows: as for `logits`.
-            id: as for `logits`.
+            rows: as for `prediction`.
+            id: as for `prediction`.
+            absent: as for `prediction`.
             threshold: of a yes/no task, the probability above which a yes is said; None: the one that was chosen in
                 training, otherwise 0.5.
 
@@ -167,29 +176,34 @@ class Model:
             task; numbers (B,) or (B, K) for a regression. A NumPy array; for data frames a pandas Series (or
             DataFrame), indexed by id or, without ids, by position.
         """
-        read = read_rows(self, rows, id)
+        read = read_rows(self, rows, id, absent)
         if threshold is not None:
             self.task.moved(torch.zeros(0, self.task.outputs), threshold)  # refused before anything leaves
-        return named(read, self.task.decide(self.answers(logits_of(self, read), threshold).decided))
+        found = predicted(self, read).warned()
+        return named(read, self.task.decide(self.answers(found.logits, threshold, found.complete).decided))
 
-    def answers(self, logits: Tensor, threshold: float | None = None) -> Answers:
-        """What the model says with these logits: calibrated, and decided by its own threshold or another one."""
-        return Answers.of_outputs(self.task, logits, self.decision, threshold)
+    def answers(self, logits: Tensor, threshold: float | None = None, complete: Tensor | None = None) -> Answers:
+        """What the model says with these logits: calibrated, and decided by its own threshold or another one.
 
-    def predict_proba(self, rows: Any, *, id: Ids = None, calibrated: bool = True) -> Any:
-        """Probabilities (B, K) of new rows, given as to `logits`; columns in the order of `classes`.
+        Rows that are not `complete` (B,) lack a party, and are not calibrated: combinations are fitted by themselves.
+        """
+        return Answers.of_outputs(self.task, logits, self.decision, threshold, complete)
 
-        Calibrated, where the model has a calibration, unless `calibrated` is False.
+    def predict_proba(
+        self, rows: Any, *, id: Ids = None, calibrated: bool = True, absent: WhenAbsent = "refuse"
+    ) -> Any:
+        """Probabilities (B, K) of new rows, given as to `prediction`; columns in the order of `classes`.
+
+        Calibrated, where the model has a calibration, unless `calibrated` is False; a warning says who was left out.
 
         Returns:
             A NumPy array; for data frames a pandas DataFrame, indexed as in `predict`, its columns the classes.
         """
-        read = read_rows(self, rows, id)
+        read = read_rows(self, rows, id, absent)
         self.task.probabilities(torch.zeros(0, self.task.outputs))  # refused before anything leaves
-        logits = logits_of(self, read)
-        return named(
-            read, self.task.probabilities(self.answers(logits).calibrated if calibrated else logits), self.classes
-        )
+        found = predicted(self, read).warned()
+        told = self.answers(found.logits, None, found.complete).calibrated if calibrated else found.logits
+        return named(read, self.task.probabilities(told), self.classes)
 
     def score(
         self, rows: Any, labels: Any, metrics: Sequence[str] | None = None, *, id: Ids = None
@@ -203,10 +217,10 @@ class Model:
             metrics: names, e.g. `["auc"]`; None: all that the task has.
             id: as for `logits`.
         """
-        chosen = self._metrics(metrics)
+        chosen = choose_metrics(self.task, metrics)
         read = read_rows(self, rows, id)
         truth = read_truth(self, read, rows, labels, id)
-        answers = self.answers(logits_of(self, read))
+        answers = self.answers(predicted(self, read).logits)
         return {metric.name: metric(self.task, answers.to(metric), truth) for metric in chosen}
 
     def score_by_group(
@@ -225,11 +239,11 @@ class Model:
             `column` and `groups`: by name `rows`, `small` (too few rows, or too few of a class, to compare) and
             `metrics`, each with `value` and `interval`; None where these rows do not define one.
         """
-        chosen = self._metrics(metrics)
+        chosen = choose_metrics(self.task, metrics)
         read = read_rows(self, rows, id)
         truth = read_truth(self, read, rows, labels, id)
         groups = read_groups(self, read, rows, by, id)
-        return by_group(chosen, self.task, self.answers(logits_of(self, read)), truth, groups, None)
+        return by_group(chosen, self.task, self.answers(predicted(self, read).logits), truth, groups, None)
 
     def contributions(self, rows: Any, *, party: str | None = None, **how: Any) -> Contributions:
         """What each party, or each column of one party, adds to the score (`explain.of_model.contributions`)."""
@@ -242,11 +256,6 @@ class Model:
         from colonnade.explain.of_model import importance
 
         return importance(self, rows, labels, metric, **how)
-
-    def _metrics(self, names: Sequence[str] | None) -> Sequence[Metric]:
-        if isinstance(names, str):
-            raise ConfigError(f"metrics: needed a list of names, e.g. [{names!r}]; got the text {names!r}")
-        return metrics_of(self.task) if names is None else [choose_metric(self.task, name) for name in names]
 
     def part(self, party: str) -> Part:
         """What one organisation holds: its own column plan and numbers, and nothing of the others'."""
@@ -368,7 +377,8 @@ def _read(
     if own and encoders is None:
         raise RunError(f"{folder} was trained with networks of your own; pass them again as encoders=")
     flat, ledger = files.read_tensors(folder), files.read_ledger(folder)
-    state, models = _beginning(flat, COORDINATOR_PART), {p: _beginning(flat, f"{PARTY_PART}{p}/") for p in shapes}
+    state = files.beginning(flat, COORDINATOR_PART)
+    models = {p: files.beginning(flat, f"{PARTY_PART}{p}/") for p in shapes}
     model = Model.assemble(design, state, models, shapes, plans, encoders, ledger)
     model.trained, model.path = files.read_trained(folder, noised(ledger), design.id), folder
     return model
@@ -386,14 +396,3 @@ def _checked(model: Model, told: str, record: str) -> Model:
             f"{(model.path or Path()) / files.MODEL} does not belong to its {record}; restore both from one copy"
         )
     return model
-
-
-def _beginning(flat: Mapping[str, Tensor], start: str) -> dict[str, Tensor]:
-    return {name.removeprefix(start): value for name, value in flat.items() if name.startswith(start)}
-
-
-def _own(encoders: Encoders, party: str) -> Encoders:
-    """What one party needs of the local models that a user brought; None: those of the settings."""
-    if not isinstance(encoders, Mapping):
-        return encoders
-    return {party: encoders[party]} if party in encoders else None

@@ -13,6 +13,7 @@ from colonnade.federation import Federation
 from colonnade.methods._guest import check_guest, guest_of
 from colonnade.methods.base import FitsAtHome, Method, check_absence, check_labels, check_numbers
 from colonnade.methods.rounds import AddsIncrements, HasUsual, schedule_of
+from colonnade.methods.without import check_party_dropout
 from colonnade.models.schema import Schema
 from colonnade.privacy.gate import CoordinatorGate
 from colonnade.privacy.labels import Labels
@@ -65,8 +66,10 @@ def open_coordinator(
     if known is not None:
         labels = KnownLabels(labels, known.to(schema.device))
     check_absence(method, terms.goes_on)
+    check_party_dropout(method, training.schedule.party_dropout, terms.goes_on)
     check_numbers(method, training.wire.numbers, privacy.secure_sum.use)
-    privacy.check_sum(len(schema.parties), method.needs_uploads, schedule.someone_may_be_silent or terms.goes_on)
+    silence = schedule.someone_may_be_silent or schedule.leaves_out or terms.goes_on
+    privacy.check_sum(len(schema.parties), method.needs_uploads, silence)
     rounds, spent = _affordable(schedule, training.rounds, privacy)
     may_evaluate = training.evaluate_every if privacy.evaluates() and terms.may_evaluate else 0
     home: Labels | None = None

@@ -7,8 +7,10 @@ together with the others'.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -17,10 +19,12 @@ from torch import Tensor
 from colonnade.data.frames import as_frame, by_party, is_frame, names_of
 from colonnade.data.ids import Ids, id_columns, text_ids
 from colonnade.data.new_rows import check_parties, read_new_rows
+from colonnade.design import DTYPES
 from colonnade.engines.base import GroupUploads
 from colonnade.engines.queries import open_sum, rows_that_fit
-from colonnade.errors import ConfigError, DataError, RowsDisagree, RunError
-from colonnade.methods.base import State, Uploads, outputs
+from colonnade.errors import ConfigError, DataError, PartiesLeftOut, RowsDisagree, RunError
+from colonnade.methods.base import State, Uploads
+from colonnade.methods.without import check_can_leave_out, in_their_places, outputs, outputs_of
 from colonnade.models.schema import Schema
 from colonnade.part import open_parts, uploads
 from colonnade.privacy.mechanism import Mechanism, Opener, Protection
@@ -33,13 +37,14 @@ from colonnade.wire.messages import Purpose, Query, Request
 if TYPE_CHECKING:
     from colonnade.model import Model
 
+WhenAbsent = Literal["refuse", "leave-out"]  # a party that is not there, or lacks a row
 AFTER_TRAINING = 4  # numbers after the last round that the end of a training has
 
 
 # -- rows in ------------------------------------------------------------------------------------
 
 
-def read_rows(model: Model, given: Any, id: Ids = None) -> Rows:
+def read_rows(model: Model, given: Any, id: Ids = None, absent: WhenAbsent = "refuse") -> Rows:
     """What was given to be predicted, as the networks of a model read it.
 
     Args:
@@ -47,22 +52,34 @@ def read_rows(model: Model, given: Any, id: Ids = None) -> Rows:
         given: raw data frames by party, for a run that was trained from tables; arrays (B, ...) by party, for a run
             that was trained from arrays; or rows of a federation (`federation.select(rows)`), for any run.
         id: for data frames, the column to match rows on, or one per party.
+        absent: "leave-out": parties may be missing, and lack rows, where the model has an answer without them.
 
     Raises:
+        ConfigError: somebody may be left out, and the model has no answer then.
         DataError: columns are missing, unknown, retyped, or could be meant in two ways.
         RowsDisagree: the parties' rows cannot be matched.
     """
+    some = _may_leave_out(model, absent)
     if isinstance(given, Rows):
         rows = given
     elif model.plans:
-        rows = read_new_rows(model.plans, given, id)
+        rows = read_new_rows(model.plans, given, id, some)
         rows = rows.pooled() if model.design.in_one_place else rows
     else:
-        rows = _arrays(model, by_party("columns to predict", given))
+        rows = _arrays(model, by_party("columns to predict", given), some)
     if id is not None and (isinstance(given, Rows) or not model.plans):
         raise ConfigError("id names a column of raw data frames; these rows are arrays, matched by position")
     _check_encoding(model, rows)
-    return _checked(model, rows)
+    return _checked(model, rows, some)
+
+
+def _may_leave_out(model: Model, absent: str) -> bool:
+    """Whether somebody may; refused before anything leaves, where the model has no answer then."""
+    if absent not in get_args(WhenAbsent):
+        raise ConfigError(f"absent = {absent!r}: needed {' or '.join(map(repr, get_args(WhenAbsent)))}")
+    if absent == "leave-out":
+        check_can_leave_out(model.method, model.state, model.design.privacy.secure_sum.use)
+    return absent == "leave-out"
 
 
 def check_preprocessing(model: Model) -> None:
@@ -74,21 +91,22 @@ def check_preprocessing(model: Model) -> None:
         )
 
 
-def _arrays(model: Model, given: Mapping[str, Any]) -> Rows:
+def _arrays(model: Model, given: Mapping[str, Any], some: bool) -> Rows:
     check_preprocessing(model)
-    check_parties(model.parts, given)
+    check_parties(model.parts, given, some)
     named = next((party for party, table in given.items() if is_frame(table)), None)
     if named is not None:
         raise DataError(
             f"party {named!r}: got a data frame, and this run knows its columns by position only (it was trained from "
             "arrays, or saved without its preprocessing); pass arrays exactly as in training"
         )
-    return Rows({name: as_columns(name, given[name]) for name in model.parts})
+    return Rows({name: as_columns(name, given[name]) for name in model.parts if name in given})
 
 
 def _check_encoding(model: Model, rows: Rows) -> None:
     """Refuse columns that were made of other tables: on another scale they would be predicted without complaint."""
-    odd = next((party for party, plan in model.plans.items() if not plan.agrees(rows.plans.get(party))), None)
+    here = model.plans if model.design.in_one_place else {p: x for p, x in model.plans.items() if p in rows.columns}
+    odd = next((party for party, plan in here.items() if not plan.agrees(rows.plans.get(party))), None)
     if odd is not None:
         raise DataError(
             f"party {odd!r}: these rows were not encoded as in the training of this run (a federation has the means "
@@ -96,14 +114,20 @@ def _check_encoding(model: Model, rows: Rows) -> None:
         )
 
 
-def _checked(model: Model, rows: Rows) -> Rows:
+def _checked(model: Model, rows: Rows, some: bool) -> Rows:
     if model.design.in_one_place and set(rows.columns) != set(model.parts):
         raise DataError("this run was trained on the columns in one place; pass federation.pooled().select(rows)")
-    check_parties(model.parts, rows.columns)
-    for party, part in model.parts.items():
-        got = tuple(rows.columns[party].shape[1:])
+    check_parties(model.parts, rows.columns, some)
+    for party, columns in rows.columns.items():
+        got, part = tuple(columns.shape[1:]), model.parts[party]
         if got != part.shape:
             raise DataError(f"party {party!r} has columns of shape {got}; the model needs {part.shape}")
+    lacking = [party for party, mine in rows.held.items() if not bool(mine.all())]
+    if lacking and not some:
+        raise DataError(
+            f"{', '.join(lacking)} do not hold all of these rows, and what stands in their place says nothing; predict "
+            "rows that all hold, or say absent='leave-out' where the model has an answer without them"
+        )
     lengths = {party: len(columns) for party, columns in rows.columns.items()}
     if len(set(lengths.values())) > 1:
         told = ", ".join(f"{party}: {count}" for party, count in lengths.items())
@@ -188,20 +212,101 @@ def _in_order(rows: Rows, labels: Any) -> Any:
 # -- logits out ---------------------------------------------------------------------------------
 
 
-def logits_of(model: Model, rows: Rows) -> Tensor:
-    """Logits (B, K): every party answers about all rows, in as many messages as their size needs."""
-    return answers_of(model, rows, lambda state, uploads, schema: outputs(model.method, state, uploads).cpu())
+@dataclass(frozen=True)
+class Prediction:
+    """Logits (B, K) in the order of the wanted rows, and which rows lack the part of whom."""
+
+    logits: Tensor = field(repr=False)
+    lacking: Mapping[tuple[str, ...], Tensor] = field(default_factory=dict, repr=False)  # places, by who was left out
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Everybody who was left out of some row."""
+        return tuple(sorted({party for parties in self.lacking for party in parties}))
+
+    @property
+    def without(self) -> tuple[tuple[str, ...], ...]:
+        """For each row the parties that were left out."""
+        told: list[tuple[str, ...]] = [()] * len(self.logits)
+        for parties, places in self.lacking.items():
+            for place in places.tolist():
+                told[place] = parties
+        return tuple(told)
+
+    @property
+    def complete(self) -> Tensor | None:
+        """(B,) the rows that nobody was left out of; None: all."""
+        if not self.lacking:
+            return None
+        found = torch.ones(len(self.logits), dtype=torch.bool)
+        found[torch.cat(list(self.lacking.values()))] = False
+        return found
+
+    def warned(self) -> Prediction:
+        """The same; who was left out of how many rows is told as a warning, where nothing else in an answer says it."""
+        rows = {p: sum(len(at) for who, at in self.lacking.items() if p in who) for p in self.left_out}
+        if rows:
+            told = ", ".join(f"{party} ({count:,} of {len(self.logits):,} rows)" for party, count in rows.items())
+            warnings.warn(f"predicted without the part of {told}", PartiesLeftOut, stacklevel=4)  # who called predict
+        return self
+
+
+def predicted(model: Model, rows: Rows) -> Prediction:
+    """Every row by the parties that hold it; each of them answers, in as many messages as their size needs."""
+    everybody = tuple(model.parts)
+    kinds = rows.holders(everybody)
+    if () in kinds:
+        raise DataError(f"{len(kinds[()])} of these rows are held by no party; leave them out")
+    logits = torch.zeros(len(rows), model.task.outputs, dtype=DTYPES[model.design.arithmetic.dtype])
+    lacking: dict[tuple[str, ...], Tensor] = {}
+    for who, places in kinds.items():
+        if who == everybody:
+            found = answers_of(
+                model,
+                rows if len(kinds) == 1 else rows.of(who, places),
+                lambda state, uploads, schema: outputs(model.method, state, uploads).cpu(),
+            )
+        else:
+            found = _answers_of_some(model, rows.of(who, places))
+            lacking[tuple(sorted(set(everybody) - set(who)))] = places
+        if len(kinds) == 1:
+            return Prediction(found, lacking)
+        logits[places] = found.to(logits.dtype)
+    return Prediction(logits, lacking)
+
+
+def _answers_of_some(model: Model, rows: Rows) -> Tensor:
+    """Logits (B, K) of rows that the same parties hold, but not all: the others are not asked."""
+    parts, design = model.parts, model.design
+    shapes, modules = {p: part.shape for p, part in parts.items()}, {p: part.module() for p, part in parts.items()}
+    whole = design.schema(shapes, modules, 0)
+
+    def answer(state: State, uploads: Uploads, schema: Schema) -> Tensor:
+        told = {
+            party: {name: value[place] for name, value in values.items()}
+            for group, values in zip(schema.groups, uploads.groups, strict=True)
+            for place, party in enumerate(group.parties)
+        }
+        count = len(next(iter(next(iter(told.values())).values())))
+        placed, present = in_their_places(model.method, whole, told, count)
+        return outputs_of(model.method, model.task, state, placed, present).cpu()
+
+    return answers_of(model, rows, answer)
 
 
 def answers_of(model: Model, rows: Rows, answer: Callable[[State, Uploads, Schema], Tensor]) -> Tensor:
-    """What is made of everybody's uploads about rows, (B, ...); `answer` gets the coordinator's part and some rows."""
+    """What is made of the uploads of all parties that have columns of these rows, (B, ...).
+
+    `answer` gets the coordinator's part, uploads about some of the rows, and the frame of those who uploaded.
+    """
     trained = check_new(model.trained, noised(model.ledger), rows, model.releases_training_rows)
     mechanism, opener = _sum(model)
-    engine = open_parts(model.design, list(model.parts.values()), model.ledger, Protection.everywhere(mechanism))
+    asked = [part for party, part in model.parts.items() if party in rows.columns]
+    engine = open_parts(model.design, asked, model.ledger, Protection.everywhere(mechanism))
     schema = engine.schema
     state = {name: value.to(schema.device) for name, value in model.state.items()}
-    earlier = sum(release.purpose is Purpose.PREDICT for release in model.ledger) // len(model.parts)
-    first = model.rounds + AFTER_TRAINING + earlier  # every message has a number of its own
+    earlier = [release.number + 1 for release in model.ledger if release.purpose is Purpose.PREDICT]
+    first = max([model.rounds + AFTER_TRAINING, *earlier])  # every message has a number of its own
     most, parts = rows_that_fit(model.method, schema, summed=opener is not None), []
     before = len(model.ledger)
     try:

@@ -23,15 +23,37 @@ class Rows:
     `index` names the rows in an answer: a pandas.Index for rows that came as data frames, None for arrays.
     `plans` (of ColumnPlan) says how tables became these columns, by owner; empty where they came as arrays.
     `training` (B,) says which of them train in the federation they were selected from; None: not known.
+    `held` (B,) says which rows a party holds, of those that lack some; what stands in others' places is not read. A
+    party without columns holds none.
     """
 
     columns: Mapping[str, Tensor] = field(repr=False)
     index: Any = field(default=None, repr=False)
     plans: Mapping[str, Any] = field(default_factory=dict, repr=False)
     training: Tensor | None = field(default=None, repr=False)
+    held: Mapping[str, Tensor] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
+
+    def holders(self, parties: Sequence[str]) -> dict[tuple[str, ...], Tensor]:
+        """Which of these parties hold a row: the places of rows that the same ones hold, in their order."""
+        if not self.held and set(parties) <= set(self.columns):
+            return {tuple(parties): torch.arange(len(self))}
+        everything, nothing = torch.ones(len(self), dtype=torch.bool), torch.zeros(len(self), dtype=torch.bool)
+        mine = [self.held.get(name, everything) if name in self.columns else nothing for name in parties]
+        kinds, place = torch.stack(mine, dim=1).unique(dim=0, return_inverse=True)
+        return {
+            tuple(name for name, here in zip(parties, kind, strict=True) if here): (place == number).nonzero()[:, 0]
+            for number, kind in enumerate(kinds.tolist())
+        }
+
+    def of(self, parties: Sequence[str], places: Tensor) -> Rows:
+        """Some rows, as some parties hold them."""
+        index = self.index if self.index is None else self.index.take(places.numpy())
+        training = None if self.training is None else self.training[places]
+        columns = {name: self.columns[name][places] for name in parties}
+        return Rows(columns, index, {name: self.plans[name] for name in parties if name in self.plans}, training)
 
     def pooled(self) -> Rows:
         """All columns in one place, in the order of the parties: what a run of a pooled reference reads."""

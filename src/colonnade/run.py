@@ -29,6 +29,7 @@ from colonnade.model import Model
 from colonnade.models.computing import Computing, Precision
 from colonnade.models.encoders import ModelSettings
 from colonnade.outward import Outward
+from colonnade.predict import WhenAbsent
 from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.settings import PrivacySettings
@@ -283,11 +284,13 @@ class Run(Outward):
         """SHA-256 over every number of the model: equal for runs that are bit-identical."""
         return self.model.fingerprint()
 
-    def logits(self, rows: Any, *, id: Ids = None) -> Tensor:
+    def logits(self, rows: Any, *, id: Ids = None, absent: WhenAbsent = "refuse") -> Tensor:
         """Logits (B, K) of new rows: `Model.logits`."""
-        return self.model.logits(rows, id=id)
+        return self.model.logits(rows, id=id, absent=absent)
 
-    def predict(self, rows: Any, *, id: Ids = None, threshold: float | None = None) -> Any:
+    def predict(
+        self, rows: Any, *, id: Ids = None, threshold: float | None = None, absent: WhenAbsent = "refuse"
+    ) -> Any:
         """Predictions for new rows: `Model.predict`.
 
         >>> import colonnade as cn
@@ -295,11 +298,13 @@ class Run(Outward):
         >>> cn.fit(digits, "vimadmm", rounds=5).predict(digits.select([0, 1, 2])).shape
         (3,)
         """
-        return self.model.predict(rows, id=id, threshold=threshold)
+        return self.model.predict(rows, id=id, threshold=threshold, absent=absent)
 
-    def predict_proba(self, rows: Any, *, id: Ids = None, calibrated: bool = True) -> Any:
+    def predict_proba(
+        self, rows: Any, *, id: Ids = None, calibrated: bool = True, absent: WhenAbsent = "refuse"
+    ) -> Any:
         """Probabilities of new rows: `Model.predict_proba`."""
-        return self.model.predict_proba(rows, id=id, calibrated=calibrated)
+        return self.model.predict_proba(rows, id=id, calibrated=calibrated, absent=absent)
 
     # -- saving ---------------------------------------------------------------------------------
 

@@ -172,3 +172,8 @@ def _lacks(folder: Path, name: str) -> RunError:
 
 def _damaged(folder: Path, error: Exception) -> RunError:
     return RunError(f"the files of {folder} are damaged ({error}); restore them from a copy")
+
+
+def beginning(flat: Mapping[str, Tensor], start: str) -> dict[str, Tensor]:
+    """The tensors whose names begin so, without that beginning."""
+    return {name.removeprefix(start): value for name, value in flat.items() if name.startswith(start)}

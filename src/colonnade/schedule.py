@@ -48,6 +48,13 @@ class ScheduleSettings(Settings):
 
     batch: int = Field(1024, ge=1, description="rows per round")
     participation: float = Field(1.0, gt=0, le=1, description="share of the parties that upload in a round")
+    party_dropout: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="how often a party is left out of a round, as if it were not there, so that the others learn to "
+        "answer without it",
+    )
     silent_learn: bool = Field(True, description="parties that did not upload learn from the reply all the same")
     shuffle: Literal["epoch", "once", "never"] = Field(
         "epoch", description="new row order every epoch, one for all, or as they are numbered"
@@ -75,6 +82,11 @@ class ScheduleSettings(Settings):
     def _whole(self) -> ScheduleSettings:
         if self.order != "together" and self.participation < 1:
             raise ValueError(f"order = {self.order!r} has one party a round: it goes with participation = 1 only")
+        if self.party_dropout and (self.order != "together" or self.participation < 1):
+            raise ValueError(
+                "party_dropout leaves parties out of rounds that all of them have: it goes with order = 'together' and "
+                "participation = 1"
+            )
         return self
 
 
@@ -200,12 +212,18 @@ class Schedule:
         """Whether uploads must be remembered."""
         return self.alone or (self.has_uplink and self.settings.participation < 1)
 
+    @property
+    def leaves_out(self) -> bool:
+        """Whether rounds lack parties, of which then nothing counts."""
+        return self.has_uplink and self.settings.party_dropout > 0
+
     def plan(self, number: int) -> RoundPlan:
         """The plan of round `number`, counted from 1."""
         if self.alone:
             return self._plan_of_one(number)
         senders = self._senders(number)
-        learners = self.parties if self.settings.silent_learn or not self.has_uplink else senders
+        everybody = self.settings.silent_learn and not self.leaves_out
+        learners = self.parties if everybody or not self.has_uplink else senders
         return self._plan(number, self._batch(number - 1), senders, learners)
 
     def _plan_of_one(self, number: int) -> RoundPlan:
@@ -247,11 +265,15 @@ class Schedule:
     def _senders(self, number: int) -> tuple[str, ...]:
         if not self.has_uplink:
             return ()
+        if self.leaves_out:
+            drawn = stream(self.seed, "party dropout", number=number).random(len(self.parties))
+            least = min(self.settings.party_dropout, drawn.max())  # somebody is always there
+            return tuple(party for party, own in zip(self.parties, drawn, strict=True) if own >= least)
         count = max(1, round(self.settings.participation * len(self.parties)))
         if count == len(self.parties):
             return self.parties
-        drawn = stream(self.seed, "speakers", number=number).choice(len(self.parties), count, replace=False)
-        return tuple(self.parties[i] for i in sorted(drawn.tolist()))
+        chosen = stream(self.seed, "speakers", number=number).choice(len(self.parties), count, replace=False)
+        return tuple(self.parties[i] for i in sorted(chosen.tolist()))
 
 
 def chunked(rows: Tensor, size: int) -> list[Tensor]:

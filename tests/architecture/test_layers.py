@@ -74,7 +74,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "saved": {"data", "privacy"} | BASE,  # the files that runs, models and parts have in common
     "design": TRAINING,  # what all parts of a model agree on
     "part": {"data", "design", "saved"} | TRAINING,  # what one party holds: from its table to its upload
-    "predict": {"data", "part"} | TRAINING,  # new rows through the parts of a model
+    "predict": {"data", "design", "part"} | TRAINING,  # new rows through the parts of a model
     "model": {"data", "design", "part", "predict", "saved"} | TRAINING,  # what remains; it knows no training loop
     "outward": {"privacy"},  # how a run is told to people; it reads runs through the report, when asked
     "run": {"data", "outward"}

@@ -6,6 +6,7 @@ import pytest
 
 from colonnade.bench import catalogue
 from colonnade.bench.align import AlignBenchSettings
+from colonnade.bench.any_subset import AnySubsetSettings
 from colonnade.bench.catalogue import CHECKOUT, Limit, find, names, read_bench
 from colonnade.bench.private import PrivateCase
 from colonnade.bench.settings import SpeedSettings
@@ -90,5 +91,8 @@ def test_every_shipped_benchmark_can_be_read(name: str, monkeypatch: pytest.Monk
         build(AlignBenchSettings, bench.tables["align"], "align")
     elif bench.kind == "tables":
         assert set(build(TablesSettings, bench.tables["tables"], "tables").sets) == set(SETS)
+    elif bench.kind == "any_subset":
+        settings = build(AnySubsetSettings, bench.tables["any_subset"], "any_subset")
+        assert {key.partition(".")[2] for key in bench.limits("cpu")} - {""} == set(settings.methods)
     elif bench.kind == "tables_scale":
         build(TablesScaleSettings, bench.tables["tables_scale"], "tables_scale")

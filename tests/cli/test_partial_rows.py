@@ -46,6 +46,16 @@ def test_trained_predicted_and_explained(cli: Call, config: Path) -> None:
     assert explained.code == 0, explained.err
 
 
+def test_labelled_rows_train_sums_and_are_predicted_by_who_holds_them(cli: Call, config: Path) -> None:
+    chosen = ("--set", "data.keep=labelled", "--set", "method.name=vimadmm_j")
+    assert cli("train", config, *chosen, "--out", "run").code == 0
+    done = cli("predict", "run", "--rows", "train", "--absent", "leave-out", "--json")
+    assert done.code == 0, done.err
+    without = {int(row["row"]): row["without"] for row in done.json["predictions"]}
+    assert {row for row, gone in without.items() if gone == "telco"} == set(range(18))
+    assert set(without.values()) == {"", "telco"}
+
+
 def test_an_audit_is_refused(cli: Call, config: Path) -> None:
     assert cli("train", config, "--out", "run").code == 0
     refused = cli("audit", "run")
@@ -54,7 +64,7 @@ def test_an_audit_is_refused(cli: Call, config: Path) -> None:
 
 @pytest.mark.parametrize(
     ("change", "sentence"),
-    [("method.name=vimadmm", "Federation.matched()"), ("data.keep=some", "needed 'all' or 'partial'")],
+    [("method.name=vimadmm", "keep = 'labelled'"), ("data.keep=some", "needed 'all' or 'labelled' or 'partial'")],
 )
 def test_what_does_not_fit_is_refused_and_leaves_nothing(cli: Call, config: Path, change: str, sentence: str) -> None:
     refused = cli("train", config, "--set", change, "--out", "run")

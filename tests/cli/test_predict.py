@@ -207,6 +207,25 @@ def test_raw_tables_that_do_not_fit_are_refused_by_party_and_column(cli: Call) -
     refused(cli("predict", "here", *tables[:2]), "one file for each of the parties bank, telco; got bank")
 
 
+def test_tables_of_some_parties_with_some_of_the_rows(cli: Call) -> None:
+    """Each row by the parties that it has; every line says who was missing."""
+    trained_from_tables(cli)
+    for name, some in (("bank", slice(1, 7)), ("telco", slice(4, 9))):
+        lines = Path(f"{name}.csv").read_text().splitlines()
+        Path(f"{name}_new.csv").write_text("\n".join([lines[0], *lines[some]]) + "\n")
+    alone = cli("predict", "here", "--tables", "bank=bank_new.csv", "--absent", "leave-out", "--proba")
+    assert alone.code == 0, alone.err
+    assert "WITHOUT the part of telco" in alone.err
+    rows = [line.split(",") for line in alone.out.splitlines()]
+    assert rows[0][0] == "row" and rows[0][-1] == "without" and {row[-1] for row in rows[1:]} == {"telco"}
+    both = ["--tables", "bank=bank_new.csv", "--tables", "telco=telco_new.csv"]
+    refused(cli("predict", "here", *both), "the ids of 'bank' and 'telco' differ")
+    told = cli("predict", "here", *both, "--absent", "leave-out", "--json").json
+    assert [row["without"] for row in told["predictions"]] == ["telco"] * 3 + [""] * 3 + ["bank"] * 2
+    assert told["left_out"] == ["bank", "telco"]
+    refused(cli("predict", "here", *both, "--absent", "leave-out", "--by-party"), "--by-party takes the parts of all")
+
+
 def test_categories_stay_text_in_new_files_and_unknown_ones_are_told(cli: Call) -> None:
     write_tables()
     lines = Path("bank.csv").read_text().splitlines()

@@ -20,7 +20,8 @@ from colonnade.engines import queries
 from colonnade.errors import ConfigError, DataError, Refused, RowsDisagree, RunError, UnknownTrainingRows
 from colonnade.federation import Federation
 from colonnade.fit import fit
-from colonnade.methods.base import Uploads, outputs
+from colonnade.methods.base import Uploads
+from colonnade.methods.without import outputs
 from colonnade.model import Model
 from colonnade.models.schema import Schema
 from colonnade.part import PART_LEDGER, Part, open_parts

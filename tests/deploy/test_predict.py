@@ -28,7 +28,6 @@ from colonnade.privacy.ledger import Entry
 from colonnade.run import Run
 from colonnade.store import Store
 from colonnade.wire.messages import COORDINATOR, Purpose
-from tests.methods.test_local_only import alone
 from tests.nats_server import NatsServer, needs_nats
 
 pytestmark = needs_nats
@@ -127,12 +126,9 @@ def finished(
 
 
 def expected(run: Run, federation: Federation, without: tuple[str, ...] = ()) -> Tensor:
-    """What the simulated run says about the rows; without some parties, the mean of what each of the others says."""
-    columns = {p.name: p.columns[ROWS] for p in federation.parties}
-    if not without:
-        return run.logits(columns)
-    said = [alone(run, name).logits({name: columns[name]}) for name in set(columns) - set(without)]
-    return torch.stack(said).mean(dim=0)
+    """What the simulated run says about the rows, perhaps without some parties."""
+    columns = {p.name: p.columns[ROWS] for p in federation.parties if p.name not in without}
+    return run.model.prediction(columns, absent="leave-out" if without else "refuse").logits
 
 
 @pytest.fixture(scope="module")
@@ -162,25 +158,33 @@ def test_an_absent_party_is_waited_for(vimadmm: tuple[Scene, Run]) -> None:
     scene, simulated = vimadmm
     scene.leave("party_2")
     before = {p: scene.releases(p) for p in scene.federation.names}
-    with pytest.raises(RunError, match=r"party_2 did not answer within 4 s; nothing was predicted; start the party$"):
+    with pytest.raises(
+        RunError, match=r"party_2 did not answer within 4 s; nothing was predicted; start the party, or"
+    ):
         scene.predict(patience=BRIEFLY)
     assert {p: scene.releases(p) for p in before} == before  # those who were there released nothing either
     scene.arrive("party_2")  # it answers what is in its box, and takes part again
     assert torch.allclose(scene.predict().logits, expected(simulated, scene.federation), atol=1e-9)
 
 
-def test_parties_that_were_trained_together_cannot_be_left_out(vimadmm: tuple[Scene, Run]) -> None:
+def test_parties_below_a_joint_top_cannot_be_left_out(tmp_path: Path) -> None:
     """Refused by name before anybody is asked: nothing more is in anybody's ledger, also with everybody there."""
-    scene, _ = vimadmm
-    run = scene.trial.place(COORDINATOR)
-    before = {p: len(scene.releases(p)) for p in scene.federation.names}, len(Run.load(run).ledger)
-    with pytest.raises(ConfigError, match="vimadmm has no answer without one of its parties"):
-        scene.predict(absent="leave-out")
-    assert ({p: len(scene.releases(p)) for p in scene.federation.names}, len(Run.load(run).ledger)) == before
+    with finished(tmp_path, "fedbcd") as (scene, _):
+        run = scene.trial.place(COORDINATOR)
+        before = {p: len(scene.releases(p)) for p in scene.federation.names}, len(Run.load(run).ledger)
+        with pytest.raises(ConfigError, match="fedbcd has no answer without one of its parties"):
+            scene.predict(absent="leave-out")
+        assert ({p: len(scene.releases(p)) for p in scene.federation.names}, len(Run.load(run).ledger)) == before
+        scene.leave("party_2")
+        with pytest.raises(
+            RunError, match=r"party_2 did not answer within 4 s; nothing was predicted; start the party$"
+        ):
+            scene.predict(patience=BRIEFLY)
 
 
-def test_parties_that_were_trained_alone_can_be_left_out(local_only: tuple[Scene, Run]) -> None:
-    scene, simulated = local_only
+@pytest.mark.parametrize("method", ["local_only", "vimadmm"])
+def test_parties_of_a_sum_can_be_left_out(method: str, request: pytest.FixtureRequest) -> None:
+    scene, simulated = request.getfixturevalue(method)
     assert torch.allclose(scene.predict().logits, expected(simulated, scene.federation), atol=1e-9)
     scene.leave("party_2")
     with pytest.raises(RunError, match="start the party, or predict without it with --absent leave-out"):
@@ -207,7 +211,7 @@ def test_a_party_that_lacks_a_row(vimadmm: tuple[Scene, Run]) -> None:
     scene, _ = vimadmm
     held = {name: np.ones(2000, dtype=bool) for name in scene.federation.names}
     held["party_3"][900] = False
-    with pytest.raises(RunError, match=r"party_3 do not hold all of these rows; predict only rows that all hold$"):
+    with pytest.raises(RunError, match=r"party_3 do not hold all of these rows; predict only rows that all hold, or"):
         scene.predict(presence=held)
 
 

@@ -13,6 +13,7 @@ from colonnade.errors import ConfigError, WireError
 from colonnade.fit import Progress, fit
 from colonnade.methods import VIMADMM, VIMADMMJ, Centralized, LocalOnly
 from colonnade.models.heads import HeadSettings
+from colonnade.saved import fingerprint
 from colonnade.wire.messages import Purpose
 from tests.federations import small
 from tests.trainers import ENGINES, TINY, TrainedRound, open_trainer, record, rounds_of, untimed
@@ -64,8 +65,8 @@ class TestRequests:
         for _ in rounds_of(trainer):
             pass
         state, best = trainer.coordinator.state, trainer.coordinator.best_state
-        assert best.keys() == state.keys()
-        assert all(best[name] is not state[name] for name in best)
+        assert best.keys() - state.keys() == {"subset.scores", "subset.targets"}  # of the kept round, for its end
+        assert all(best[name] is not state[name] for name in state)
 
     def test_an_opening_reply_reaches_everybody_before_round_one(self) -> None:
         first = next(rounds_of(open_trainer(small(), LocalOnly())))
@@ -79,7 +80,12 @@ def test_evaluation_in_pieces_is_the_same_evaluation(engine: str, monkeypatch: p
     monkeypatch.setattr(queries, "EVALUATION_CHUNK", 7)
     pieces = record(small(), VIMADMMJ(local_steps=1), engine=engine, rounds=4, evaluate_every=1)
     assert untimed(pieces.run.history) == untimed(whole.run.history)
-    assert pieces.run.fingerprint() == whole.run.fingerprint()
+    first, second = (
+        {k: v for k, v in run.model.flat().items() if "subset." not in k} for run in (whole.run, pieces.run)
+    )
+    assert fingerprint(first) == fingerprint(second)
+    for name in ("subset.weights", "subset.bias"):  # scores of a piece may differ in their last bit from those of all
+        torch.testing.assert_close(pieces.run.state[name], whole.run.state[name], rtol=0, atol=1e-9)
     looks = [sum(r.purpose is Purpose.EVALUATE for r in run.ledger) for run in (whole.run, pieces.run)]
     assert looks == [4 * (4 + 1), 4 * (4 * 3 + 3)]  # 18 validation rows: three pieces; so are the test rows
 

@@ -25,6 +25,7 @@ from colonnade.methods import AssistedBoosting
 from colonnade.methods._residuals import checked, rounded
 from colonnade.models.encoders import ModelSettings
 from colonnade.report.privacy import statement_of_run
+from colonnade.saved import fingerprint
 from colonnade.tasks import TASKS
 from colonnade.wire.messages import COORDINATOR, Purpose
 from colonnade.wire.numbers import NumberFormat, Numbers
@@ -165,7 +166,10 @@ class TestValidation:
         other = whole.labels.clone()
         other[judging] = 1 - other[judging]
         runs = [after(replace(whole, labels=labels), 3) for labels in (whole.labels, other)]
-        assert runs[0].fingerprint() == runs[1].fingerprint()
+        one, other_one = (
+            {k: v for k, v in run.model.flat().items() if "subset." not in k} for run in runs
+        )  # combinations of some parties are fitted when the rounds are over, on all validation rows
+        assert fingerprint(one) == fingerprint(other_one)
         assert runs[0].result["validation_score"] != runs[1].result["validation_score"]
 
     def test_the_kept_round_has_the_lowest_loss_and_is_scored_as_usual(self) -> None:

@@ -24,7 +24,8 @@ from colonnade.errors import ConfigError, GateError, ModelError
 from colonnade.evaluate.metrics import METRICS
 from colonnade.fit import resume
 from colonnade.methods import OneMessage
-from colonnade.methods.base import Reply, Uploads, fit_at_home, outputs
+from colonnade.methods.base import Reply, Uploads, fit_at_home
+from colonnade.methods.without import outputs_of
 from colonnade.models.crossfit import folds_of
 from colonnade.models.encoders import ModelSettings
 from colonnade.models.ridge import RidgeSettings
@@ -338,14 +339,17 @@ class TestAnySubset:
         everybody = run.logits(columns(whole, whole.split.test))
         torch.testing.assert_close(without(run, whole, whole.names), everybody, rtol=0, atol=1e-5)
 
-    def test_many_parties_have_one_stack(self) -> None:
-        whole = small(widths=(2,) * 9)
+    def test_many_parties_have_one_stack_and_are_combined_by_validation_rows(self) -> None:
+        whole = small(widths=(2,) * 9, rows=600, task="binary")
         run = fit(whole, FIVE, model=RIDGE)
         assert len(run.state["stack.bias"]) == 1
         everybody = run.logits(columns(whole, whole.split.test))
         torch.testing.assert_close(without(run, whole, whole.names), everybody, rtol=0, atol=1e-5)
-        with pytest.raises(ConfigError, match=r"up to 8 of them .* this run has 9 parties"):
-            without(run, whole, whole.names[:8])
+        fewer = fit(whole.only(whole.names[:8]), "one_message", model=RIDGE)
+        some, truth = without(run, whole, whole.names[:8]), whole.labels[whole.split.test]
+        log_loss = METRICS["log_loss"]
+        rest = {p: x for p, x in columns(whole, whole.split.test).items() if p in whole.names[:8]}
+        assert log_loss(whole.task, some, truth) < log_loss(whole.task, fewer.logits(rest), truth) + 0.03
 
 
 def without(run: Run, whole: Federation, some: Any) -> Tensor:
@@ -358,7 +362,7 @@ def without(run: Run, whole: Federation, some: Any) -> Tensor:
         told = [parts[p] if p in some else torch.full_like(parts[p], torch.nan) for p in group.parties]
         groups.append({"o": torch.stack(told)})
         present.append(torch.tensor([p in some for p in group.parties]))
-    return outputs(run.method, run.state, Uploads(tuple(groups)), present)
+    return outputs_of(run.method, run.task, run.state, Uploads(tuple(groups)), present)
 
 
 def measured(run: Run, whole: Federation, metric: str) -> float:

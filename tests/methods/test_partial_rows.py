@@ -134,7 +134,7 @@ class TestOuterJoin:
 
     @pytest.mark.parametrize(
         ("options", "sentence"),
-        [({"keep": "some"}, "needed 'all' or 'partial'"), ({"id": None}, "needs an id to join on")],
+        [({"keep": "some"}, "needed 'all' or 'labelled' or 'partial'"), ({"id": None}, "needs an id to join on")],
     )
     def test_refusals(self, options: dict[str, Any], sentence: str) -> None:
         with pytest.raises(ConfigError, match=sentence):
@@ -430,6 +430,8 @@ class TestRefusals:
     @pytest.mark.parametrize("name", sorted(set(METHODS) - {"fedmvt"}))
     def test_every_other_method_refuses_before_round_one(self, name: str, tmp_path: Path) -> None:
         sentence = rf"'{name}' needs rows that every party holds .* 32 of 80 rows .*Federation\.matched\(\).* fedmvt"
+        if getattr(METHODS[name], "lacking", False):
+            sentence = rf"'{name}' needs rows that have a label, and 16 of 80 rows have none: .*federation\.labelled"
         with pytest.raises(ConfigError, match=sentence):
             fit(partial(), make_method(name), out=tmp_path / "run", **OPTIONS)
         assert not (tmp_path / "run").exists()

@@ -21,6 +21,7 @@ options = "--seeds 10"                   # what else to type for the results tha
 [trees] [peers]                          # trees: which sets, and draws of private labels; peers: how many trees
 [worth]                                  # worth: which sets, how many rows are asked about, epsilon
 [interactions]                           # interactions: rows and epochs
+[any_subset]                             # any_subset: which sets and methods
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ CHECKOUT = Path(__file__).parents[3]  # where the sources lie, if this is not an
 DEVICES = ("cpu", "cuda")
 Kind = Literal[
     "accuracy", "zoo", "sweep", "private", "unmatched", "poisson", "explain", "speed", "align", "deployment", "faults",
-    "restart", "audit", "tables", "tables_scale", "trees", "peers", "worth", "interactions",
+    "restart", "audit", "tables", "tables_scale", "trees", "peers", "worth", "interactions", "any_subset",
 ]  # fmt: skip
 
 

@@ -93,13 +93,14 @@ class Trial:
             privacy=build(PrivacySettings, self.privacy, "privacy"),
             mechanism=self.mechanism().event.name,
             weights=f.weights,
+            held=f.held,
         )
 
     def setup(self, name: str) -> PartySetup:
         """What a party brings."""
         f = self.federation()
-        values = next(p.columns for p in f.parties if p.name == name)
-        held = torch.ones(len(values), dtype=torch.bool)
+        values, mine = next((p.columns, p.held) for p in f.parties if p.name == name)
+        held = torch.ones(len(values), dtype=torch.bool) if mine is None else mine
         return PartySetup(lambda train, rows: Columns(values, held, f.scaled), mechanism=self.mechanism())
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from colonnade.bench.accuracy import run_accuracy
+from colonnade.bench.any_subset import run_any_subset
 from colonnade.bench.catalogue import Bench, find
 from colonnade.bench.clock import available_cores, torch_threads
 from colonnade.bench.explain import run_explain
@@ -78,8 +79,9 @@ RUNNERS: dict[str, Callable[[Bench, Options, Notify], dict[str, float | None] | 
     "peers": run_peers,
     "worth": run_worth,
     "interactions": run_interactions,
+    "any_subset": run_any_subset,
 }
-WITH_CASES = ("zoo", "sweep", "private", "tables", "trees")
+WITH_CASES = ("zoo", "sweep", "private", "tables", "trees", "any_subset")
 
 
 def measure(name: str, options: Options, out: Path | None, notify: Notify) -> Outcome:
@@ -88,6 +90,8 @@ def measure(name: str, options: Options, out: Path | None, notify: Notify) -> Ou
         check_out(out)
     if options.only and find(name).kind not in WITH_CASES:
         raise ConfigError(f"--only: benchmark {name} has no cases to choose from; leave it out")
+    if out is not None and options.only and find(name).kind == "any_subset":
+        raise ConfigError(f"benchmark {name} takes means over all sets, which some cannot be added to; leave --out out")
     if out is not None and options.only:
         check_part(out, name, _device(find(name), options))
     outcome = perform(name, options, notify)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from colonnade.model import Model
+    from colonnade.predict import Prediction
     from colonnade.run import Run
 
 Folder = Annotated[
@@ -89,7 +90,10 @@ def predict(  # noqa: PLR0913, PLR0917 - one parameter per option of the command
     data set, takes numbers exactly as the model reads them, a column per input.
 
     --ids is for a run of separate organisations, at the label holder: aligned ids, in a table or one per line. The
-    parties are asked, and each answer is a release. A row that lacks a party's part says so in the column without.
+    parties are asked, and each answer is a release.
+
+    --absent leave-out predicts each row by the parties that it has, where the method has an answer then: tables of some
+    parties are enough, with some of the rows. A row that lacks a party's part says so in the column without.
 
     A folder that `Model.save` wrote takes --tables. That of one party's part is refused: a prediction needs all parts.
 
@@ -101,28 +105,32 @@ def predict(  # noqa: PLR0913, PLR0917 - one parameter per option of the command
         )
     _check_folder(folder, rows is not None, ids is not None)
     answer, screen = Answer(proba, threshold, output), Screen(as_json)
+    if absent == "leave-out" and by_party:
+        raise ConfigError("--by-party takes the parts of all parties; leave --absent leave-out out")
     if ids is not None and by_party:
         raise ConfigError("--by-party takes the parts of all parties in one place; with --ids they are at home")
     said = text_options(separator, decimal, encoding)
     if ids is not None:
         text = formats(said, ["ids"])["ids"]
         return predict_ids(folder, (ids, text), config, When(absent, patience), answer, screen)
+    from colonnade.predict import Prediction
+
     run, model = load_model(folder)
     answer.check(model)
     model.releases_training_rows = training_rows == "release"
     with _warnings_told(screen):
         if run is not None and rows is not None:
-            wanted = own_rows(folder, run, rows, data_dir)
+            wanted = own_rows(folder, run, rows, data_dir, absent == "leave-out")
         else:
             from colonnade.cli.predict_tables import read_new_tables
 
-            given, names = read_new_tables(model, tables or [], id or [], said)
+            given, names = read_new_tables(model, tables or [], id or [], said, absent)
             wanted = Wanted(names, given)
         terms = model.contributions(wanted.rows) if by_party else None
-        logits = model.logits(wanted.rows) if terms is None else terms.total
-    score = None if run is None else _told(run, logits, wanted, answer)
-    table = table_of(model, wanted.names, logits, answer)
-    return show(screen, folder, output, table if terms is None else with_terms(table, terms), score)
+        found = model.prediction(wanted.rows, absent=absent) if terms is None else Prediction(terms.total)
+    score = None if run is None else _told(run, found, wanted, answer)
+    table = table_of(model, wanted.names, found, answer)
+    return show(screen, folder, output, table if terms is None else with_terms(table, terms), score, found.left_out)
 
 
 def _check_folder(folder: Path, rows: bool, ids: bool) -> None:
@@ -162,8 +170,13 @@ def load_model(folder: Path) -> tuple[Run | None, Model]:
     return run, run.model
 
 
-def own_rows(folder: Path, run: Run, rows: Rows, data_dir: Path | None) -> Wanted:
-    """Rows of the data that a run was trained on, found again by its own configuration."""
+def own_rows(folder: Path, run: Run, rows: Rows, data_dir: Path | None, some: bool = False) -> Wanted:
+    """Rows of the data that a run was trained on, found again by its own configuration.
+
+    Those that all parties hold, or with `some` also others, and whose label is known.
+    """
+    import torch
+
     from colonnade.checkpoint import fingerprint
     from colonnade.job import load_data
     from colonnade.privacy.training_rows import TrainingRows
@@ -177,7 +190,8 @@ def own_rows(folder: Path, run: Run, rows: Rows, data_dir: Path | None) -> Wante
     if run.model.trained is None:
         run.model.trained = TrainingRows.of(federation)
     index: Tensor = getattr(federation.split, rows)
-    index = index[federation.complete[index]]  # prediction needs every party, and the score the label
+    known = torch.ones(federation.rows, dtype=torch.bool) if federation.labelled is None else federation.labelled
+    index = index[(known if some else federation.complete)[index]]
     if not len(index):
         raise DataError(f"the data of {folder} have no {rows} rows; choose --rows train, validation or test")
     names = [federation.ids[i] if federation.ids else str(i) for i in index.tolist()]
@@ -194,13 +208,14 @@ def _warnings_told(screen: Screen) -> Iterator[None]:
         screen.aside(f"warning: {warning.message}")
 
 
-def _told(run: Run, logits: Tensor, wanted: Wanted, answer: Answer) -> tuple[str, float] | None:
+def _told(run: Run, found: Prediction, wanted: Wanted, answer: Answer) -> tuple[str, float] | None:
     """The run's metric where labels are known; with a threshold the accuracy of what is decided."""
     from colonnade.evaluate.metrics import find_metric
 
     if wanted.truth is None:
         return None
     metric = find_metric(run.metric if answer.threshold is None else "accuracy")
-    value = metric(run.task, run.model.answers(logits, answer.threshold).to(metric), wanted.truth)
+    answers = run.model.answers(found.logits, answer.threshold, found.complete)
+    value = metric(run.task, answers.to(metric), wanted.truth)
     at = "" if answer.threshold is None else f" at threshold {answer.threshold:g}"
     return None if math.isnan(value) else (f"{metric.title}{at}", value)

@@ -32,7 +32,7 @@ DeployedConfig = Annotated[
 ]
 Absent = Annotated[
     Literal["refuse", "leave-out"],
-    typer.Option(help="A party that does not answer, or lacks a row; leave-out: local_only. (--ids only)"),
+    typer.Option(help="A party without a table, that does not answer, or that lacks a row."),
 ]
 Patience = Annotated[float, typer.Option(min=0.1, help="Seconds to wait for the parties (--ids only).")]
 
@@ -55,7 +55,7 @@ def predict_ids(
         from colonnade.deploy.settings import read_coordinator
         from colonnade.deploy.start import linked
         from colonnade.folder import claimed
-        from colonnade.methods.base import check_can_leave_out
+        from colonnade.methods.without import check_can_leave_out
         from colonnade.run import Run
 
         run = Run.load(folder)
@@ -63,18 +63,14 @@ def predict_ids(
             raise RunError(f"{folder} is a simulated run; predict it with --rows or --tables")
         answer.check(run.model)
         if when.absent == "leave-out":  # before the parties are even looked for
-            check_can_leave_out(run.method, run.privacy.secure_sum.use)
+            check_can_leave_out(run.method, run.state, run.privacy.secure_sum.use)
         read = read_coordinator(config or _config_of(folder))
         alignment = read_alignment(read.coordinator.alignment)
         names = read_wanted(ids[0], read.coordinator.id, ids[1])
         wish = Wish(_rows(names, alignment), alignment.presence, when.absent, when.patience)
         with claimed(folder), linked(read.credentials(), read.coordinator.run, notify) as link:
             found = predict_rows(folder, link, wish, notify)
-    header, lines = table_of(run.model, names, found.logits, answer)
-    if found.left_out:
-        header = [*header, "without"]
-        lines = [[*line, " ".join(without)] for line, without in zip(lines, found.without, strict=True)]
-    show(screen, folder, answer.output, (header, lines), None, found.left_out)
+    show(screen, folder, answer.output, table_of(run.model, names, found, answer), None, found.left_out)
 
 
 def _config_of(folder: Path) -> Path:

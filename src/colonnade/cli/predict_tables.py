@@ -14,10 +14,15 @@ if TYPE_CHECKING:
     from colonnade.data.ids import Ids
     from colonnade.data.table_file import TextFormat
     from colonnade.model import Model
+    from colonnade.predict import WhenAbsent
 
 
 def read_new_tables(
-    model: Model, tables: Sequence[str], ids: Sequence[str], said: Mapping[str, Sequence[str]]
+    model: Model,
+    tables: Sequence[str],
+    ids: Sequence[str],
+    said: Mapping[str, Sequence[str]],
+    absent: WhenAbsent = "refuse",
 ) -> tuple[Any, Sequence[str]]:
     """What to hand to the model, and the names of the rows; `said` is how text files are written."""
     from colonnade.predict import check_preprocessing, read_rows
@@ -25,11 +30,15 @@ def read_new_tables(
     check_preprocessing(model)
     parties = list(model.plans) or list(model.parts)
     files = dict(party_and_file(text) for text in tables)
-    if set(files) != set(parties) or len(files) < len(tables):
-        raise DataError(f"--tables needs one file for each of the parties {', '.join(parties)}; got {', '.join(files)}")
+    enough = set(files) <= set(parties) if absent == "leave-out" else set(files) == set(parties)
+    if not enough or len(files) < len(tables):
+        raise DataError(
+            f"--tables needs one file for each of the parties {', '.join(parties)}; got {', '.join(files)} (with "
+            "--absent leave-out, files of some will do, where the method can)"
+        )
     id, text = id_option(ids, parties), formats(said, parties)
     if model.plans:
-        rows = read_rows(model, _raw(model, files, id, text), id)
+        rows = read_rows(model, _raw(model, files, id, text), id, absent)
         return rows, [str(name) for name in rows.index]
     return _arrays(model, files, id, text)
 

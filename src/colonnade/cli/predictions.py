@@ -14,10 +14,9 @@ from colonnade.cli.screen import Screen
 from colonnade.errors import RunError
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from colonnade.explain.contributions import Contributions
     from colonnade.model import Model
+    from colonnade.predict import Prediction
 
 Table = tuple[list[str], list[list[Any]]]
 
@@ -40,11 +39,14 @@ class Answer:
             model.task.probabilities(nothing)
 
 
-def table_of(model: Model, names: Sequence[str], logits: Tensor, answer: Answer) -> Table:
-    """The header and the rows of the CSV file; classes by name where they have one, points where they are a score."""
+def table_of(model: Model, names: Sequence[str], found: Prediction, answer: Answer) -> Table:
+    """The header and the rows of the CSV file; classes by name where they have one, points where they are a score.
+
+    Where somebody was left out of some row, a column `without` says who.
+    """
     from colonnade.methods.base import GivesPoints
 
-    answers = model.answers(logits, answer.threshold)
+    answers = model.answers(found.logits, answer.threshold, found.complete)
     told = model.task.decide(answers.decided)
     values = told.reshape(len(names), -1).tolist()
     header = ["row", *(["prediction"] if told.ndim == 1 else [f"prediction_{k}" for k in range(told.shape[1])])]
@@ -55,7 +57,11 @@ def table_of(model: Model, names: Sequence[str], logits: Tensor, answer: Answer)
         lines = [[*line, *(float(f"{p:.6g}") for p in row)] for line, row in zip(lines, shares, strict=True)]
     if isinstance(model.method, GivesPoints):
         header = [*header, "points"]
-        lines = [[*line, score] for line, score in zip(lines, model.method.points(logits).tolist(), strict=True)]
+        points = model.method.points(found.logits).tolist()
+        lines = [[*line, score] for line, score in zip(lines, points, strict=True)]
+    if found.left_out:
+        header = [*header, "without"]
+        lines = [[*line, " ".join(without)] for line, without in zip(lines, found.without, strict=True)]
     return header, lines
 
 

@@ -6,16 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import torch
 
 from colonnade.data.columns import ColumnPlan
 from colonnade.data.frames import Frames, Key, as_frame, by_party, check_no_path, is_frame, names_of
-from colonnade.data.ids import Ids, Places, id_columns, places, text_ids, told
+from colonnade.data.ids import Ids, Places, id_columns, is_in, places, text_ids, told
 from colonnade.errors import DataError, RowsDisagree
 from colonnade.extras import need
 from colonnade.rows import Rows
 
 
-def read_new_rows(plans: Mapping[str, ColumnPlan], tables: Any, id: Ids = None) -> Rows:
+def read_new_rows(plans: Mapping[str, ColumnPlan], tables: Any, id: Ids = None, some: bool = False) -> Rows:
     """Encode new tables with what was fitted in training; each answer keeps the order of the first table.
 
     Args:
@@ -23,13 +24,14 @@ def read_new_rows(plans: Mapping[str, ColumnPlan], tables: Any, id: Ids = None) 
         tables: one data frame per party. Columns are found by name.
         id: the column to match rows on, or one per party; None: the one of the training where all tables have it,
             otherwise all tables have the same rows in the same order.
+        some: parties may have no table and lack rows of others; rows that only other tables have follow the first's.
 
     Raises:
         DataError: somebody's table or column is missing, unknown or of another type.
         RowsDisagree: the tables do not have the same ids, or without ids not the same number of rows.
     """
     given = by_party("new tables", tables)
-    check_parties(plans, given)
+    check_parties(plans, given, some)
     for party, table in given.items():
         check_no_path(f"party {party!r}", table)
         if not is_frame(table):
@@ -40,16 +42,22 @@ def read_new_rows(plans: Mapping[str, ColumnPlan], tables: Any, id: Ids = None) 
     keys = id_columns(id, plans)
     old = {party: plan.id for party, plan in plans.items()}
     frames = {party: as_frame(f"party {party!r}", table, keys.get(party, old[party])) for party, table in given.items()}
-    frames, at, index = place_rows(frames, keys or _keys_of_training(frames, old))
-    return Rows({party: plan.transform(frames[party], at.get(party)) for party, plan in plans.items()}, index, plans)
+    frames, at, index = place_rows(frames, keys or _keys_of_training(frames, old), some)
+    here = {party: plan for party, plan in plans.items() if party in frames}
+    held = {party: torch.from_numpy(rows >= 0) for party, rows in at.items() if (rows < 0).any()}
+    columns = {party: plan.transform(frames[party], at.get(party)) for party, plan in here.items()}
+    return Rows(columns, index, here, held=held)
 
 
-def check_parties(wanted: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Every party of the run has a table, and nobody else."""
+def check_parties(wanted: Mapping[str, Any], given: Mapping[str, Any], some: bool = False) -> None:
+    """Every party of the run has a table, or with `some` at least one; and nobody else."""
     missing, extra = [p for p in wanted if p not in given], [p for p in given if p not in wanted]
-    if missing or extra:
+    if some and not given:
+        raise DataError(f"prediction needs the columns of at least one of the parties {', '.join(wanted)}; got none")
+    if extra or (missing and not some):
         raise DataError(
             f"prediction needs the columns of every party ({', '.join(wanted)}); missing {missing}, unknown {extra}"
+            + ("; absent='leave-out' predicts without a party, where the method can" if missing and not extra else "")
         )
 
 
@@ -59,8 +67,12 @@ def match_rows(frames: Mapping[str, Any], keys: Mapping[str, Key]) -> tuple[Fram
     return {party: frame.iloc[at[party]] if at else frame for party, frame in placed.items()}, index
 
 
-def place_rows(frames: Mapping[str, Any], keys: Mapping[str, Key]) -> tuple[Frames, dict[str, Places], Any]:
+def place_rows(
+    frames: Mapping[str, Any], keys: Mapping[str, Key], some: bool = False
+) -> tuple[Frames, dict[str, Places], Any]:
     """The same without a copy: frames in their own order, and where in each the rows are.
+
+    With `some`, a table may lack rows of others: the place of such a row is -1.
 
     Returns:
         The frames without their id columns, indexed by ids; (N,) by party the place of each row, nothing without ids;
@@ -77,8 +89,19 @@ def place_rows(frames: Mapping[str, Any], keys: Mapping[str, Key]) -> tuple[Fram
             )
         return dict(frames), {}, pd.RangeIndex(counts[first])
     ids = {party: text_ids(f"party {party!r}", frame, keys[party]) for party, frame in frames.items()}
-    at = {party: places(ids[first], theirs) for party, theirs in ids.items()}
-    for party in others:
+    names = _index(frames, keys)
+    every = ids[first]
+    for party in others if some else ():
+        odd = ~is_in(ids[party], every)
+        if odd.all():
+            raise RowsDisagree(
+                f"no id of {party!r} is in a table before it (first ids: {every[0]!r} and {ids[party][0]!r}); give "
+                "them ids written the same way, or predict each table by itself"
+            )
+        every = every.append(ids[party][odd])
+        names = names.append(_index({party: frames[party]}, keys)[odd].set_names(names.names))
+    at = {party: places(every, theirs) for party, theirs in ids.items()}
+    for party in () if some else others:
         theirs = np.ones(len(ids[party]), dtype=bool)
         theirs[at[party][at[party] >= 0]] = False
         sides = ((first, ids[first][at[party] < 0]), (party, ids[party][theirs]))
@@ -92,7 +115,7 @@ def place_rows(frames: Mapping[str, Any], keys: Mapping[str, Key]) -> tuple[Fram
         party: frame.drop(columns=list(names_of(keys[party]))).set_axis(ids[party], axis=0)
         for party, frame in frames.items()
     }
-    return placed, at, _index(frames, keys)
+    return placed, at, names
 
 
 def _index(frames: Mapping[str, Any], keys: Mapping[str, Key]) -> Any:

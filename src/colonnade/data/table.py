@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -34,7 +34,7 @@ from colonnade.rows import RowIds, as_columns
 from colonnade.tasks import Classes, Read
 
 LABELS = "the labels"
-KEEP = ("all", "partial")  # which rows of a join, in the words of `colonnade align`
+Keep = Literal["all", "labelled", "partial"]  # which rows of a join
 
 
 def join_tables(  # noqa: PLR0913 - those of Federation.from_tables
@@ -45,7 +45,7 @@ def join_tables(  # noqa: PLR0913 - those of Federation.from_tables
     task: Task | str | None = None,
     split: RowSplit | SplitSettings | Mapping[str, Any] | None = None,
     name: str | None = None,
-    keep: Literal["all", "partial"] = "all",
+    keep: Keep = "all",
     classes: Classes = None,
     positive: Any = None,
     weights: Any = None,
@@ -70,6 +70,7 @@ def join_tables(  # noqa: PLR0913 - those of Federation.from_tables
         name: the federation's name; None: those of its parties.
         keep: "all": ids that not every table and the labels have are left out with a warning that counts them, and an
             empty label is refused.
+            "labelled": ids that have a label and that any table with columns has, in the same order as "partial".
             "partial": ids that any table with columns has stay, in the order of the first table, then of the second;
             an empty label is an unknown one. Statistics are then of the training rows that the columns' owner holds.
         classes: which classes there are, in their order (no, yes), or how many; None: those that occur.
@@ -101,7 +102,10 @@ def join_tables(  # noqa: PLR0913 - those of Federation.from_tables
     owners = {party: frame for party, frame in frames.items() if len(frame.columns)}
     if not owners:
         raise DataError("no party has columns left besides the labels; a federation needs at least one")
-    rows = _any_rows(owners, target, facts) if keep == "partial" else _common_rows(frames, target, facts, keys)
+    if keep == "all":
+        rows = _common_rows(frames, target, facts, keys)
+    else:
+        rows = _any_rows(owners, target, facts, keep == "labelled")
     read = encode_labels(rows.labels, task, classes, positive)
     sources = [
         Source(p, frame, settings[p], keys.get(p), *((str(labels), tuple(aside.taken)) if p == holder else ()))
@@ -273,10 +277,12 @@ def _common_rows(frames: Mapping[str, Any], target: Any, facts: Any, keys: Mappi
     return Matched(ids, by_party, target, None, facts)
 
 
-def _any_rows(owners: Mapping[str, Any], target: Any, facts: Any) -> Matched:
-    """The rows that any table with columns has, and the labels that are known of them."""
+def _any_rows(owners: Mapping[str, Any], target: Any, facts: Any, labelled: bool) -> Matched:
+    """The rows that any table with columns has, and the labels that are known of them; or only rows with a label."""
     ids = _all_rows(owners)
     known = _known(target, ids)
+    if labelled:
+        ids = ids[is_in(ids, known.index)]
     lost = {LABELS: target.index[~is_in(target.index, ids)]}
     _warn_of_left_out({LABELS: target}, lost, "labels whose id no table has")
     at = {party: places(ids, frame.index) for party, frame in owners.items()}
@@ -339,10 +345,10 @@ def _known(target: Any, rows: Any) -> Any:
 
 
 def _check_keep(keep: str, keys: Mapping[str, Key]) -> None:
-    if keep not in KEEP:
-        raise ConfigError(f"keep = {keep!r}: needed {' or '.join(map(repr, KEEP))}")
-    if keep == "partial" and not keys:
-        raise ConfigError("keep = 'partial' needs an id to join on: without one nobody can tell which rows are missing")
+    if keep not in get_args(Keep):
+        raise ConfigError(f"keep = {keep!r}: needed {' or '.join(map(repr, get_args(Keep)))}")
+    if keep != "all" and not keys:
+        raise ConfigError(f"keep = {keep!r} needs an id to join on: without one nobody can tell which rows are missing")
 
 
 def _check_lengths(frames: Mapping[str, Any]) -> None:

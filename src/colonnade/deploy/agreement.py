@@ -75,6 +75,11 @@ class Proposal:
         """The coordinator's public key."""
         return bytes.fromhex(self.body["key"])
 
+    @property
+    def lacking(self) -> bool:
+        """Whether rows train that some parties do not hold."""
+        return self.body.get("lacking") is True
+
     def method(self) -> Method:
         """The method, from this installation."""
         method: Method = make_method(self.body["method"]["name"], self.body["method"]["settings"])

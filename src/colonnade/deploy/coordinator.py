@@ -41,9 +41,11 @@ from colonnade.methods.base import (
     check_absence,
     check_gradients,
     check_labels,
+    check_lacking,
     check_numbers,
 )
 from colonnade.methods.rounds import schedule_of
+from colonnade.methods.without import check_party_dropout
 from colonnade.models.encoders import ModelSettings
 from colonnade.models.ridge import RidgeSettings
 from colonnade.models.trees import TreeSettings
@@ -85,6 +87,7 @@ class Undertaking:
     config: Sections | None = None
     weights: torch.Tensor | None = field(default=None, repr=False)  # (N,) how much each row counts; None: all alike
     by: Grouping | None = field(default=None, repr=False)  # groups that the test rows are also measured by
+    held: torch.Tensor | None = field(default=None, repr=False)  # (N, M) who holds which row; None: all hold all
 
     @property
     def may_evaluate(self) -> bool:
@@ -104,6 +107,8 @@ class Undertaking:
         if self.training.class_weights is None:
             ours.add("class_weights")  # the same
         training = self.training.model_dump(exclude=ours)
+        if not self.training.schedule.party_dropout:
+            del training["schedule"]["party_dropout"]  # the same
         usual = {"ridge": RidgeSettings(), "trees": TreeSettings()}
         unsaid = {name for name, settings in usual.items() if getattr(self.model, name) == settings}  # likewise
         return {
@@ -121,12 +126,16 @@ class Undertaking:
             "mechanism": self.named_mechanism,
             "absence": self.absence.model_dump(),
             "alignment": self.alignment,
+            **({} if self.held is None else {"lacking": True}),
         }
 
     def federation(self, agreement: Agreement) -> Federation:
         """The label holder's view: labels and shapes, nobody's columns."""
         shapes = {p: i.shape for p, i in agreement.introductions.items()}
-        parties = tuple(Party(name, torch.empty(0, *shapes[name])) for name in self.parties)
+        whose = [None] * len(self.parties) if self.held is None else self.held.T.unbind()
+        parties = tuple(
+            Party(name, torch.empty(0, *shapes[name]), held) for name, held in zip(self.parties, whose, strict=True)
+        )
         name = agreement.proposal.body["run"]
         return Federation(parties, self.labels, self.task, self.split, name=name, weights=self.weights, by=self.by)
 
@@ -263,6 +272,8 @@ class CoordinatorProcess:
     def _trainer(self, agreement: Agreement, absence: Absence | None = None) -> Trainer:
         u = self.undertaking
         schema = agreement.schema(find_device(u.training.device))
+        if u.held is not None:
+            schema = replace(schema, held=u.held.to(schema.device))
         federation, ledger, run = u.federation(agreement), Ledger(), self.link.run
         terms = Terms(u.privacy, u.absence.then == "continue", self.label_key, u.may_evaluate)
         coordinator = open_coordinator(federation, schema, u.method, u.training, ledger, run, terms)
@@ -312,12 +323,14 @@ def _in_full(u: Undertaking) -> PrivacySettings:
             "privacy.evaluation = 'simulated' sends validation rows without noise, which is for simulations only; "
             "separate organisations use 'none'"
         )
+    if u.held is not None:
+        check_lacking(u.method)
     check_absence(u.method, u.absence.then == "continue")
     check_numbers(u.method, u.training.wire.numbers, privacy.secure_sum.use)
     schedule = schedule_of(u.method, u.training.schedule, u.split.train, u.parties, u.training.seed)
-    privacy.check_sum(
-        len(u.parties), u.method.needs_uploads, schedule.someone_may_be_silent or u.absence.then == "continue"
-    )
+    check_party_dropout(u.method, u.training.schedule.party_dropout, u.absence.then == "continue")
+    silence = schedule.someone_may_be_silent or schedule.leaves_out or u.absence.then == "continue"
+    privacy.check_sum(len(u.parties), u.method.needs_uploads, silence)
     if not privacy.protects or privacy.sigma is not None:
         return privacy
     return privacy.model_copy(update={"sigma": privacy.noise(schedule.most_releases(u.training.rounds))})

@@ -30,7 +30,7 @@ from colonnade.errors import ConfigError, ModelError, Refused, RunError, WireErr
 from colonnade.federation import Party
 from colonnade.identity.cipher import KeyPair
 from colonnade.identity.credentials import Credentials
-from colonnade.methods.base import BringsNoise, brings, check_bins, check_gradients, check_numbers
+from colonnade.methods.base import BringsNoise, brings, check_bins, check_gradients, check_lacking, check_numbers
 from colonnade.models.encoders import ModelSettings, PartySettings
 from colonnade.models.schema import Schema
 from colonnade.models.stack import portable_key
@@ -123,7 +123,9 @@ class Membership:
         try:
             training = proposal.training()
             training.computing.check(DTYPES[training.dtype], torch.device(self.setup.device))
-            silence = proposal.schedule().someone_may_be_silent or proposal.absence().then == "continue"
+            schedule = proposal.schedule()
+            goes_on = proposal.absence().then == "continue"
+            silence = schedule.someone_may_be_silent or schedule.leaves_out or goes_on
             check_numbers(proposal.method(), proposal.training().wire.numbers, privacy.secure_sum.use)
             privacy.check_sum(len(proposal.parties), proposal.method().needs_uploads, silence)
             spends = privacy.spends(self._releases(proposal)) if privacy.epsilon is None else privacy.epsilon
@@ -205,10 +207,14 @@ class Membership:
     def _read_columns(self, proposal: Proposal) -> Columns:
         rows = int(proposal.body["rows"])
         columns = self.setup.columns(proposal.train, rows)
-        if len(columns.values) < rows or not bool(columns.held[:rows].all()):
+        held = columns.held[:rows]
+        enough = bool(held[proposal.train].any()) if proposal.lacking and len(held) == rows else bool(held.all())
+        if len(columns.values) < rows or not enough:
             raise Refused(f"the proposal is about {rows} rows; this party has {int(columns.held.sum())}; align again")
         try:
             check_bins(proposal.method(), self.me, columns.plan is not None and columns.plan.cut)
+            if proposal.lacking:
+                check_lacking(proposal.method())
         except ConfigError as error:
             raise Refused(str(error)) from None
         return columns
@@ -256,7 +262,7 @@ class Membership:
         protection, numbers = self._protection(self.agreement, schema), numbers_of(schema)
         gate = Gate(self.run, ledger, method.upload_arrays(schema, group), protection, numbers=numbers)
         scaling = frozenset({self.me} if model.scales(columns.scaled) else ())
-        owner = Party(self.me, columns.values)
+        owner = Party(self.me, columns.values, columns.held if proposal.lacking else None)
         builder = CohortBuilder({self.me: owner}, schema, {self.me: self._module(proposal)}, scaling)
         remembers = proposal.schedule().someone_may_be_silent or self.goes_on
         return PartySide(method, builder.cohort((self.me,)), gate, remembers)
@@ -278,7 +284,8 @@ class Membership:
         """What the part knows its training rows by; computed once, because every prediction writes the part again."""
         if self.agreement is None:
             raise RunError(f"party {self.me!r} has not agreed to a run")
-        return TrainingRows.of_one(self.me, self.columns.values, self.agreement.proposal.train)
+        train = self.agreement.proposal.train
+        return TrainingRows.of_one(self.me, self.columns.values, train[self.columns.held[train]])
 
     def _protection(self, agreement: Agreement, schema: Schema) -> Protection:
         """What stands before every upload: as proposed, with noise that nobody can repeat; or this party's own."""
@@ -313,7 +320,8 @@ class Membership:
             if query.purpose in (Purpose.PREDICT, Purpose.EXPLAIN):
                 check_prediction(self.setup.policy, len(query.rows), query.purpose.value)
                 check_training_rows(self.setup.policy, self._trained_with_noise(query.rows))
-            if not bool(held[query.rows].all()):
+            lacking = query.purpose is Purpose.TRAIN and self.agreement is not None and self.agreement.proposal.lacking
+            if not lacking and not bool(held[query.rows].all()):
                 raise Refused(f"request {request.number} asks about rows that {self.me!r} does not have")
         self._check_training(request)
 
@@ -347,6 +355,6 @@ class Membership:
 def in_short(proposal: Proposal) -> Mapping[str, Any]:
     """What an operator needs to see of a proposal."""
     body = proposal.body
-    keys = ("rows", "parties", "label_exposure", "purposes", "mechanism")
+    keys = ("rows", "parties", "label_exposure", "purposes", "mechanism", *(("lacking",) if proposal.lacking else ()))
     facts = {"method": body["method"]["name"], "rounds": proposal.training().rounds, **{k: body.get(k) for k in keys}}
     return {**facts, "privacy": proposal.privacy().in_words()}

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
@@ -20,15 +19,16 @@ from torch import Tensor
 
 from colonnade.deploy.agreement import Agreement
 from colonnade.deploy.encryption import encryption_of_coordinator, own_keys
-from colonnade.engines.base import Collected, numbers_of
+from colonnade.engines.base import Collected, by_party, numbers_of
 from colonnade.engines.link import Link
 from colonnade.engines.message import Notify
 from colonnade.engines.queries import open_sum, rows_that_fit
 from colonnade.engines.remote import Absence, Remote
-from colonnade.errors import DataError, RunError
+from colonnade.errors import ConfigError, DataError, RunError
 from colonnade.fit import find_device
-from colonnade.methods.base import PredictsWithout, Uploads, check_can_leave_out, outputs
+from colonnade.methods.without import check_can_leave_out, in_their_places, outputs, outputs_of
 from colonnade.models.schema import Schema
+from colonnade.predict import Prediction, WhenAbsent
 from colonnade.privacy.gate import CoordinatorGate, Down
 from colonnade.privacy.mechanism import Opener
 from colonnade.run import STORE, Run
@@ -36,21 +36,7 @@ from colonnade.schedule import chunked
 from colonnade.store import Store
 from colonnade.wire.messages import Purpose, Query, Request
 
-WhenAbsent = Literal["refuse", "leave-out"]
 AFTER_TRAINING = 4  # numbers after the last round that stop, test and close have
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """Logits (B, K) in the order of the wanted rows, and for each row the parties that were left out."""
-
-    logits: Tensor = field(repr=False)
-    without: tuple[tuple[str, ...], ...] = field(repr=False)
-
-    @property
-    def left_out(self) -> tuple[str, ...]:
-        """Everybody who was left out of some row."""
-        return tuple(sorted({party for row in self.without for party in row}))
 
 
 @dataclass(frozen=True)
@@ -67,7 +53,7 @@ def predict_rows(folder: Path, link: Link, wish: Wish, notify: Notify) -> Predic
     """Ask the parties of a finished run about some rows."""
     run, agreement, last = _finished(folder)
     if wish.absent == "leave-out":  # before anybody is asked: what was released cannot be taken back
-        check_can_leave_out(run.method, run.privacy.secure_sum.use)
+        check_can_leave_out(run.method, run.state, run.privacy.secure_sum.use)
     schema = agreement.schema(find_device(run.training.device))
     queries, asked = _asks(run, schema, wish)
     number = max((release.number for release in run.ledger), default=0)
@@ -148,8 +134,11 @@ def _asks(run: Run, schema: Schema, wish: Wish) -> tuple[tuple[Query, ...], list
 
 
 def _or_without(run: Run) -> str:
-    can = isinstance(run.method, PredictsWithout) and not run.privacy.secure_sum.use
-    return ", or predict without it with --absent leave-out" if can else ""
+    try:
+        check_can_leave_out(run.method, run.state, run.privacy.secure_sum.use)
+    except ConfigError:
+        return ""
+    return ", or predict without it with --absent leave-out"
 
 
 def _opened(
@@ -162,29 +151,20 @@ def _opened(
     for part, (places, uploaded) in enumerate(zip(asked, collected.uploaded, strict=True)):
         with torch.no_grad():
             logits[places] = outputs(run.method, state, open_sum(opener, schema, request, part, uploaded)).cpu()
-    return Prediction(logits, ((),) * rows)
+    return Prediction(logits)
 
 
 def _add_up(run: Run, schema: Schema, wish: Wish, asked: Sequence[Tensor], collected: Collected) -> Prediction:
     logits = torch.zeros(len(wish.rows), schema.outputs, dtype=schema.dtype)
-    without: list[tuple[str, ...]] = [()] * len(wish.rows)
+    lacking: dict[tuple[str, ...], list[Tensor]] = {}
     state = {k: v.to(schema.device) for k, v in run.state.items()}
     for places, uploaded in zip(asked, collected.uploaded, strict=True):
-        groups, missing, present = [], [], []
-        for group, part in zip(schema.groups, uploaded, strict=True):
-            full = {}
-            for name, array in run.method.upload_arrays(schema, group).items():
-                empty = schema.zeros(len(group.parties), *array.shape(len(places)))
-                full[name] = empty.to(array.dtype or schema.dtype)
-                if part.places:
-                    full[name][list(part.places)] = part.values[name]
-            groups.append(full)
-            missing += [p for at, p in enumerate(group.parties) if at not in part.places]
-            present.append(torch.tensor([at in part.places for at in range(len(group.parties))], device=schema.device))
-        if len(missing) == len(schema.parties):
+        told = by_party(schema, uploaded)
+        if not told:
             raise RunError(f"nobody answered within {wish.patience:.0f} s; nothing was predicted; start the parties")
+        uploads, present = in_their_places(run.method, schema, told, len(places))
         with torch.no_grad():
-            logits[places] = outputs(run.method, state, Uploads(tuple(groups)), present if missing else None).cpu()
-        for place in places.tolist():
-            without[place] = tuple(sorted(missing))
-    return Prediction(logits, tuple(without))
+            logits[places] = outputs_of(run.method, run.task, state, uploads, present).cpu()
+        if missing := tuple(sorted(set(schema.parties) - set(told))):
+            lacking.setdefault(missing, []).append(places)
+    return Prediction(logits, {who: torch.cat(rows) for who, rows in lacking.items()})

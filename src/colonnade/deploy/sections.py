@@ -70,6 +70,9 @@ class CoordinatorSection(TableSection):
     weights: str | None = Field(None, description="column of the table: how much each row counts; all alike if unset")
     alignment: Path = Field(Path("alignment"), description="folder of the aligned rows, made by `colonnade align`")
     keep: Keep = Field("all", description="alignment: rows that all parties hold, or also those only some hold")
+    train_on: Literal["complete", "all"] = Field(
+        "complete", description="rows that train: those that all parties hold, or also those that only some hold"
+    )
     folder: Path = Field(Path("run"), description="where the run is kept")
     worth: Path = Field(
         Path("worth"), description="`colonnade worth`: where the ledger and the key of the label noise are kept"

@@ -25,6 +25,7 @@ from colonnade.errors import ShortTraining
 from colonnade.fit import find_device
 from colonnade.folder import claimed
 from colonnade.identity.credentials import Credentials
+from colonnade.methods.base import check_lacking
 from colonnade.methods.rounds import schedule_of
 from colonnade.progress import Progress, Watcher
 from colonnade.run import Run
@@ -81,7 +82,10 @@ def read_undertaking(read: CoordinatorConfig, alignment: Alignment) -> Undertaki
     """What the files of the label holder ask for."""
     c = read.coordinator
     beside = Beside(c.weights, split_of(c, read.privacy.labels.protects), c.by)
-    labels = LabelTable.read(c.table, c.id, c.label, c.task, alignment, beside, c.classes, c.text)
+    lacking = c.parties if c.train_on == "all" else ()
+    if lacking:
+        check_lacking(read.method)
+    labels = LabelTable.read(c.table, c.id, c.label, c.task, alignment, beside, c.classes, c.text, lacking=lacking)
     return Undertaking(
         parties=c.parties,
         labels=labels.labels,
@@ -97,6 +101,7 @@ def read_undertaking(read: CoordinatorConfig, alignment: Alignment) -> Undertaki
         config=read.tables,
         weights=labels.weights,
         by=labels.by,
+        held=labels.held,
     )
 
 

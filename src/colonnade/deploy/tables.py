@@ -45,7 +45,7 @@ class PartyTable:
         """Columns (R, F) by row number; statistics and categories come from the training rows alone."""
         check_can_store()
         a = self.alignment
-        if a.complete != rows:
+        if rows not in (a.complete, a.agreed.rows):
             raise RowsDisagree(f"the run is about {rows} rows; the alignment of {self.party!r} has {a.complete}")
         whole = read_table(self.path, id=self.id, categories=self.categories, text=self.text)
         frame, at = _aligned(whole, self.id, self.path, a)
@@ -54,9 +54,10 @@ class PartyTable:
                 raise DataError(f"categories names {name!r}, which is no column of the table {self.path.name!r}")
         if not len(frame.columns):
             raise DataError(f"the table {self.path.name!r} has no columns besides the id {told(self.id)}")
-        place = np.full(int(a.rows.max()) + 1, -1)  # by row number, where it is in the table
+        place = np.full(max(rows, int(a.rows.max()) + 1), -1)  # by row number, where it is in the table
         place[a.rows] = at
-        plan = ColumnPlan.fit(self.party, frame, torch.from_numpy(place[train.numpy()]), self.settings, id=self.id)
+        mine = torch.from_numpy(place[train.numpy()])
+        plan = ColumnPlan.fit(self.party, frame, mine[mine >= 0], self.settings, id=self.id)
         values = plan.encode(frame, place, on_disk=large(len(place) * plan.width))
         return Columns(values, torch.from_numpy(place >= 0), scaled=True, plan=plan)
 
@@ -70,9 +71,10 @@ class LabelTable:
     split: RowSplit
     weights: Tensor | None = field(default=None, repr=False)  # (N,) how much each row counts; None: all alike
     by: Grouping | None = field(default=None, repr=False)  # groups that the test rows are also measured by
+    held: Tensor | None = field(default=None, repr=False)  # (N, M) who holds which row; None: all hold all
 
     @classmethod
-    def read(
+    def read(  # noqa: PLR0913 - one argument per fact about the table
         cls,
         path: Path,
         id: Key,
@@ -82,26 +84,42 @@ class LabelTable:
         beside: Beside,
         classes: tuple[str, ...] | None = None,
         text: TextFormat | None = None,
+        *,
+        lacking: tuple[str, ...] = (),
     ) -> LabelTable:
-        """Labels of the rows that all parties hold, split as what is `beside` them says."""
+        """Labels of the rows that all parties hold, split as what is `beside` them says.
+
+        `lacking`: the parties, where rows that some of them do not hold also train.
+        """
         frame, place = _aligned(read_table(path, id=id, text=text), id, path, alignment)
         for what, column in (("label", label), *beside.roles.items()):
             if column not in frame.columns:
                 raise DataError(f"the table {path.name!r} has no {what} column {column!r}; columns: {', '.join(frame)}")
         frame = frame[[label, *dict.fromkeys(beside.roles.values())]].iloc[place]
-        target = frame[[label]].iloc[: alignment.complete]
+        rows = alignment.agreed.rows if lacking else alignment.complete
+        target = frame[[label]].iloc[:rows]
         known = np.flatnonzero(target[label].notna().to_numpy())
         if not len(known):
-            raise DataError(f"none of the {alignment.complete} aligned rows has a label in {label!r}")
+            raise DataError(f"none of the {rows} aligned rows has a label in {label!r}")
         read = encode_labels(target.iloc[known], task, classes)
         at = torch.from_numpy(known)
         _, facts = beside.split_off(frame.iloc[known], {})
-        split = beside.splitter(facts, read)(torch.ones(len(known), dtype=torch.bool))
+        split = beside.splitter(facts, read)(at < alignment.complete)
         check_labels(read, split)
-        full = torch.zeros(alignment.complete, *read.values.shape[1:], dtype=read.values.dtype)
+        full = torch.zeros(rows, *read.values.shape[1:], dtype=read.values.dtype)
         full[at] = read.values
-        rows = RowSplit(at[split.train], at[split.validation], at[split.test], split.stratified)
-        return cls(full, read.task, rows, *_placed(beside, facts, at, alignment.complete))
+        placed = RowSplit(at[split.train], at[split.validation], at[split.test], split.stratified)
+        return cls(full, read.task, placed, *_placed(beside, facts, at, rows), _presence(alignment, lacking))
+
+
+def _presence(alignment: Alignment, parties: tuple[str, ...]) -> Tensor | None:
+    """(N, M) which of these parties holds which row; None: all hold all, or nobody asks."""
+    if not parties or not alignment.agreed.partial:
+        return None
+    if alignment.presence is None:
+        raise RowsDisagree("the alignment does not say who holds which row; align again with keep = 'partial'")
+    everything = np.ones(alignment.agreed.rows, dtype=bool)
+    return torch.from_numpy(np.stack([alignment.presence.get(party, everything) for party in parties], axis=1))
 
 
 def _placed(beside: Beside, facts: Any, at: Tensor, rows: int) -> tuple[Tensor | None, Grouping | None]:

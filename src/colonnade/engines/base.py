@@ -43,6 +43,15 @@ class GroupUploads:
     values: Mapping[str, Tensor]  # (len(places), B, ...)
 
 
+def by_party(schema: Schema, uploaded: Sequence[GroupUploads]) -> dict[str, dict[str, Tensor]]:
+    """The uploads (B, ...) of those who uploaded, by party."""
+    return {
+        group.parties[place]: {name: value[at] for name, value in part.values.items()}
+        for group, part in zip(schema.groups, uploaded, strict=True)
+        for at, place in enumerate(part.places)
+    }
+
+
 class Message(Protocol):
     """A message as it travelled: a `Release` of this process, or one that arrived from another."""
 
@@ -273,6 +282,13 @@ def form_groups(introductions: Mapping[str, Introduction]) -> tuple[Group, ...]:
     for party, introduction in introductions.items():
         groups.setdefault(introduction, []).append(party)
     return tuple(Group(tuple(parties), one.width, one.parameters) for one, parties in groups.items())
+
+
+def encoders_of(encoders: Encoders, party: str) -> Encoders:
+    """What one party needs of the local models that a user brought; None: those of the settings."""
+    if not isinstance(encoders, Mapping):
+        return encoders
+    return {party: encoders[party]} if party in encoders else None
 
 
 def check_encoders(encoders: Encoders, parties: Sequence[str]) -> None:

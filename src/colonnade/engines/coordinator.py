@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from colonnade.admm.stopping import Watch
-from colonnade.engines.base import Collected, GroupUploads
+from colonnade.engines.base import Collected, GroupUploads, by_party
 from colonnade.engines.facts import CoordinatorFacts
 from colonnade.engines.plan import TrainingPlan
 from colonnade.engines.queries import open_sum, remember, rows_that_fit
@@ -29,16 +29,15 @@ from colonnade.evaluate.metrics import Metric, choose_metric, metric_of
 from colonnade.layout import canonical, canonical_all, check
 from colonnade.methods._guest import opening_reply
 from colonnade.methods.base import (
-    FitsOutputs,
     Method,
     Reply,
     State,
     Uploads,
     fit_at_home,
-    outputs,
     small_enough,
 )
 from colonnade.methods.rounds import AddsIncrements, New, outside_training
+from colonnade.methods.without import fit_for_all, in_their_places, outputs, remembered
 from colonnade.models.schema import Schema
 from colonnade.privacy.gate import CoordinatorGate, Down
 from colonnade.privacy.labels import Labels
@@ -181,6 +180,8 @@ class CoordinatorSide:
             return Uploads(())
         if self.opener is not None:
             return open_sum(self.opener, self.schema, request, place, uploaded)
+        if self.schedule.leaves_out and query.purpose is Purpose.TRAIN:  # who was left out adds nothing
+            return in_their_places(self.method, self.schema, by_party(self.schema, uploaded), len(query.rows))[0]
         if self.caches is None or query.purpose is not Purpose.TRAIN:
             return Uploads(tuple(part.values for part in uploaded))
         rows = query.rows.to(self.schema.device)
@@ -209,8 +210,9 @@ class CoordinatorSide:
                     record.evaluation_up += len(released.payload)
 
     def _evaluate(self, request: Request, uploads: list[Uploads]) -> float:
-        if isinstance(self.method, FitsOutputs) and self.opener is None:  # of a secure sum there is only the total
-            self.method.fit_outputs(self.state, uploads, self.labels, self.validation)
+        if self.opener is None:  # of a secure sum there is only the total
+            uneven = self.schedule.leaves_out or self.schema.held is not None
+            fit_for_all(self.method, self.state, uploads, self.labels, self.validation, uneven)
             self.state = canonical_all(self.state)
         remember(self.method, self.state, self.validation.to(self.schema.device), uploads)
         logits = torch.cat([outputs(self.method, self.state, h) for h in uploads])
@@ -224,6 +226,8 @@ class CoordinatorSide:
             self.decision = self.decide(logits)
             self.keep = True
             self.best_state = {k: v.clone() for k, v in self.state.items() if is_model(k)}
+            kept = remembered(self.method, self.state, uploads, self.labels, self.validation)
+            self.best_state |= canonical_all(kept)
         return self.judge(logits)
 
     def decide(self, outputs: Tensor) -> Decision | None:

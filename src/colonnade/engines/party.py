@@ -131,6 +131,8 @@ class PartySide:
         cohort = self.cohort if whole else self.cohort.pick(places)
         upload = self._upload(cohort, rows, training)
         self.gate.notes = note(self._trained_on(query))
+        held = cohort.holding(rows)
+        self.gate.lacking = {} if held is None else dict(zip(cohort.names, (~held).sum(dim=1).tolist(), strict=True))
         senders, about = [names[i] for i in places], rows_digest(query.rows)
         passed = self.gate.release(upload, senders, number, query.purpose, len(rows), part, about)
         if training:
@@ -168,8 +170,12 @@ class PartySide:
     def _remember(self, places: list[int], rows: Tensor, values: Mapping[str, Tensor]) -> None:
         if self.cache is not None:
             self.cache.remember(places, rows, values)
-        else:
-            self.uploaded = dict(values)
+            return
+        self.uploaded = dict(values)
+        if len(places) < len(self.cohort.names):  # the others were left out of the round, and do not learn from it
+            for name, value in values.items():
+                self.uploaded[name] = value.new_zeros(len(self.cohort.names), *value.shape[1:])
+                self.uploaded[name][places] = value
 
     def tensors(self, uploaded: bool = True) -> dict[str, Tensor]:
         """Everything that must survive a restart; without `uploaded`, if that is kept elsewhere."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from colonnade.engines.base import GroupUploads
+from colonnade.engines.base import GroupUploads, by_party
 from colonnade.methods.base import Extends, Method, State, Uploads
 from colonnade.models.schema import Schema
 from colonnade.privacy.mechanism import Opener
@@ -19,11 +19,7 @@ EVALUATION_BYTES = 24 * 2**20  # and what they may take in one answer, well belo
 
 def open_sum(opener: Opener, schema: Schema, request: Request, place: int, uploaded: Sequence[GroupUploads]) -> Uploads:
     """The total of the uploads to one query, as if one party had made it."""
-    parts: dict[str, dict[str, Tensor]] = {}
-    for group, part in zip(schema.groups, uploaded, strict=True):
-        for at, where in enumerate(part.places):
-            parts[group.parties[where]] = {name: value[at] for name, value in part.values.items()}
-    query = request.queries[place]
+    parts, query = by_party(schema, uploaded), request.queries[place]
     total = opener.total(request.number, place, query.purpose, rows_digest(query.rows), parts)
     return Uploads(({name: value[None].to(schema.device, schema.dtype) for name, value in total.items()},))
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+import torch
 from torch import Tensor
 
 from colonnade.evaluate.decision import Decision
@@ -20,9 +21,22 @@ class Answers:
 
     @classmethod
     def of_outputs(
-        cls, task: Task, outputs: Tensor, decision: Decision | None, threshold: float | None = None
+        cls,
+        task: Task,
+        outputs: Tensor,
+        decision: Decision | None,
+        threshold: float | None = None,
+        complete: Tensor | None = None,
     ) -> Answers:
-        """Of a model with this decision, or with another threshold."""
+        """Of a model with this decision, or with another threshold.
+
+        A calibration is that of all parties together: rows (B,) that are not `complete` go without.
+        """
+        if decision is not None and complete is not None and not bool(complete.all()):
+            some = cls.of_outputs(task, outputs, replace(decision, calibration="", points=()), threshold)
+            every = cls.of_outputs(task, outputs, decision, threshold)
+            pairs = ((every.calibrated, some.calibrated), (every.decided, some.decided))
+            return cls(*(torch.where(complete[:, None], one.double(), other.double()) for one, other in pairs))
         if decision is not None:
             return cls(decision.calibrated(outputs), decision.decided(task, outputs, threshold))
         return cls(outputs, outputs if threshold is None else task.moved(outputs, threshold))

@@ -11,7 +11,7 @@ A new metric is a function here and its line in METRICS.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -265,3 +265,10 @@ def choose_metric(task: Task, name: str | None) -> Metric:
             f"metric = {name!r} is not for a {task.words} task; choose from {', '.join(one.name for one in having)}"
         )
     return metric
+
+
+def choose_metrics(task: Task, names: Sequence[str] | None) -> Sequence[Metric]:
+    """Metrics of these names, if the task has them; None: all that it has."""
+    if isinstance(names, str):
+        raise ConfigError(f"metrics: needed a list of names, e.g. [{names!r}]; got the text {names!r}")
+    return metrics_of(task) if names is None else [choose_metric(task, name) for name in names]

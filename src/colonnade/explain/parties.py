@@ -23,7 +23,8 @@ from colonnade.evaluate.metrics import Metric, choose_metric
 from colonnade.explain.columns import DRAWS, check_draws, dealt, order_of
 from colonnade.explain.contributions import Contributions, Importance, output_names
 from colonnade.explain.shares import in_float64, no_sum, places_of
-from colonnade.methods.base import Method, State, Uploads, outputs
+from colonnade.methods.base import Method, State, Uploads
+from colonnade.methods.without import outputs
 from colonnade.model import Model
 from colonnade.models.schema import Schema
 from colonnade.part import open_parts

@@ -75,20 +75,31 @@ def own_logits(cohort: Cohort, inputs: Mapping[str, Tensor]) -> Tensor:
 def learning(cohort: Cohort, plan: RoundPlan) -> dict[str, Tensor]:
     """What every local step reads: the round's columns and the parties' dropout keys."""
     keys = [dropout_key(cohort.schema.seed, party, plan.number) for party in cohort.names]
-    return {"x": cohort.x(plan.rows), "key": dropout_keys(keys, cohort.device)}
+    return {"x": cohort.x(plan.rows), "key": dropout_keys(keys, cohort.device)} | who_holds(cohort, plan.rows)
+
+
+def who_holds(cohort: Cohort, rows: Tensor) -> dict[str, Tensor]:
+    """`held` (P, B), where parties lack some of the rows: what a party does not hold, it does not learn from."""
+    held = cohort.holding(rows)
+    return {} if held is None else {"held": held}
 
 
 def along_gradient(cohort: Cohort, inputs: Mapping[str, Tensor]) -> Tensor:
     """(1/b) sum_j gradient_j . o_j, summed over parties: linear in the logits, so its gradient is the chain rule."""
-    return (own_logits(cohort, inputs) * inputs["gradient"]).sum() / len(inputs["gradient"])
+    slopes = inputs["gradient"]
+    if "held" in inputs:
+        slopes = slopes.masked_fill(~inputs["held"].unsqueeze(2), 0)
+    return (own_logits(cohort, inputs) * slopes).sum() / slopes.shape[-2]
 
 
 def loss_beside_others(cohort: Cohort, inputs: Mapping[str, Tensor]) -> Tensor:
     """The task's loss of share * (others + own), the others' logits (P, B, K) frozen; summed over parties."""
     total = inputs["others"] + own_logits(cohort, inputs)
-    return task_loss(cohort.schema.task, inputs["share"] * total, inputs["targets"], inputs.get("weights"))
+    given = inputs.get("weights"), inputs.get("held")
+    return task_loss(cohort.schema.task, inputs["share"] * total, inputs["targets"], *given)
 
 
 def own_loss(cohort: Cohort, inputs: Mapping[str, Tensor]) -> Tensor:
     """The task's loss, each party on its own logits; summed over parties."""
-    return task_loss(cohort.schema.task, own_logits(cohort, inputs), inputs["targets"], inputs.get("weights"))
+    given = inputs.get("weights"), inputs.get("held")
+    return task_loss(cohort.schema.task, own_logits(cohort, inputs), inputs["targets"], *given)

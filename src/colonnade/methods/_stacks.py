@@ -5,6 +5,7 @@ cache.scores                (M, N, K) in the order of the groups, about training
 cache.seen                  (M, N) which of them came in training
 cache.evaluated             (N,) which rows were evaluated since
 cache.parties               (M,) whose they are
+cache.held                  (M, N) which rows they hold, where some lack some
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from colonnade.errors import ConfigError
 from colonnade.methods._steps import party_code
 from colonnade.methods.base import State, Uploads
 from colonnade.models.schema import Schema
@@ -26,12 +28,17 @@ MOST_NUMBERS = 2**22  # if all of them together have no more numbers
 def no_scores(schema: Schema) -> State:
     """Nothing has come from anybody."""
     parties = [p for group in schema.groups for p in group.parties]
-    return {
+    state = {
         "cache.scores": schema.zeros(len(parties), schema.rows, schema.outputs),
         "cache.seen": torch.zeros(len(parties), schema.rows, dtype=torch.bool, device=schema.device),
         "cache.evaluated": torch.zeros(schema.rows, dtype=torch.bool, device=schema.device),
         "cache.parties": torch.tensor([party_code(party) for party in parties]),
     }
+    if schema.held is not None:
+        if not bool(schema.held[schema.train.to(schema.held.device)].all(dim=1).any()):
+            raise ConfigError("one_message stacks scores of rows that all parties hold, and no training row is one")
+        state["cache.held"] = schema.held.T[[schema.parties.index(party) for party in parties]].contiguous()
+    return state
 
 
 def joined_scores(schema: Schema, kept: Sequence[State]) -> State:

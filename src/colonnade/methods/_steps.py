@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import torch
 from torch import Tensor
 
 from colonnade.errors import ConfigError
@@ -18,8 +19,15 @@ from colonnade.schedule import RoundPlan
 from colonnade.tasks import Task
 
 
-def task_loss(task: Task, logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
-    """The task's loss, mean over rows and summed over parties; logits (P, B, K), targets (B, K), weights (B,)."""
+def task_loss(
+    task: Task, logits: Tensor, targets: Tensor, weights: Tensor | None = None, held: Tensor | None = None
+) -> Tensor:
+    """The task's loss, mean over rows and summed over parties; logits (P, B, K), targets (B, K), weights (B,).
+
+    `held` (P, B): rows that a party does not hold count nothing.
+    """
+    if held is not None:
+        logits = torch.where(held.unsqueeze(2), logits, logits.detach())  # a constant, without a gradient
     return task.loss(logits, targets.expand_as(logits), weights) / logits.shape[1]
 
 

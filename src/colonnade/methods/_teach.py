@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from colonnade.methods._given import own_loss
+from colonnade.methods._given import own_loss, who_holds
 from colonnade.models.cohort import Cohort
 from colonnade.models.crossfit import scores
 from colonnade.models.descend import descend
@@ -40,16 +40,25 @@ class Labelled:
 def teach(cohort: Cohort, given: Labelled, steps: Sequence[int], optimiser: Optimiser, number: int) -> None:
     """Fit the local models of all parties of a cohort; `steps` by party, `number` tells apart several such fits."""
     if isinstance(cohort.encoder, Regressors):
-        x, task = cohort.x(given.rows), cohort.schema.task
+        x = cohort.x(given.rows)
         with torch.no_grad():
             for k, model in enumerate(cohort.encoder.members):
                 if steps[k] > 0:
-                    learn(model, Lesson(task, x[k], given.targets, given.weights, given.held_out), steps[k])
+                    learn(model, _lesson(cohort, k, x[k], given), steps[k])
         return
     _descend(cohort, given, steps, optimiser, number)
     cohort.optimiser.clear()  # nothing goes on from here
     cohort.graphs.clear()
     cohort.make_canonical()
+
+
+def _lesson(cohort: Cohort, k: int, x: Tensor, given: Labelled) -> Lesson:
+    """What one party has of the rows."""
+    held, task = cohort.holding(given.rows), cohort.schema.task
+    if held is None:
+        return Lesson(task, x, given.targets, given.weights, given.held_out)
+    mine, weights = held[k], None if given.weights is None else given.weights[held[k]]
+    return Lesson(task, x[mine], given.targets[mine], weights, given.held_out[mine])
 
 
 def _descend(cohort: Cohort, given: Labelled, steps: Sequence[int], optimiser: Optimiser, number: int) -> None:
@@ -62,7 +71,7 @@ def _descend(cohort: Cohort, given: Labelled, steps: Sequence[int], optimiser: O
         some = learning[batches.next()]
         keys = [dropout_key(seed, party, step + 1) for party in cohort.names]
         inputs = {"x": cohort.x(given.rows[some]), "key": dropout_keys(keys, cohort.device)}
-        inputs["targets"] = given.targets[some]
+        inputs |= {"targets": given.targets[some]} | who_holds(cohort, given.rows[some])
         if given.weights is not None:
             inputs["weights"] = given.weights[some]
         active = [int(step < own) for own in steps]
@@ -101,6 +110,9 @@ def _losses(cohort: Cohort, given: Labelled, at: Tensor) -> Tensor:
     """(P,) the loss of each party's model on some of the rows; infinite where it is no number."""
     task, outputs = cohort.schema.task, scores(cohort, cohort.x(given.rows[at])).double()
     targets, weights = given.targets[at].double(), None if given.weights is None else given.weights[at]
+    held = cohort.holding(given.rows[at])
+    if held is not None:  # what a party does not hold is the same constant at every moment
+        outputs = outputs.masked_fill(~held.unsqueeze(2), 0)
     return torch.stack([task.loss(own, targets, weights) for own in outputs]).nan_to_num(nan=torch.inf)
 
 

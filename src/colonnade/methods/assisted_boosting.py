@@ -158,6 +158,10 @@ class AssistedBoosting(Settings):
         total = uploads.total("o")
         return total + state["base"].to(total)
 
+    def scores(self, state: State, uploads: Uploads) -> Tensor:
+        """F_k: what the sum is of."""
+        return _each(uploads)
+
 
 def _each(uploads: Uploads) -> Tensor:
     """Every party's increments (M, B, K), group by group; of a secure sum (1, B, K)."""

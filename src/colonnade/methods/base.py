@@ -173,14 +173,6 @@ class Extends(FitsAtHome, Protocol):
 
 
 @runtime_checkable
-class PredictsWithout(Protocol):
-    """A method that has an answer where some parties say nothing; all others are refused such predictions."""
-
-    def predict_without(self, state: State, uploads: Uploads, present: Sequence[Tensor]) -> Tensor:
-        """Logits (B, K) from those present, at least one: a mask (P,) per group; the others' entries are no uploads."""
-
-
-@runtime_checkable
 class ChecksLabels(Protocol):
     """A method that cannot be trained with all labels; asked before anything is proposed to anybody."""
 
@@ -272,15 +264,35 @@ def check_absence(method: Method, goes_on: bool) -> None:
 
 
 def check_rows(method: Method, federation: Federation) -> None:
-    """Refuse rows that lack a party's columns or a label, unless the method says `partial: ClassVar[bool] = True`."""
+    """Refuse rows that lack a party's columns or a label, unless the method says that it takes them.
+
+    `lacking: ClassVar[bool] = True` takes rows that some parties do not hold, `partial` also those without a label.
+    """
     if not federation.partial or getattr(method, "partial", False):
         return
+    if getattr(method, "lacking", False):
+        if federation.labelled is None:
+            return
+        unknown = federation.rows - int(federation.labelled.sum())
+        raise ConfigError(
+            f"method {method.name!r} needs rows that have a label, and {unknown} of {federation.rows} rows have none: "
+            "train it on federation.take(federation.labelled) (tables: keep = 'labelled'), or use fedmvt"
+        )
     lacking = federation.rows - int(federation.complete.sum())
     raise ConfigError(
         f"method {method.name!r} needs rows that every party holds and that have a label, and {lacking} of "
-        f"{federation.rows} rows are not such: train it on Federation.matched() (tables: keep = 'all'), or use fedmvt, "
-        "which learns from the others too"
+        f"{federation.rows} rows are not such: train it on Federation.matched() (tables: keep = 'all'), or use "
+        "one_message, vimadmm_j or another method of docs/subsets.md, or fedmvt, which learn from the others too"
     )
+
+
+def check_lacking(method: Method) -> None:
+    """Refuse labelled rows that some parties do not hold, unless the method says `lacking: ClassVar[bool] = True`."""
+    if not getattr(method, "lacking", False):
+        raise ConfigError(
+            f"coordinator.train_on = 'all': method {method.name!r} needs rows that every party holds; use 'complete', "
+            "or one_message, vimadmm_j or another method of docs/subsets.md"
+        )
 
 
 def check_labels(method: Method, task: Task, settings: LabelSettings, weighted: bool) -> None:
@@ -304,22 +316,6 @@ def check_bins(method: Method, party: str, cut: bool) -> None:
         )
 
 
-def check_can_leave_out(method: Method, secure_sum: bool) -> PredictsWithout:
-    """The method, if it can predict without a party; refused by name where the model has no answer for that.
-
-    Parties that were trained together correct each other. Their sum without one term is a model that nobody trained:
-    in one trial it said yes to 48 % of the rows instead of 3 %.
-    """
-    if secure_sum:
-        raise ConfigError("a secure sum opens only with all parties: nobody can be left out; use --absent refuse")
-    if not isinstance(method, PredictsWithout):
-        raise ConfigError(
-            f"{method.name} has no answer without one of its parties, because they were trained together: what the "
-            "others say alone is no prediction; wait until all are there (--absent refuse), or train local_only"
-        )
-    return method
-
-
 def fit_at_home(method: Method, state: State, reply: Reply, labels: Labels | None) -> None:
     """What a method fits with true labels, after a round to which it had nothing to reply."""
     if not isinstance(method, FitsAtHome) or labels is None:
@@ -329,12 +325,6 @@ def fit_at_home(method: Method, state: State, reply: Reply, labels: Labels | Non
     method.fit_at_home(state, labels)
 
 
-def outputs(method: Method, state: State, uploads: Uploads, present: Sequence[Tensor] | None = None) -> Tensor:
-    """A method's prediction on the scale of the labels; `present`: a mask (P,) per group, where not all uploaded."""
-    if present is None:
-        logits = method.predict(state, uploads)
-    else:
-        logits = check_can_leave_out(method, secure_sum=False).predict_without(state, uploads, present)
-    if "target.scale" in state:
-        logits = logits * state["target.scale"] + state["target.shift"]
-    return logits
+def on_scale(state: Mapping[str, Tensor], logits: Tensor) -> Tensor:
+    """Predictions as the labels were before they were standardised."""
+    return logits * state["target.scale"] + state["target.shift"] if "target.scale" in state else logits

@@ -71,6 +71,7 @@ class FDML(Settings):
     needs_uploads: ClassVar[Literal["each", "total", "nothing"]] = "total"
     exposes: ClassVar[LabelExposure] = LabelExposure.FULL
     pools: ClassVar[bool] = False
+    lacking: ClassVar[bool] = True
 
     combine: Literal["sum", "mean"] = Field("sum", description="logits are summed (program) or averaged (publication)")
     gradient: Literal["fresh", "received"] = Field(
@@ -114,7 +115,7 @@ class FDML(Settings):
 
     def computed(self, cohort: Cohort, x: Tensor, mode: Mode) -> dict[str, Tensor]:
         """f(x) W of every party."""
-        return {"o": apply_heads(cohort.head, cohort.encode(x, mode))}
+        return {"o": cohort.silent_where_lacking(apply_heads(cohort.head, cohort.encode(x, mode)))}
 
     def coordinate(self, state: State, plan: RoundPlan, uploads: Uploads, labels: Labels) -> Reply:
         """The sum of the logits goes back; the targets are read for the history only."""
@@ -153,6 +154,10 @@ class FDML(Settings):
     def predict(self, state: State, uploads: Uploads) -> Tensor:
         """a sum_k o_k."""
         return uploads.total("o") * state["share"]
+
+    def scores(self, state: State, uploads: Uploads) -> Tensor:
+        """a o_k: what the sum is of."""
+        return torch.cat([group["o"] for group in uploads.groups]) * state["share"]
 
 
 def believed(targets: Tensor, outputs: Tensor) -> Tensor:

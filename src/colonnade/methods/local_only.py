@@ -43,6 +43,7 @@ class LocalOnly(Settings):
     needs_uploads: ClassVar[Literal["each", "total", "nothing"]] = "nothing"
     exposes: ClassVar[LabelExposure] = LabelExposure.FULL
     pools: ClassVar[bool] = False
+    lacking: ClassVar[bool] = True
 
     local_steps: int = Field(1, ge=1, description="gradient steps per batch of rows")
     optimiser: Optimiser = Field(AdamW(lr=2e-3, weight_decay=1e-2), description="local optimiser")
@@ -67,7 +68,7 @@ class LocalOnly(Settings):
 
     def computed(self, cohort: Cohort, x: Tensor, mode: Mode) -> dict[str, Tensor]:
         """f(x) W of every party."""
-        return {"o": apply_heads(cohort.head, cohort.encode(x, mode))}
+        return {"o": cohort.silent_where_lacking(apply_heads(cohort.head, cohort.encode(x, mode)))}
 
     def coordinate(self, state: State, plan: RoundPlan, uploads: Uploads, labels: Labels) -> Reply:
         """Nothing was uploaded and nothing is answered."""
@@ -102,9 +103,17 @@ class LocalOnly(Settings):
             return uploads.total("o") * state["share"]
         return torch.einsum("m,mbk->bk", state["weights"], _each(uploads)) + state["bias"]
 
+    def knows_subsets(self, state: Mapping[str, Tensor]) -> bool:
+        """Where nothing was fitted, the mean is the answer of any parties: each is a model by itself."""
+        return "weights" not in state
+
     def predict_without(self, state: State, uploads: Uploads, present: Sequence[Tensor]) -> Tensor:
-        """The mean of those present: each is a model by itself; weights were fitted for all together."""
+        """The mean of those present."""
         return _each(uploads)[torch.cat(tuple(present))].mean(dim=0)
+
+    def scores(self, state: State, uploads: Uploads) -> Tensor:
+        """An M-th of each party's outputs, as their mean has it."""
+        return _each(uploads) * state["share"]
 
 
 def _each(uploads: Uploads) -> Tensor:

@@ -13,7 +13,7 @@ sum would count what two parties both know twice. Scores are features of the sta
 secure sum cannot stand in the way.
 
 Any subset: a stack is fitted for every set of parties, where they are few, so that a prediction without some of them is
-that of the stack that was fitted without them.
+that of the stack that was fitted without them. Of many parties, a combination of validation scores (`without.py`).
 
 A sum of scores misses what only shows when columns of two parties are seen together.
 """
@@ -28,7 +28,6 @@ from pydantic import Field
 from torch import Tensor
 
 from colonnade.config import Settings
-from colonnade.errors import ConfigError
 from colonnade.methods import _stacks
 from colonnade.methods._given import OPENING, release_in_bits
 from colonnade.methods._steps import local_steps, party_code
@@ -60,6 +59,7 @@ class OneMessage(Settings):
     needs_gradients: ClassVar[bool] = False
     gives_labels: ClassVar[bool] = True
     once: ClassVar[bool] = True
+    lacking: ClassVar[bool] = True
 
     guest: str | None = Field(
         None,
@@ -111,6 +111,8 @@ class OneMessage(Settings):
         told, rows = _stacks.every_score(uploads), plan.rows
         for place in places.tolist():
             fresh = ~state["cache.seen"][place, rows]
+            if "cache.held" in state:  # of a row that a party lacks there is no score
+                fresh = fresh & state["cache.held"][place, rows]
             new = rows[fresh]
             state["cache.scores"][place, new] = told[place, fresh].to(state["cache.scores"])
             state["cache.seen"][place, new] = True
@@ -149,21 +151,23 @@ class OneMessage(Settings):
             teach(member, given, each, self.optimiser, fold)
 
     def fit_at_home(self, state: State, labels: Labels) -> None:
-        """A stack of every subset of parties, on the rows of which every party's score has come."""
-        rows = state["cache.seen"].all(dim=0).nonzero()[:, 0]
-        if len(rows) == int(state["stack.rows"]):
-            return  # no row that was not known before
-        scores = state["cache.scores"][:, rows]  # (M, B, K)
-        targets = labels.held_out(rows)
-        parties, _, outputs = scores.shape
+        """A stack of every subset of parties, on the rows of which the score of each of them has come."""
+        seen, known = state["cache.seen"], int(state["cache.seen"].sum())
+        if known == int(state["stack.rows"]):
+            return  # no score that was not known before
+        parties, _, outputs = state["cache.scores"].shape
         for place, subset in enumerate(_stacks.subsets(parties, outputs)):
             chosen = list(subset)
-            stack = fit_stack(labels.task, _stacks.features(scores[chosen]), targets, labels.weights(rows, targets))
+            rows = seen[chosen].all(dim=0).nonzero()[:, 0]
+            if not len(rows):
+                continue
+            targets, scores = labels.held_out(rows), state["cache.scores"][chosen][:, rows]  # (M', B, K)
+            stack = fit_stack(labels.task, _stacks.features(scores), targets, labels.weights(rows, targets))
             weight = torch.zeros(parties, outputs, outputs, dtype=torch.float64)
             weight[chosen] = stack.weight.view(len(chosen), outputs, outputs)
             state["stack.weight"][place] = weight.flatten(0, 1).to(rows.device)
             state["stack.bias"][place] = stack.bias.to(rows.device)
-        state["stack.rows"] = torch.tensor(len(rows))
+        state["stack.rows"] = torch.tensor(known)
 
     def remember(self, state: State, rows: Tensor, uploads: Uploads) -> None:
         """Scores of rows that are evaluated: should a party join, the others need not be asked about them again."""
@@ -184,16 +188,18 @@ class OneMessage(Settings):
         """The stack of all parties."""
         return _stacks.stacked(state, _stacks.every_score(uploads), -1)
 
+    def knows_subsets(self, state: Mapping[str, Tensor]) -> bool:
+        """Whether there is a stack for every set of parties: not of many parties, whose sets are too many."""
+        return len(state["stack.bias"]) > 1
+
     def predict_without(self, state: State, uploads: Uploads, present: Sequence[Tensor]) -> Tensor:
         """The stack that was fitted for those present."""
         told, here = _stacks.every_score(uploads), torch.cat(tuple(present))
-        stacks = len(state["stack.bias"])
-        if not bool(here.all()) and stacks == 1:
-            raise ConfigError(
-                f"one_message keeps a stack for every set of parties up to {_stacks.MOST_PARTIES} of them and "
-                f"{_stacks.MOST_NUMBERS:,} numbers; this run has {len(here)} parties and {told.shape[2]} outputs, so "
-                "that it has no answer without one of them; wait until all are there (--absent refuse)"
-            )
-        subset = sum(2**place for place in here.nonzero()[:, 0].tolist())
         told = told.masked_fill(~here[:, None, None].to(told.device), 0)  # what stands there is no upload
-        return _stacks.stacked(state, told, subset - 1 if stacks > 1 else -1)
+        return _stacks.stacked(state, told, sum(2**place for place in here.nonzero()[:, 0].tolist()) - 1)
+
+    def scores(self, state: State, uploads: Uploads) -> Tensor:
+        """s_k W_k: what the stack of all parties adds up, where there is no other."""
+        told, weight = _stacks.every_score(uploads), state["stack.weight"][-1]
+        parts = weight.view(len(told), told.shape[2], -1)  # (M, K, K)
+        return torch.bmm(told.double(), parts).to(told.dtype)

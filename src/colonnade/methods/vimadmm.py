@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
+import torch
 from pydantic import Field
 from torch import Tensor
 
@@ -73,6 +74,7 @@ class VIMADMM(Settings):
     exposes: ClassVar[LabelExposure] = LabelExposure.FULL
     pools: ClassVar[bool] = False
     needs_gradients: ClassVar[bool] = False
+    lacking: ClassVar[bool] = True
 
     rho: float = Field(1.0, gt=0, description="weight of the agreement penalty")
     local_steps: int = Field(20, ge=1, description="gradient steps a party takes per round (tau)")
@@ -114,6 +116,11 @@ class VIMADMM(Settings):
         """First heads, and a zero dual for every row."""
         if self.head_update == "joint" and schema.head.layers > 1:
             raise ConfigError("head_update = 'joint' solves linear heads only; use 'sgd' with model.head.layers > 1")
+        if schema.held is not None and schema.head.layers > 1:
+            raise ConfigError(
+                "vimadmm leaves a party that lacks a row out of its sum only with linear heads; use "
+                "model.head.layers = 1, or rows that all parties hold (Federation.matched())"
+            )
         check_damping(self.damping, len(schema.parties))
         state: State = {"dual": schema.zeros(schema.rows, schema.outputs)}
         put_heads(state, first_heads(schema))
@@ -168,7 +175,8 @@ class VIMADMM(Settings):
         keys = [dropout_key(cohort.schema.seed, party, plan.number) for party in cohort.names]
         steps = local_steps(cohort, plan, self.local_steps)
         effort = Effort(steps, self.optimiser, dropout_keys(keys, cohort.device), plan.number)
-        approach(cohort, cohort.x(plan.rows), target, self.weight(cohort.schema), effort, head)
+        x, held = cohort.x(plan.rows), cohort.holding(plan.rows)
+        approach(cohort, x, target, self.weight(cohort.schema), effort, head, held)
 
     def weight(self, schema: Schema) -> float:
         """Of |f(x) W_k - u_k|^2 / (2b) at a party: rho/d."""
@@ -187,3 +195,7 @@ class VIMADMM(Settings):
     def predict(self, state: State, uploads: Uploads) -> Tensor:
         """yhat = sum_k h_k W_k."""
         return sum_logits([apply_heads(w, g["h"]) for w, g in zip(get_heads(state), uploads.groups, strict=True)])
+
+    def scores(self, state: State, uploads: Uploads) -> Tensor:
+        """h_k W_k: what the sum is of."""
+        return torch.cat([apply_heads(w, g["h"]) for w, g in zip(get_heads(state), uploads.groups, strict=True)])

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
+import torch
 from pydantic import Field
 from torch import Tensor
 
@@ -54,6 +55,7 @@ class VIMADMMJ(Settings):
     exposes: ClassVar[LabelExposure] = LabelExposure.FULL
     pools: ClassVar[bool] = False
     needs_gradients: ClassVar[bool] = False
+    lacking: ClassVar[bool] = True
 
     rho: float = Field(1.0, gt=0, description="weight of the agreement penalty")
     local_steps: int = Field(20, ge=1, description="gradient steps a party takes per round (tau)")
@@ -93,7 +95,7 @@ class VIMADMMJ(Settings):
 
     def computed(self, cohort: Cohort, x: Tensor, mode: Mode) -> dict[str, Tensor]:
         """f(x) W of every party."""
-        return {"o": apply_heads(cohort.head, cohort.encode(x, mode))}
+        return {"o": cohort.silent_where_lacking(apply_heads(cohort.head, cohort.encode(x, mode)))}
 
     def coordinate(self, state: State, plan: RoundPlan, uploads: Uploads, labels: Labels) -> Reply:
         """Steps (2) to (4)."""
@@ -115,7 +117,8 @@ class VIMADMMJ(Settings):
         effort = Effort(steps, self.optimisers(), dropout_keys(keys, cohort.device), plan.number, parts)
         share = self.share(cohort.schema)
         target = uploaded["o"] + share * reply.common["v"]
-        approach(cohort, cohort.x(plan.rows), target, self.rho / share, effort)
+        x, held = cohort.x(plan.rows), cohort.holding(plan.rows)
+        approach(cohort, x, target, self.rho / share, effort, held=held)
 
     def optimisers(self) -> Mapping[str, Optimiser]:
         """Head and encoder share one rule, but the head may step without momentum."""
@@ -131,3 +134,7 @@ class VIMADMMJ(Settings):
     def predict(self, state: State, uploads: Uploads) -> Tensor:
         """yhat = sum_k o_k."""
         return uploads.total("o")
+
+    def scores(self, state: State, uploads: Uploads) -> Tensor:
+        """o_k: what the sum is of."""
+        return torch.cat([group["o"] for group in uploads.groups])

@@ -56,16 +56,28 @@ class SquaredGap:
         head = {k.removeprefix(HEAD): w for k, w in inputs.items() if k.startswith(HEAD)} or cohort.head
         h = cohort.encode(inputs["x"], Mode.LEARN)
         logits = apply_heads(head, h, cohort.schema.head.dropout, inputs["key"], inputs["draw"])
-        return F.mse_loss(logits, inputs["target"], reduction="sum") * (self.weight / (2 * logits.shape[1]))
+        target = inputs["target"]
+        if "held" in inputs:  # what a party does not hold, it does not learn
+            target = torch.where(inputs["held"].unsqueeze(2), target, logits.detach())
+        return F.mse_loss(logits, target, reduction="sum") * (self.weight / (2 * logits.shape[1]))
 
 
 def approach(
-    cohort: Cohort, x: Tensor, target: Tensor, weight: float, effort: Effort, head: Head | None = None
+    cohort: Cohort,
+    x: Tensor,
+    target: Tensor,
+    weight: float,
+    effort: Effort,
+    head: Head | None = None,
+    held: Tensor | None = None,
 ) -> None:
-    """Move outputs for columns x (P, B, ...) towards `target` (P, B, K), through the coordinator's heads if given."""
+    """Move outputs for columns x (P, B, ...) towards `target` (P, B, K), through the coordinator's heads if given.
+
+    `held` (P, B): of rows that a party does not hold it learns nothing; None: all hold all.
+    """
     models = cohort.encoder
     if not isinstance(models, Regressors):
-        inputs = {"x": x, "target": target, "key": effort.key}
+        inputs = {"x": x, "target": target, "key": effort.key} | ({} if held is None else {"held": held})
         inputs |= {f"{HEAD}{k}": w for k, w in (head or {}).items()}
         descend(
             cohort,
@@ -84,7 +96,7 @@ def approach(
         target, bounds = behind_head(cohort.encode(x, Mode.UPLOAD), target, head)
         steps = [step if bound > 0 else 0 for step, bound in zip(steps, bounds, strict=True)]  # W = 0 says nothing
         weights = [weight * bound for bound in bounds]
-    models.approach(x, target, weights, steps)
+    models.approach(x, target, weights, steps, held)
 
 
 def behind_head(h: Tensor, target: Tensor, head: Head) -> tuple[Tensor, list[float]]:

@@ -116,9 +116,16 @@ class Cohort:
         """The cohort as it uploads about some rows: its embeddings of those that a party does not hold are zero."""
         queried_cohort = copy.copy(self)
         queried_cohort.asked = rows
-        if self.held is not None:
-            queried_cohort.queried = self.held.index_select(1, rows.to(self.device))
+        queried_cohort.queried = self.holding(rows)
         return queried_cohort
+
+    def holding(self, rows: Tensor) -> Tensor | None:
+        """(P, B) which of some rows each party holds; None: all of them all."""
+        return None if self.held is None else self.held.index_select(1, rows.to(self.device))
+
+    def silent_where_lacking(self, values: Tensor) -> Tensor:
+        """An upload (P, B, K) about the rows asked about, which adds nothing to a sum where a party lacks the row."""
+        return values if self.queried is None else values.masked_fill(~self.queried.unsqueeze(2), 0)
 
     def encode(self, x: Tensor, mode: Mode) -> Tensor:
         """Embeddings (P, B, d) of columns (P, B, ...)."""
@@ -126,7 +133,7 @@ class Cohort:
             out = self.encoder.output(x, mode)
         else:
             out = torch.cat([self.encoder.output(part, mode) for part in x.split(PREDICT_CHUNK, dim=1)], dim=1)
-        return out if self.queried is None else out.masked_fill(~self.queried.unsqueeze(2), 0)
+        return self.silent_where_lacking(out)
 
     def trained(self, parts: Sequence[str]) -> list[Tensor]:
         """The parameters of the named parts ("encoder", "head") that learn, in a fixed order."""

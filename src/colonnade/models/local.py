@@ -188,12 +188,23 @@ class Regressors:
             )
         return out.to(x)
 
-    def approach(self, x: Tensor, target: Tensor, weight: Sequence[float], effort: Sequence[int]) -> None:
-        """Move each party's outputs towards its target (P, B, d); who has no effort to make stays as it is."""
+    def approach(
+        self,
+        x: Tensor,
+        target: Tensor,
+        weight: Sequence[float],
+        effort: Sequence[int],
+        held: Tensor | None = None,
+    ) -> None:
+        """Move each party's outputs towards its target (P, B, d); who has no effort to make stays as it is.
+
+        `held` (P, B) says which rows a party holds; it is shown no others.
+        """
         with torch.no_grad():
             for k, member in enumerate(self.members):
-                if effort[k] > 0:
-                    member.approach(x[k], target[k], weight[k], effort[k])
+                mine = slice(None) if held is None else held[k]
+                if effort[k] > 0 and len(x[k][mine]):
+                    member.approach(x[k][mine], target[k][mine], weight[k], effort[k])
 
     def tensors(self) -> dict[str, Tensor]:
         """What the regressors say must survive, with the party axis."""

@@ -72,6 +72,9 @@ class Down:
     groups: tuple[Mapping[str, Tensor], ...] = field(repr=False)  # own parts by group, (P, ...)
 
 
+LACKING = "lacking_rows"  # what the ledger calls their number
+
+
 @dataclass
 class Gate:
     """A party's (or a cohort's) gate. `agreed` are the arrays the run agreed on."""
@@ -81,6 +84,7 @@ class Gate:
     agreed: Mapping[str, Array]
     protection: Protection = field(default_factory=Protection)
     notes: Parameters = ()  # what the ledger says of releases, besides the mechanism's parameters
+    lacking: Mapping[str, int] = field(default_factory=dict)  # by party, rows asked about that it does not hold
     numbers: Numbers = field(default_factory=Numbers)  # in which they travel
 
     def release(
@@ -124,9 +128,8 @@ class Gate:
             payloads.append(encode(header, mine, known_finite=True))
         sealed = _seal_all(parties, purpose.value, number, payloads)
         for released in sealed:
-            event = Entry(
-                released.sender, COORDINATOR, mechanism.event, purpose, number, rows, released.digest, self.notes
-            )
+            notes = (*self.notes, *_lacks(self.lacking.get(released.sender, 0)))
+            event = Entry(released.sender, COORDINATOR, mechanism.event, purpose, number, rows, released.digest, notes)
             self.ledger.record(event)
         return Passed(tuple(parties), tuple(sealed), canonical_all(values), hidden and canonical_all(hidden))
 
@@ -249,6 +252,11 @@ def _seal_all(parties: Sequence[str], kind: str, number: int, payloads: Sequence
 
     many = len(payloads) > 1 and len(payloads[0]) >= WORTH_A_THREAD
     return side_by_side(one, len(payloads)) if many else [one(place) for place in range(len(payloads))]
+
+
+def _lacks(rows: int) -> Parameters:
+    """What the ledger says of a release about rows that the party lacks: it is zero there, which shows that it does."""
+    return ((LACKING, float(rows)),) if rows else ()
 
 
 def _finite(values: Tensor, parties: Sequence[str], told: bool) -> Tensor:

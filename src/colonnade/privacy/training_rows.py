@@ -73,10 +73,15 @@ class TrainingRows:
         return cls(salt, found[:0], {party: _telling(found)})
 
     def among(self, columns: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """(B,) which of some rows (B, ...) are training rows: by the columns of each party, and under "" by all."""
-        given = {n: _digests(self.salt, n, columns[n], torch.arange(len(columns[n]))) for n in self.apart}
+        """(B,) which of some rows (B, ...) are training rows: by the columns of each party, and under "" by all.
+
+        Of some parties' columns: by each of theirs.
+        """
+        here = [name for name in self.apart if name in columns]
+        given = {n: _digests(self.salt, n, columns[n], torch.arange(len(columns[n]))) for n in here}
         found = {name: np.isin(digests, self.apart[name]) for name, digests in given.items()}
-        found[""] = np.isin(_joined(self.salt, given), self.together)
+        if len(here) == len(self.apart):
+            found[""] = np.isin(_joined(self.salt, given), self.together)
         return {name: torch.from_numpy(which) for name, which in found.items()}
 
     def of_party(self, party: str) -> TrainingRows:

@@ -127,7 +127,8 @@ def _partial(record: Record) -> list[str]:
     held = ", ".join(f"{party} {number:,}" for party, number in found["held"].items())
     return [
         f"Of the training rows {found['complete']:,} are held by all parties and have a label; {found['labelled']:,} "
-        f"have a label; parties hold: {held}."
+        f"have a label; parties hold: {held}. The label holder sees which of them a party lacks: its uploads are zero "
+        "there, and the ledger counts them (lacking_rows)."
     ]
 
 

@@ -291,6 +291,14 @@ def assert_engines_agree(federation: Federation, method: Method, **options: Any)
     return loop, stacked
 
 
+def assert_engines_end_alike(federation: Federation, method: Method, **options: Any) -> None:
+    """The models, bytes and ledger of the two engines; for trainings whose predictions are more than the method's."""
+    loop, stacked = (open_trainer(federation, method, engine=engine, **options).train() for engine in ENGINES[:2])
+    assert_same_tensors(loop.model.flat(), stacked.model.flat(), atol=1e-8)
+    assert loop.traffic.to_json() == stacked.traffic.to_json()
+    assert events(loop.ledger) == events(stacked.ledger)
+
+
 def assert_resumes(federation: Federation, method: Method, place: Path, **options: Any) -> None:
     """A run that an exception interrupts, losing what was not committed, ends as one that was never interrupted."""
     extra = {k: options[k] for k in ("mechanism", "encoders") if k in options}

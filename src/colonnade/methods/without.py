@@ -1,0 +1,210 @@
+"""Predictions without some of the parties: which methods have an answer then, and the one that sums have.
+
+A method that adds up a score of every party says what these are (`AddsScores`), and nothing else:
+
+    evaluation   the label holder has every party's score of the validation rows; it remembers those of the kept round
+    the end      a combination is fitted for every set of parties (`models/subsets.py`) and kept with the model; the
+                 scores are forgotten. Of many parties there are too many sets: then scores and labels of the validation
+                 rows stay in the label holder's part, and a combination is fitted when it is asked for
+    prediction   of all parties: the method's own; of some: the combination of their set
+
+Where training itself lacked parties, in rows that they do not hold or rounds that they were left out of, the sum of all
+is one of terms that also had to do without each other. Then all parties are combined, too, before each evaluation.
+
+Only `labels.held_out` is used, so that protected labels stay protected. Under a secure sum nobody's score can be read,
+and nothing is fitted; nor where no validation row was ever evaluated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from colonnade.errors import ConfigError
+from colonnade.methods.base import FitsOutputs, Method, State, Uploads, on_scale
+from colonnade.models.schema import Schema
+from colonnade.models.subsets import all_subsets, combine, fit_subsets
+from colonnade.privacy.labels import Labels
+from colonnade.tasks import Task
+
+MOST_PARTIES = 8  # for which a combination of every set is fitted,
+MOST_WORK = 2**31  # if all of them together are no more multiplications a step
+SCORES, TARGETS, COUNTS = "subset.scores", "subset.targets", "subset.counts"  # (M, B, K), (B, K), (B,)
+WEIGHTS, BIAS = "subset.weights", "subset.bias"  # (2^M - 1, M), (2^M - 1, K)
+WHOLE_WEIGHTS, WHOLE_BIAS = "whole.weights", "whole.bias"  # (M,), (K,) of all parties, where their sum is no answer
+
+
+@runtime_checkable
+class PredictsWithout(Protocol):
+    """A method that has an answer of its own where some parties say nothing."""
+
+    def knows_subsets(self, state: Mapping[str, Tensor]) -> bool:
+        """Whether this model has such answers; otherwise it needs combinations."""
+
+    def predict_without(self, state: State, uploads: Uploads, present: Sequence[Tensor]) -> Tensor:
+        """Logits (B, K) from those present, at least one: a mask (P,) per group; the others' entries are no uploads."""
+
+
+@runtime_checkable
+class AddsScores(Protocol):
+    """A method whose prediction adds up a score of every party: answers without some of them are fitted for it."""
+
+    def scores(self, state: State, uploads: Uploads) -> Tensor:
+        """(M, B, K) what each party adds to the sum, group by group."""
+
+
+def check_party_dropout(method: Method, rate: float, goes_on: bool) -> None:
+    """Refuse to leave parties out of rounds where that means nothing, or where uploads are remembered."""
+    if not rate:
+        return
+    no_rounds = method.needs_uploads == "nothing" or getattr(method, "once", False) or getattr(method, "whole", False)
+    if no_rounds or not isinstance(method, AddsScores):
+        raise ConfigError(
+            f"schedule.party_dropout: {method.name} has no round in which the sum of some parties' scores is taught; "
+            "leave it out, or use vimadmm_j, vimadmm or fdml"
+        )
+    if goes_on:
+        raise ConfigError(
+            "schedule.party_dropout counts nothing of who is left out, and absence.then = 'continue' its last upload; "
+            "use 'wait' or 'stop'"
+        )
+
+
+def fit_for_all(
+    method: Method, state: State, uploads: Sequence[Uploads], labels: Labels, rows: Tensor, uneven: bool
+) -> None:
+    """Fit what the prediction of all parties needs to validation rows, whose uploads come in pieces.
+
+    `uneven` says that training lacked parties. Never called under a secure sum.
+    """
+    if isinstance(method, FitsOutputs):
+        method.fit_outputs(state, uploads, labels, rows)
+    elif uneven and isinstance(method, AddsScores) and not _knows_subsets(method, state):
+        scores, targets = _scores(method, state, uploads), labels.held_out(rows)
+        everybody = torch.ones(1, len(scores), dtype=torch.bool)
+        found = fit_subsets(labels.task, scores, targets, everybody, labels.weights(rows, targets))
+        state[WHOLE_WEIGHTS] = found.weights[0].to(scores.device)
+        state[WHOLE_BIAS] = found.bias[0].to(scores.device)
+
+
+def _scores(method: AddsScores, state: State, uploads: Sequence[Uploads]) -> Tensor:
+    return torch.cat([method.scores(state, one) for one in uploads], dim=1)
+
+
+def remembered(
+    method: Method, state: State, uploads: Sequence[Uploads], labels: Labels, rows: Tensor
+) -> dict[str, Tensor]:
+    """Every party's scores of validation rows, which come in pieces, and their labels; nothing of other methods."""
+    if not isinstance(method, AddsScores) or _knows_subsets(method, state):
+        return {}
+    scores = _scores(method, state, uploads)
+    if len(scores) < 2:  # the only party, or the total of a secure sum
+        return {}
+    targets = labels.held_out(rows)
+    counts = labels.weights(rows, targets)
+    kept = {SCORES: scores.contiguous(), TARGETS: targets.double()}
+    return kept if counts is None else kept | {COUNTS: counts.double()}
+
+
+def settled(task: Task, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The state with a combination of every set of parties instead of remembered scores, if sets are few."""
+    if SCORES not in state:
+        return dict(state)
+    parties, rows, outputs = state[SCORES].shape
+    work = (2**parties - 1) * rows * outputs * (parties + outputs) ** 2
+    if parties > MOST_PARTIES or work > MOST_WORK:
+        return dict(state)
+    found = fit_subsets(task, state[SCORES], state[TARGETS], all_subsets(parties), state.get(COUNTS))
+    rest = {name: value for name, value in state.items() if name not in (SCORES, TARGETS, COUNTS)}
+    device = state[SCORES].device
+    return rest | {WEIGHTS: found.weights.to(device), BIAS: found.bias.to(device)}
+
+
+def check_can_leave_out(method: Method, state: Mapping[str, Tensor], secure_sum: bool) -> None:
+    """Refuse by name a prediction without a party, where the model has no answer; before anybody is asked anything.
+
+    Parties that were trained together correct each other. Their sum without one term is a model that nobody trained:
+    in one trial it said yes to 48 % of the rows instead of 3 %.
+    """
+    if secure_sum:
+        raise ConfigError(
+            "a secure sum opens only with all parties, and two predictions that differ by one party would show what it "
+            "said: nobody can be left out; use --absent refuse"
+        )
+    if _knows_subsets(method, state) or WEIGHTS in state or SCORES in state:
+        return
+    if isinstance(method, AddsScores):
+        raise ConfigError(
+            f"this {method.name} model has no answer without one of its parties: combinations of the others are fitted "
+            "on evaluated validation rows, and there were none (no such rows, no evaluation, or a version before "
+            "combinations); wait until all are there (--absent refuse)"
+        )
+    raise ConfigError(
+        f"{method.name} has no answer without one of its parties, because they were trained together: what the others "
+        "say alone is no prediction; wait until all are there (--absent refuse), or train one_message, vimadmm_j or "
+        "another method of docs/subsets.md"
+    )
+
+
+def _knows_subsets(method: Method, state: Mapping[str, Tensor]) -> bool:
+    return isinstance(method, PredictsWithout) and method.knows_subsets(state)
+
+
+def combined(task: Task, state: Mapping[str, Tensor], scores: Tensor, present: Tensor) -> Tensor:
+    """Logits (B, K) of those present (M,), at least one: the combination that was fitted for them, or is fitted now."""
+    here = present.cpu()
+    if WEIGHTS in state:
+        number = sum(2**place for place in here.nonzero()[:, 0].tolist())
+        return combine(state[WEIGHTS][number - 1], state[BIAS][number - 1], scores, here)
+    found = fit_subsets(task, state[SCORES], state[TARGETS], here[None], state.get(COUNTS))
+    return combine(found.weights[0], found.bias[0], scores, here)
+
+
+def in_their_places(
+    method: Method, schema: Schema, told: Mapping[str, Mapping[str, Tensor]], rows: int
+) -> tuple[Uploads, list[Tensor]]:
+    """Uploads (B, ...) by party, of some of them, group by group as those of all; and who they are, a mask per group.
+
+    Where nobody uploaded there are zeros, which are not to be read.
+    """
+    groups, present = [], []
+    for group in schema.groups:
+        full = {
+            name: schema.zeros(len(group.parties), *array.shape(rows)).to(array.dtype or schema.dtype)
+            for name, array in method.upload_arrays(schema, group).items()
+        }
+        for place, party in enumerate(group.parties):
+            for name, value in told.get(party, {}).items():
+                full[name][place] = value
+        groups.append(full)
+        present.append(torch.tensor([party in told for party in group.parties], device=schema.device))
+    return Uploads(tuple(groups)), present
+
+
+def outputs(method: Method, state: State, uploads: Uploads) -> Tensor:
+    """A method's prediction from the uploads of all parties, on the scale of the labels."""
+    if WHOLE_WEIGHTS not in state or not isinstance(method, AddsScores):
+        return on_scale(state, method.predict(state, uploads))
+    scores = method.scores(state, uploads)
+    everybody = torch.ones(len(scores), dtype=torch.bool)
+    return on_scale(state, combine(state[WHOLE_WEIGHTS], state[WHOLE_BIAS], scores, everybody))
+
+
+def outputs_of(method: Method, task: Task, state: State, uploads: Uploads, present: Sequence[Tensor]) -> Tensor:
+    """The prediction of those present, a mask (P,) per group, on the scale of the labels; others' uploads are not read.
+
+    Raises:
+        ConfigError: somebody is missing, and the model has no answer then.
+    """
+    here = torch.cat(tuple(present))
+    if bool(here.all()):
+        return outputs(method, state, uploads)
+    check_can_leave_out(method, state, secure_sum=False)
+    if isinstance(method, PredictsWithout) and method.knows_subsets(state):
+        return on_scale(state, method.predict_without(state, uploads, present))
+    if not isinstance(method, AddsScores):
+        raise ConfigError(f"{method.name} does not say what each of its parties adds, so nobody can be left out")
+    return on_scale(state, combined(task, state, method.scores(state, uploads), here))
