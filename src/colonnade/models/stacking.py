@@ -21,7 +21,8 @@ from colonnade.tasks import Task
 RIDGE = 1.0
 STEPS = 100  # Newton needs about ten
 HALVINGS = 30  # of a step that does not lower the loss
-TOLERANCE = 1e-9  # of the gradient, per row
+TOLERANCE = 1e-12  # of the gradient, per row
+ROUNDING = 1e-14  # of a loss: the last steps, which are the best, change less
 INNER = 1e-8  # by how much conjugate gradients shrink what is left of the linear system
 
 
@@ -134,6 +135,6 @@ def _line_search(problem: _Problem, place: Tensor, step: Tensor, value: float, s
     for halving in range(HALVINGS):
         there = place + step * 0.5**halving
         found = problem.value(there)
-        if math.isfinite(found) and found <= value + 1e-4 * 0.5**halving * fall:
+        if math.isfinite(found) and found <= value + 1e-4 * 0.5**halving * fall + ROUNDING * (1 + abs(value)):
             return None if bool((there == place).all()) else there
     return None

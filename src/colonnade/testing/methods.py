@@ -361,6 +361,8 @@ def _others(info: FieldInfo, value: Any) -> list[Any]:
         return [1]  # unset by default
     if isinstance(value, float) or float in get_args(info.annotation):
         return [value * 0.75 if value else 0.6]
+    if str in get_args(info.annotation):
+        return ["party_0"]  # a name, which can only be a party's
     if isinstance(value, BaseModel):
         return [AdamW(lr=0.02), SGD(lr=0.02)]
     return [choice for choice in get_args(info.annotation) if choice != value]
