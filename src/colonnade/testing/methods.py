@@ -357,12 +357,10 @@ def _others(info: FieldInfo, value: Any) -> list[Any]:
         return [not value]
     if isinstance(value, int):
         return [value + 1, max(1, value // 2)]  # a cache of 5 cannot be full after three rounds
-    if int in get_args(info.annotation):
-        return [1]  # unset by default
+    if {int, str} & set(get_args(info.annotation)):  # unset by default; a name can only be a party's
+        return [1 if int in get_args(info.annotation) else "party_0"]
     if isinstance(value, float) or float in get_args(info.annotation):
         return [value * 0.75 if value else 0.6]
-    if str in get_args(info.annotation):
-        return ["party_0"]  # a name, which can only be a party's
     if isinstance(value, BaseModel):
         return [AdamW(lr=0.02), SGD(lr=0.02)]
     return [choice for choice in get_args(info.annotation) if choice != value]
