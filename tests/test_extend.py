@@ -115,6 +115,14 @@ class TestRefusals:
         with pytest.raises(RunError, match="this run kept no scores"):
             extend(tmp_path / "run", whole)
 
+    def test_scores_of_another_run(self, tmp_path: Path) -> None:
+        whole = everybody()
+        for name in ("one", "other"):
+            first(whole, model={"encoder": "ridge"}, out=tmp_path / name, seed=len(name))
+        (tmp_path / "one" / KEPT).write_bytes((tmp_path / "other" / KEPT).read_bytes())
+        with pytest.raises(RunError, match="is of another run than"):
+            extend(tmp_path / "one", whole)
+
     def test_a_folder_that_holds_a_run(self, tmp_path: Path) -> None:
         whole = everybody()
         run = first(whole, out=tmp_path / "run")

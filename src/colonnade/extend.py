@@ -15,6 +15,7 @@ together, and its record says who joined when, and what was released for it.
 from __future__ import annotations
 
 import datetime
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,9 +26,9 @@ from torch import Tensor
 
 from colonnade.checkpoint import describe, fingerprint
 from colonnade.config import Settings, build
-from colonnade.engines.base import Encoders
+from colonnade.engines.base import DEPLOYED, Encoders
 from colonnade.engines.coordinator import is_model
-from colonnade.errors import ConfigError, RunError
+from colonnade.errors import ConfigError, DoubtfulScore, RunError
 from colonnade.federation import Federation
 from colonnade.fit import Trainer
 from colonnade.methods.base import Extends, Method
@@ -43,8 +44,6 @@ from colonnade.record import RECORD, STORE, About, Joined, Result, Sections
 from colonnade.run import Run
 from colonnade.wire.messages import COORDINATOR
 from colonnade.wire.traffic import RoundTraffic, Traffic
-
-DEPLOYED = "nats"  # the engine of runs between organisations
 
 
 def extend(
@@ -81,7 +80,9 @@ def extend(
     method, trained = _alone(run.method), run.training.on_parties([newcomer])
     whole, theirs = federation.only([newcomer]), _own(encoders, newcomer)
     trainer = Trainer.open(whole, method, trained, settings.only([newcomer]), theirs, None, privacy=run.privacy)
-    alone = trainer.train(watch=watch)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DoubtfulScore)  # of the newcomer alone, which nobody predicts with
+        alone = trainer.train(watch=watch)
     if alone.result["diverged"]:
         raise RunError(f"the training of {newcomer!r} failed ({alone.result['stop']}); nothing was changed")
     extended = _Extension(run, alone, trainer, federation, newcomer).run(settings, encoders, config)

@@ -18,7 +18,7 @@ from colonnade.callbacks import Callback, check_callbacks
 from colonnade.checkpoint import commit, describe, fingerprint, restore, warn_of_another_machine, warn_of_other_bits
 from colonnade.config import Settings, build
 from colonnade.design import Arithmetic, Design
-from colonnade.engines.base import Encoders, Engine, check_encoders, cohort_builder
+from colonnade.engines.base import DEPLOYED, Encoders, Engine, check_encoders, cohort_builder
 from colonnade.engines.coordinator import CoordinatorSide, is_model
 from colonnade.engines.loop import Loop
 from colonnade.engines.queries import remember
@@ -291,7 +291,7 @@ class Trainer:
             warnings.warn(warning, DoubtfulScore, stacklevel=4)  # where fit was called
         run = Run(self._model(state), self.training, describe(self)["about"], c.history, c.traffic, result, self.config)
         run.tested = self.tested
-        if isinstance(c.method, Extends):
+        if isinstance(c.method, Extends) and self.engine.name != DEPLOYED:  # whose runs nobody can join yet
             run.kept = {name: value for name, value in c.state.items() if not is_model(name)}
         if store is not None:
             run.save(store.path.parent)

@@ -11,7 +11,14 @@ from colonnade.evaluate.decision import check_decision
 from colonnade.evaluate.metrics import choose_metric
 from colonnade.federation import Federation
 from colonnade.methods._guest import check_guest, guest_of
-from colonnade.methods.base import FitsAtHome, Method, check_absence, check_labels, check_numbers
+from colonnade.methods.base import (
+    FitsAtHome,
+    Method,
+    check_absence,
+    check_labels,
+    check_numbers,
+    check_participation,
+)
 from colonnade.methods.rounds import AddsIncrements, HasUsual, schedule_of
 from colonnade.methods.without import check_party_dropout
 from colonnade.models.schema import Schema
@@ -66,10 +73,11 @@ def open_coordinator(
     if known is not None:
         labels = KnownLabels(labels, known.to(schema.device))
     check_absence(method, terms.goes_on)
-    check_party_dropout(method, training.schedule.party_dropout, terms.goes_on)
+    check_participation(method, training.schedule.participation)
+    check_party_dropout(method, training.schedule.party_dropout, terms.goes_on, schema.head.layers)
     check_numbers(method, training.wire.numbers, privacy.secure_sum.use)
     silence = schedule.someone_may_be_silent or schedule.leaves_out or terms.goes_on
-    privacy.check_sum(len(schema.parties), method.needs_uploads, silence)
+    privacy.check_sum(len(schema.parties), method.needs_uploads, silence, schema.held is not None)
     rounds, spent = _affordable(schedule, training.rounds, privacy)
     may_evaluate = training.evaluate_every if privacy.evaluates() and terms.may_evaluate else 0
     home: Labels | None = None

@@ -348,7 +348,7 @@ class Run(Outward):
             folder.mkdir(parents=True, exist_ok=True)
             if (columns := self.model.write(folder)) is not None:
                 record["columns"] = columns
-            write_kept(folder, self.kept)
+            write_kept(folder, self.kept, self.model.design.id)
             replace_file(folder / RECORD, json.dumps(record, indent=1).encode())
         except OSError as error:
             raise Unwritable(f"the run cannot be saved in {folder} ({error.strerror}); see to the disk") from None
@@ -369,7 +369,7 @@ class Run(Outward):
             traffic=Traffic.from_json(model.design.parties, record["traffic"]["rounds"]),
             result=record["result"],
             config=record["config"],
-            kept=read_kept(folder),
+            kept=read_kept(folder, model.design.id),
         )
 
     def extend(self, federation: Federation, **how: Any) -> Run:

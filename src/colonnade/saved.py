@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
@@ -23,14 +24,16 @@ MODEL, LEDGER = "model.safetensors", "ledger.jsonl"
 COLUMNS = "columns.skops"  # how tables became columns, by party, where the training was from tables
 TRAINED = "training_rows.safetensors"  # digests of the rows that trained with noise
 KEPT = "kept_scores.safetensors"  # what the label holder keeps of the parties' uploads, so that one more can join
+_RUN = "of.run"  # in it: the id of the run, as bytes
 
 Tensors = Mapping[str, Tensor]
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Write beside, flush to disk, rename: a reader sees the old file or the new one."""
+def replace_file(path: Path, content: bytes, mode: int = 0o666) -> None:
+    """Write beside, flush to disk, rename: a reader sees the old file or the new one. `mode`, less the umask."""
     beside = path.with_name(path.name + ".part")
-    with beside.open("wb") as file:
+    beside.unlink(missing_ok=True)  # of an interrupted writing, perhaps with another mode
+    with open(beside, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
@@ -93,10 +96,11 @@ def write_trained(folder: Path, trained: TrainingRows | None, run: str) -> None:
         (folder / TRAINED).unlink(missing_ok=True)  # of another run
 
 
-def write_kept(folder: Path, kept: Tensors) -> None:
+def write_kept(folder: Path, kept: Tensors, run: str) -> None:
     """What the label holder keeps beside the model."""
     if kept:
-        replace_file(folder / KEPT, save({k: v.detach().cpu().contiguous() for k, v in kept.items()}))
+        of = {_RUN: torch.frombuffer(bytearray(run.encode()), dtype=torch.uint8)}
+        replace_file(folder / KEPT, save(of | {k: v.detach().cpu().contiguous() for k, v in kept.items()}))
     else:
         (folder / KEPT).unlink(missing_ok=True)  # of another run
 
@@ -118,13 +122,23 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
         raise _damaged(folder, error) from None
 
 
-def read_kept(folder: Path) -> dict[str, Tensor]:
-    """What the label holder kept beside the model; nothing, where there is no such file."""
+def read_kept(folder: Path, run: str) -> dict[str, Tensor]:
+    """What the label holder kept beside the model; nothing, where there is no such file.
+
+    Raises:
+        RunError: it is damaged, or of another run.
+    """
     path = folder / KEPT
+    if not path.exists():
+        return {}
     try:
-        return load(path.read_bytes()) if path.exists() else {}
+        kept = load(path.read_bytes())
+        of = kept.pop(_RUN).numpy().tobytes().decode()
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
         raise _damaged(folder, error) from None
+    if of != run:
+        raise RunError(f"{path} is of another run than {run}; restore the folder of the run")
+    return kept
 
 
 def read_ledger(folder: Path) -> Ledger:

@@ -77,6 +77,13 @@ def test_a_method_that_needs_all_rows_is_refused_before_anybody_is_asked(tmp_pat
         scene.train()
 
 
+def test_a_party_refuses_a_secure_sum_over_rows_that_it_holds_alone(tmp_path: Path) -> None:
+    """Also where the label holder does not mind."""
+    scene = room(tmp_path, method={"name": "vimadmm_j", "local_steps": 2}, privacy={"secure_sum": {"use": True}})
+    with scene, pytest.raises(ConfigError, match="of a row that only one party holds"):
+        scene.train()
+
+
 def test_a_party_that_was_not_told_of_lacking_rows_refuses(tmp_path: Path) -> None:
     """The proposal has to say so: a party that lacks rows of a usual run has another alignment."""
 

@@ -16,11 +16,11 @@ from colonnade.align.messages import Bare, Hello, Sender
 from colonnade.deploy.policy import Policy
 from colonnade.deploy.worth.candidate import Candidate, Told, answer_question
 from colonnade.deploy.worth.folder import QUESTIONS, Kept
-from colonnade.deploy.worth.label_holder import Answered, ask_candidates
+from colonnade.deploy.worth.label_holder import Answered, Asking, ask_candidates
 from colonnade.errors import ColonnadeError, LinkError, Refused, RunError
 from colonnade.identity.credentials import Credentials
 from colonnade.joining.answer import answer, read_answer
-from colonnade.joining.question import Labelled, Question, ask, draw_sample
+from colonnade.joining.question import Labelled, Question, Sample, ask, draw_sample
 from colonnade.privacy.ledger import Ledger
 from colonnade.saved import LEDGER
 from colonnade.tasks.binary import Binary
@@ -280,3 +280,29 @@ def test_words_out_of_turn_are_refused(table: Table) -> None:
     found = answered(holder)
     assert "not its turn" in found.failed["shop"]
     telco.wait()
+
+
+def test_a_candidate_answers_one_question(table: Table) -> None:
+    """Another one on the same consent, about other rows and labels, is refused; the first may be repeated."""
+    shop, line = table.party("shop"), table.hub.line(COORDINATOR)
+    first = table.question(table.kept(COORDINATOR))
+    asking = Asking(Sender(line, table.credentials[COORDINATOR], NAME), ("shop",), first, ALIGNMENT)
+    asking.begin()
+    while "shop" not in asking._ciphers:
+        heard = line.receive(LONG)
+        assert heard is not None
+        asking.receive(heard)
+    order = torch.randperm(ROWS, generator=torch.Generator().manual_seed(1))
+    told, judged = len(first.sample.told), len(first.sample.judged)
+    sample = Sample(order[:told].sort().values, order[told : told + judged].sort().values)
+    second = ask(NAME, ("shop",), HELD, sample, 1.0, 2, Ledger())
+    attempt = asking._proposal.attempt
+    for question in (first, first, second):
+        payload = question.release.payload
+        asking._sender.encrypt("shop", "QUESTION", Bare(attempt=attempt), payload, asking._ciphers["shop"])
+    answers = set()
+    while (heard := line.receive(LONG)) is not None and heard.kind != "REFUSE":
+        if heard.kind == "ANSWER":
+            answers.add(bytes(asking._sender.decrypted(heard, asking._ciphers["shop"])))
+    assert len(answers) == 1
+    assert "a second question" in str(shop.wait().error)

@@ -171,6 +171,17 @@ def test_with_noise_steps_that_fail_are_left_out(engine: str) -> None:
     assert sum(r.owner == "party_0" for r in run.ledger) == 3
 
 
+@pytest.mark.parametrize("name", ["assisted_boosting", "one_message", "vimadmm_j"])
+def test_with_noise_nobody_hears_of_a_solve_that_fails(name: str) -> None:
+    """Whatever else than networks a party has."""
+    federation = small(widths=(5, 4), rows=60)
+    large = replace(federation, parties=tuple(replace(p, columns=p.columns * 1e200) for p in federation.parties))
+    options: dict[str, Any] = {"rounds": 3, "evaluate_every": 0, "dtype": "float64", "model": {"encoder": "ridge"}}
+    with pytest.warns(UserWarning, match="local steps were left out"):
+        run = fit(replace(large, scaled=True), name, privacy={**NOISE, "evaluation": "none"}, **options)
+    assert run.result["stop"] == "all rounds done"
+
+
 def test_with_noise_a_mistake_in_a_method_is_still_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """What fails on zeros, too, says nothing of anybody's columns."""
 

@@ -172,3 +172,10 @@ class TestRefusals:
         with pytest.raises(ConfigError, match=r"'split_learning' needs rows that every party holds.*docs/subsets\.md"):
             fit(lacking(), "split_learning", rounds=2)
         assert fit(replace(lacking().matched()), LocalOnly(), rounds=1).score is not None
+
+
+@pytest.mark.parametrize("name", ["vimadmm_j", "fdml"])
+def test_a_secure_sum_of_one_party_is_refused(name: str) -> None:
+    """Of a row that only one party holds, the sum would be what that party said."""
+    with pytest.raises(ConfigError, match="of a row that only one party holds, the sum is what that party said"):
+        open_trainer(lacking(), make_method(name, QUICK), privacy={"secure_sum": {"use": True}}, **OPTIONS)

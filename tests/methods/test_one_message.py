@@ -511,3 +511,9 @@ def test_true_labels_go_to_the_label_holders_own_organisation_only(tmp_path: Pat
         Room.of(tmp_path / "wrong", ("party_0", "party_1"), **wrong) as scene,
     ):
         scene.train()
+
+
+def test_rounds_of_some_parties_are_refused() -> None:
+    """No row would have the scores of all, and the model would be a constant."""
+    with pytest.raises(ConfigError, match="one_message asks every party once about every row"):
+        fit(small(), "one_message", schedule={"participation": 0.5})

@@ -130,4 +130,10 @@ def test_organisations_compute_what_one_process_computes(tmp_path: Path) -> None
     columns = {party.name: party.columns[whole.split.test] for party in whole.parties}
     torch.testing.assert_close(found.logits, loop.logits(columns), rtol=0, atol=1e-9)
     with pytest.raises(ConfigError, match=r"party_dropout counts nothing of who is left out"):
-        check_party_dropout(VIMADMMJ(), 0.3, goes_on=True)
+        check_party_dropout(VIMADMMJ(), 0.3, goes_on=True, layers=1)
+
+
+def test_heads_with_biases_are_refused() -> None:
+    """Of a party that is left out they would still add a number."""
+    with pytest.raises(ConfigError, match="heads of 2 layers at the coordinator have biases"):
+        fit(small(), "vimadmm", schedule={"party_dropout": 0.3}, model={"head": {"layers": 2}}, rounds=2)

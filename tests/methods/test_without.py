@@ -17,7 +17,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 from torch import Tensor
 
 from colonnade import Federation, Model, Run, fit
-from colonnade.errors import ConfigError, DataError, PartiesLeftOut, RowsDisagree
+from colonnade.errors import ConfigError, DataError, PartiesLeftOut, Refused, RowsDisagree
 from colonnade.evaluate.decision import Decision
 from colonnade.federation import RowSplit
 from colonnade.methods import METHODS, VIMADMMJ, without
@@ -264,3 +264,30 @@ def test_a_run_of_an_earlier_version_is_refused() -> None:
     older = replace(run.model, state=kept)
     with pytest.raises(ConfigError, match="a version before combinations"):
         older.logits(columns(federation, federation.split.test, ("party_0",)), absent="leave-out")
+
+
+def test_training_rows_are_not_released_by_leaving_a_party_out() -> None:
+    """No party's columns tell rows apart, all together do: with some of them nobody can say whether a row trained."""
+    rng = np.random.default_rng(0)
+    parts = {name: rng.integers(0, 12, (400, 2)).astype(float) for name in ("a", "b", "c")}
+    labels = (sum(part[:, 0] for part in parts.values()) > 16).astype(int)
+    federation = Federation.from_arrays(parts, labels)
+    noise = {"mechanism": "gaussian", "clip": 1.0, "epsilon": 1.0, "delta": 1e-5, "evaluation": "none"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run = fit(federation, "one_message", model={"encoder": "ridge"}, privacy=noise)
+    some = columns(federation, federation.split.train[:50], ("a", "b"))
+    before = len(run.ledger)
+    with pytest.raises(Refused, match="without all parties it cannot be told whether these rows trained this run"):
+        run.predict(some, absent="leave-out")
+    assert len(run.ledger) == before
+
+
+def test_what_cannot_be_fitted_is_no_answer() -> None:
+    """Of numbers that a party made up for validation rows only."""
+    federation = small(WIDTHS, task="count")
+    run = fit(federation, "vimadmm_j", **OPTIONS)
+    run.state["subset.fitted"][0] = False
+    with pytest.raises(ConfigError, match="no combination of these parties could be fitted"):
+        first = run.about["groups"][0][0]
+        run.logits(columns(federation, federation.split.test, (first,)), absent="leave-out")

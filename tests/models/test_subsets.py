@@ -90,3 +90,23 @@ def test_what_stands_in_the_place_of_an_absent_party_is_not_read() -> None:
     scores = torch.stack([torch.ones(4, 1), torch.full((4, 1), torch.nan)])
     told = combine(torch.tensor([2.0, 5.0]).double(), torch.tensor([0.5]).double(), scores, torch.tensor([True, False]))
     assert told.tolist() == [[2.5]] * 4
+
+
+@pytest.mark.parametrize("size", [30.0, 300.0, 1e6])
+@pytest.mark.parametrize("task", ["binary", "count"])
+def test_a_party_that_makes_up_large_numbers_gets_no_weight(task: str, size: float) -> None:
+    """They begin at a loss that is infinite, or nearly so, and end at the minimum all the same."""
+    kind, scores, targets, counts = drawn(task, 1)
+    scores[2] = size * torch.from_numpy(np.random.default_rng(0).normal(size=(ROWS, 1)))
+    found = fit_subsets(kind, scores, targets, all_subsets(3), counts)
+    assert bool(found.fitted.all())
+    assert float(found.weights[6, 2].abs()) < 1 / size  # of all three
+    assert float((found.weights[6, :2] - found.weights[2, :2]).abs().max()) < 0.2  # of the first two
+
+
+def test_numbers_beyond_all_measure_have_no_combination() -> None:
+    kind, scores, targets, counts = drawn("count", 1)
+    scores[2] = 1e300
+    found = fit_subsets(kind, scores, targets, all_subsets(3), counts)
+    assert found.fitted.tolist() == [True] * 3 + [False] * 4
+    assert not bool(found.weights[3:].any())

@@ -38,7 +38,6 @@ from colonnade.bench.table_sets import SETS, TableSet, read_set
 from colonnade.bench.tables import split_rows
 from colonnade.config import Settings, build
 from colonnade.errors import ConfigError
-from colonnade.estimators.kinds import Circumstances, tries_of
 from colonnade.extras import need
 from colonnade.federation import Federation, RowSplit
 from colonnade.fit import fit
@@ -141,6 +140,8 @@ def federation_of(table: TableSet, seed: int) -> Federation:
 
 def train(federation: Federation, method: str, seed: int, party_dropout: float = 0.0) -> Run:
     """A method with the settings that suit it, on yes/no labels."""
+    from colonnade.estimators.kinds import Circumstances, tries_of  # needs scikit-learn, which other benchmarks do not
+
     kind = KINDS.get(method, "network")
     if method in OWN:
         return fit(federation, method, model={"encoder": "trees"}, seed=seed, progress=False)

@@ -109,7 +109,8 @@ def _answer(screen: Screen, source: Path, overrides: list[str] | None, patience:
     screen.emit({"judged": p.judged, "told": p.told, "bytes_down": told.down, "bytes_up": told.up})
     screen.notify(
         f"answered: one score for each of {p.judged:,} rows left ({told.up:,} bytes, without noise, in the ledger of "
-        f"this party); noisy labels of {p.told:,} rows came (label epsilon {p.epsilon:g})"
+        f"this party); noisy labels of {p.told:,} rows came (the label holder says: epsilon {p.epsilon:g}, unit LABEL, "
+        "delta 0; its promise, which this side cannot check)"
     )
 
 

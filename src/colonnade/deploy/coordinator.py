@@ -43,6 +43,7 @@ from colonnade.methods.base import (
     check_labels,
     check_lacking,
     check_numbers,
+    check_participation,
 )
 from colonnade.methods.rounds import schedule_of
 from colonnade.methods.without import check_party_dropout
@@ -328,9 +329,11 @@ def _in_full(u: Undertaking) -> PrivacySettings:
     check_absence(u.method, u.absence.then == "continue")
     check_numbers(u.method, u.training.wire.numbers, privacy.secure_sum.use)
     schedule = schedule_of(u.method, u.training.schedule, u.split.train, u.parties, u.training.seed)
-    check_party_dropout(u.method, u.training.schedule.party_dropout, u.absence.then == "continue")
+    check_participation(u.method, u.training.schedule.participation)
+    goes_on = u.absence.then == "continue"
+    check_party_dropout(u.method, u.training.schedule.party_dropout, goes_on, u.model.head.layers)
     silence = schedule.someone_may_be_silent or schedule.leaves_out or u.absence.then == "continue"
-    privacy.check_sum(len(u.parties), u.method.needs_uploads, silence)
+    privacy.check_sum(len(u.parties), u.method.needs_uploads, silence, u.held is not None)
     if not privacy.protects or privacy.sigma is not None:
         return privacy
     return privacy.model_copy(update={"sigma": privacy.noise(schedule.most_releases(u.training.rounds))})

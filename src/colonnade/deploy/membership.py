@@ -127,7 +127,7 @@ class Membership:
             goes_on = proposal.absence().then == "continue"
             silence = schedule.someone_may_be_silent or schedule.leaves_out or goes_on
             check_numbers(proposal.method(), proposal.training().wire.numbers, privacy.secure_sum.use)
-            privacy.check_sum(len(proposal.parties), proposal.method().needs_uploads, silence)
+            privacy.check_sum(len(proposal.parties), proposal.method().needs_uploads, silence, proposal.lacking)
             spends = privacy.spends(self._releases(proposal)) if privacy.epsilon is None else privacy.epsilon
         except ConfigError as error:
             raise Refused(f"the proposal cannot be carried out: {error}") from None

@@ -33,6 +33,7 @@ from colonnade.wire.numbers import NumberFormat, Numbers
 
 Local = nn.Module | Regressor  # the local model of one party: a network, or anything that can be moved to a target
 Encoders = Mapping[str, Local] | Callable[[str, tuple[int, ...]], Local | None] | None
+DEPLOYED = "nats"  # the engine of separate organisations, whose ledgers are at the parties
 
 
 @dataclass(frozen=True)

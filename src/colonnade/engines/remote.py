@@ -17,7 +17,7 @@ from pydantic import Field
 from torch import Tensor
 
 from colonnade.config import Settings
-from colonnade.engines.base import Collected, GroupUploads, numbers_of
+from colonnade.engines.base import DEPLOYED, Collected, GroupUploads, numbers_of
 from colonnade.engines.link import Link
 from colonnade.engines.message import Incoming, Notify, Outgoing
 from colonnade.engines.party import PartySide
@@ -93,7 +93,7 @@ class Remote:
     absence: Absence
     notify: Notify
     roster: str = ""  # digest of who adds, where answers open only together
-    name: str = "nats"
+    name: str = DEPLOYED
     away: set[str] = field(default_factory=set)
     _early: list[Incoming] = field(default_factory=list, repr=False)  # answers to the request after this one
     _begun: bool = False

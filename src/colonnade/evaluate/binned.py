@@ -212,7 +212,7 @@ def _ratio(part: Tensor, whole: Tensor) -> Tensor:
 
 
 def _rounded(values: Tensor) -> list[float]:
-    return [_short(value) for value in values.tolist()]
+    return [_short(value) for value in values.nan_to_num().tolist()]  # a guess may be infinite; a page may not
 
 
 def _short(value: float) -> float:

@@ -105,6 +105,7 @@ class Prospects:
             "epsilon_spent": self.spent,
             "delta": 0.0,
             "unit": "LABEL",
+            "accountant": "none needed: noise of each question is drawn once, and epsilons add up",
             "rows_told": self.told,
             "rows_judged": self.judged,
             "released": self.released,
@@ -118,7 +119,11 @@ class Prospects:
         down, up = (sum(getattr(one, way) for one in self.prospects) for way in ("down", "up"))
         found.append(f"{down:,} bytes down and {up:,} bytes up, counted on encoded messages.")
         more = self.spent > self.epsilon
-        return [*found, self.released, *([f"Together with earlier questions: epsilon {self.spent:g}."] if more else [])]
+        total = (
+            f"Together with earlier questions about these labels: epsilon {self.spent:g} (unit LABEL, delta 0, added "
+            "up, so no accountant is needed); trainings come on top."
+        )
+        return [*found, self.released, *([total] if more else [])]
 
     def __str__(self) -> str:
         """The lines."""

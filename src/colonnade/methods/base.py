@@ -222,6 +222,11 @@ def check_numbers(method: Method, numbers: str, secure_sum: bool) -> None:
             f"training.wire.numbers = {numbers!r} would round what a secure sum adds up as masked whole numbers of 8 "
             "bytes; leave one of the two out"
         )
+    if getattr(method, "reads_bins", False) and numbers != "float32":
+        raise ConfigError(
+            f"training.wire.numbers = {numbers!r} would round points, which are whole numbers and must add up; use "
+            "'full' or 'float32'"
+        )
     if getattr(method, "packs", False):
         raise ConfigError(
             f"training.wire.numbers = {numbers!r}: {method.name} makes small whole numbers of its uploads itself, and "
@@ -246,6 +251,15 @@ def check_classifiers(method: Method, party: str, models: LocalModel) -> None:
         raise ModelError(
             f"the local model of party {party!r} is {type(odd.estimator).__name__}, a classifier; {method.name} asks a "
             "party to move its outputs towards numbers, not to guess labels: pass a regressor, or use one_message"
+        )
+
+
+def check_participation(method: Method, participation: float) -> None:
+    """Refuse rounds of some parties where there is one round: no row would have the answers of all of them."""
+    if participation < 1 and getattr(method, "once", False):
+        raise ConfigError(
+            f"schedule.participation = {participation:g}: {method.name} asks every party once about every row; leave "
+            "it at 1"
         )
 
 

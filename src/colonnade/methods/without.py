@@ -33,7 +33,7 @@ from colonnade.tasks import Task
 MOST_PARTIES = 8  # for which a combination of every set is fitted,
 MOST_WORK = 2**31  # if all of them together are no more multiplications a step
 SCORES, TARGETS, COUNTS = "subset.scores", "subset.targets", "subset.counts"  # (M, B, K), (B, K), (B,)
-WEIGHTS, BIAS = "subset.weights", "subset.bias"  # (2^M - 1, M), (2^M - 1, K)
+WEIGHTS, BIAS, FITTED = "subset.weights", "subset.bias", "subset.fitted"  # (2^M - 1, M), (2^M - 1, K), (2^M - 1,)
 WHOLE_WEIGHTS, WHOLE_BIAS = "whole.weights", "whole.bias"  # (M,), (K,) of all parties, where their sum is no answer
 
 
@@ -56,8 +56,11 @@ class AddsScores(Protocol):
         """(M, B, K) what each party adds to the sum, group by group."""
 
 
-def check_party_dropout(method: Method, rate: float, goes_on: bool) -> None:
-    """Refuse to leave parties out of rounds where that means nothing, or where uploads are remembered."""
+def check_party_dropout(method: Method, rate: float, goes_on: bool, layers: int) -> None:
+    """Refuse to leave parties out of rounds where that means nothing, or where uploads are remembered.
+
+    `layers` of the heads: one of several has biases, which add something of who says nothing.
+    """
     if not rate:
         return
     no_rounds = method.needs_uploads == "nothing" or getattr(method, "once", False) or getattr(method, "whole", False)
@@ -65,6 +68,11 @@ def check_party_dropout(method: Method, rate: float, goes_on: bool) -> None:
         raise ConfigError(
             f"schedule.party_dropout: {method.name} has no round in which the sum of some parties' scores is taught; "
             "leave it out, or use vimadmm_j, vimadmm or fdml"
+        )
+    if layers > 1 and method.needs_uploads == "each":
+        raise ConfigError(
+            f"schedule.party_dropout: heads of {layers} layers at the coordinator have biases, so that a party that is "
+            "left out would still add a number; use model.head.layers = 1"
         )
     if goes_on:
         raise ConfigError(
@@ -86,6 +94,8 @@ def fit_for_all(
         scores, targets = _scores(method, state, uploads), labels.held_out(rows)
         everybody = torch.ones(1, len(scores), dtype=torch.bool)
         found = fit_subsets(labels.task, scores, targets, everybody, labels.weights(rows, targets))
+        if not bool(found.fitted.all()):
+            return  # the sum stays as it is, and its score says how good that is
         state[WHOLE_WEIGHTS] = found.weights[0].to(scores.device)
         state[WHOLE_BIAS] = found.bias[0].to(scores.device)
 
@@ -120,7 +130,8 @@ def settled(task: Task, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     found = fit_subsets(task, state[SCORES], state[TARGETS], all_subsets(parties), state.get(COUNTS))
     rest = {name: value for name, value in state.items() if name not in (SCORES, TARGETS, COUNTS)}
     device = state[SCORES].device
-    return rest | {WEIGHTS: found.weights.to(device), BIAS: found.bias.to(device)}
+    kept = {WEIGHTS: found.weights, BIAS: found.bias, FITTED: found.fitted}
+    return rest | {name: value.to(device) for name, value in kept.items()}
 
 
 def check_can_leave_out(method: Method, state: Mapping[str, Tensor], secure_sum: bool) -> None:
@@ -158,9 +169,16 @@ def combined(task: Task, state: Mapping[str, Tensor], scores: Tensor, present: T
     here = present.cpu()
     if WEIGHTS in state:
         number = sum(2**place for place in here.nonzero()[:, 0].tolist())
-        return combine(state[WEIGHTS][number - 1], state[BIAS][number - 1], scores, here)
-    found = fit_subsets(task, state[SCORES], state[TARGETS], here[None], state.get(COUNTS))
-    return combine(found.weights[0], found.bias[0], scores, here)
+        weights, bias, fitted = (state[name][number - 1] for name in (WEIGHTS, BIAS, FITTED))
+    else:
+        found = fit_subsets(task, state[SCORES], state[TARGETS], here[None], state.get(COUNTS))
+        weights, bias, fitted = found.weights[0], found.bias[0], found.fitted[0]
+    if not bool(fitted):
+        raise ConfigError(
+            "no combination of these parties could be fitted on the validation rows, whose scores of some party were "
+            "far too large; wait until all are there (--absent refuse)"
+        )
+    return combine(weights, bias, scores, here)
 
 
 def in_their_places(

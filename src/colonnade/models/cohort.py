@@ -197,7 +197,7 @@ class Cohort:
         else:
             blank.columns = self.columns.new_zeros(()).expand(self.columns.shape)
         blank.encoder = self.encoder.blank()
-        rest = {name: value for name, value in blank.tensors().items() if not name.startswith(MODELS)}
+        rest = {name: value for name, value in blank.tensors().items() if not name.startswith((*MODELS, PENDING))}
         blank.restore({name: torch.zeros_like(value) for name, value in rest.items()})
         return blank
 

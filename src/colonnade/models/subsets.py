@@ -25,16 +25,21 @@ RIDGE = 0.1
 STEPS = 60  # Newton needs about ten
 HALVINGS = 30  # of a step that does not lower the loss
 TOLERANCE = 1e-11  # of the gradient, per row
+ENOUGH = 1e-6  # the same, with which a combination is an answer; with more it is none, and says so
 ROUNDING = 1e-14  # of a loss: the last steps, which are the best, change less
 CELLS = 2**22  # numbers of a table in between that are in memory at once
 
 
 @dataclass(frozen=True)
 class Combinations:
-    """Of S sets of parties: weights (S, M), zero for who is not in the set, and biases (S, K); float64."""
+    """Of S sets of parties: weights (S, M), zero for who is not in the set, and biases (S, K); float64.
+
+    `fitted` (S,) says which of them are an answer; none is where scores are far too large, say.
+    """
 
     weights: Tensor
     bias: Tensor
+    fitted: Tensor
 
 
 def all_subsets(parties: int) -> Tensor:
@@ -58,17 +63,20 @@ def fit_subsets(
     parties, rows = scores.shape[:2]
     heavy = torch.ones(rows, dtype=torch.float64) if counts is None else counts.double().cpu()
     problem = _Problem(task, scores.detach().double().cpu(), targets.double().cpu(), heavy, sets.cpu())
-    place = problem.start.clone()
+    place = problem.lowest()
     going = torch.ones(len(sets), dtype=torch.bool)  # sets that are not done
     for _ in range(STEPS):
         value, slope, curve = problem.expand(place)
         going = going & (slope.abs().amax(dim=1) > TOLERANCE * max(1, rows))
         if not bool(going.any()):
             break
-        step = torch.linalg.solve(curve, -slope)
+        step = torch.linalg.solve_ex(curve, -slope)[0]  # scores come from outside: what cannot be solved is not fitted
+        step = step.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
         place, moved = _line_search(problem, place, step * going[:, None], value, slope)
         going = going & moved
-    return Combinations(place[:, :parties].contiguous(), place[:, parties:].contiguous())
+    fitted = problem.expand(place)[1].abs().amax(dim=1) <= ENOUGH * max(1, rows)
+    place = torch.where(fitted[:, None], place, 0.0)
+    return Combinations(place[:, :parties].contiguous(), place[:, parties:].contiguous(), fitted)
 
 
 def combine(weights: Tensor, bias: Tensor, scores: Tensor, present: Tensor) -> Tensor:
@@ -111,6 +119,13 @@ class _Problem:
         biases = torch.zeros(len(self.sets), self.scores.shape[2], dtype=torch.float64)
         return torch.cat([self.sets.double(), biases], dim=1)
 
+    def lowest(self) -> Tensor:
+        """Where to begin: the sum, or the constant guess that knows no score, whichever has the lower loss."""
+        share = (self.targets * self.counts[:, None]).sum(dim=0) / self.counts.sum()
+        guess = torch.zeros_like(self.start)
+        guess[:, len(self.scores) :] = self.task.constant(share).double()
+        return torch.where((self.value(self.start) <= self.value(guess))[:, None], self.start, guess)
+
     @property
     def free(self) -> Tensor:
         """(S, M + K) which numbers a set has: the weights of others stay zero."""
@@ -139,8 +154,9 @@ class _Problem:
             if self.task.exclusive:  # classes pull on each other
                 mean = torch.einsum("sbk,bkp->sbp", guess, design)
                 curve = curve - torch.einsum("sbp,sbq->spq", heavy * mean, mean)
-        curve = curve * free[:, :, None] * free[:, None, :]
-        return self.value(place), slope * free, curve + RIDGE * torch.eye(width, dtype=torch.float64)
+        own = free > 0  # others' scores may be infinite: nothing is multiplied by zero here
+        curve = torch.where(own[:, :, None] & own[:, None, :], curve, 0.0)
+        return self.value(place), torch.where(own, slope, 0.0), curve + RIDGE * torch.eye(width, dtype=torch.float64)
 
     @staticmethod
     def _outputs(design: Tensor, place: Tensor) -> Tensor:

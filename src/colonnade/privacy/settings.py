@@ -139,8 +139,11 @@ class PrivacySettings(Settings):
             return math.inf if releases else 0.0
         return exact_epsilon(shift_of(self.noise(releases), releases, self.neighbours), self.delta)
 
-    def check_sum(self, parties: int, needs_uploads: str, silence: bool) -> None:
-        """Refuse a secure sum that cannot be, or would not hide anything; `silence`: some may not upload."""
+    def check_sum(self, parties: int, needs_uploads: str, silence: bool, lacking: bool) -> None:
+        """Refuse a secure sum that cannot be, or would not hide anything.
+
+        `silence` says that some may not upload, `lacking` that parties lack some of the training rows.
+        """
         if not self.secure_sum.use:
             return
         if needs_uploads == "each":
@@ -152,6 +155,11 @@ class PrivacySettings(Settings):
             raise ConfigError(
                 "privacy.secure_sum opens only with all parties, and remembered uploads would be sent with their old "
                 "noise again; use order = 'together', participation = 1 and absence.then = 'wait' or 'stop'"
+            )
+        if lacking:
+            raise ConfigError(
+                "privacy.secure_sum: of a row that only one party holds, the sum is what that party said; train on "
+                "rows that all parties hold"
             )
         if parties - self.secure_sum.colluders < 2:
             raise ConfigError(

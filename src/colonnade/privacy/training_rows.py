@@ -84,6 +84,11 @@ class TrainingRows:
             found[""] = np.isin(_joined(self.salt, given), self.together)
         return {name: torch.from_numpy(which) for name, which in found.items()}
 
+    def recognises(self, columns: Mapping[str, Tensor]) -> bool:
+        """Whether columns of these parties tell every training row apart, by themselves or all together."""
+        here = [name for name in self.apart if name in columns]
+        return len(here) == len(self.apart) or any(len(self.apart[name]) >= len(self.together) for name in here)
+
     def of_party(self, party: str) -> TrainingRows:
         """What one party may keep of it: rows that its own columns tell apart."""
         return TrainingRows(self.salt, self.together[:0], {party: self.apart[party]})
@@ -119,6 +124,13 @@ def check_new(trained: TrainingRows | None, noisy: bool, rows: Rows, release: bo
     if not noisy:
         return nothing
     by = {} if trained is None else trained.among(rows.columns)
+    if trained is not None and not release and not trained.recognises(rows.columns):
+        raise Refused(
+            "without all parties it cannot be told whether these rows trained this run, which had noise: the columns "
+            f"that are there do not tell rows apart, and predicting training rows {WHY}; give tables of all parties, "
+            "or say that it is meant: releases_training_rows = True on the run or model, on the command line "
+            "--training-rows release"
+        )
     if rows.training is not None and (trained is None or rows.plans):  # encoded alike: it is the run's federation
         by["the federation"] = rows.training
     if not by and not release:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from colonnade.config import build
+from colonnade.engines.base import DEPLOYED
 from colonnade.errors import ConfigError, DataError
 from colonnade.methods import METHODS, make_method
 from colonnade.methods._guest import guest_of
@@ -26,7 +27,6 @@ from colonnade.report.record import Group, Record, released
 from colonnade.report.tables import Table
 from colonnade.run import Run
 
-DEPLOYED = "nats"  # the engine of separate organisations, whose ledgers are at the parties
 NOT_COLUMNS = {Hides.NOTHING, Hides.LABELS, Hides.NEEDLESS}  # what mechanisms hide if no upload was noised
 
 

@@ -7,6 +7,7 @@ same bytes again.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import secrets
 import time
 from collections.abc import Callable
@@ -56,6 +57,7 @@ class Answering:
         self._proposal: Proposal | None = None
         self._cipher: Cipher | None = None
         self._sizes: tuple[int, int] | None = None
+        self._asked: str | None = None  # the digest of the only question that is answered
         self.done: Told | None = None
 
     def begin(self) -> None:
@@ -104,6 +106,10 @@ class Answering:
         sample, _ = read_question(payload, proposal.name, me, self._candidate.rows, task)
         if (len(sample.told), len(sample.judged)) != (proposal.told, proposal.judged):
             raise WireError(f"{m.called(COORDINATOR)} asks about other numbers of rows than it proposed")
+        asked = hashlib.sha256(payload).hexdigest()
+        if self._asked not in (None, asked):
+            raise WireError(f"{m.called(COORDINATOR)} asks a second question; this process answers one, and ends")
+        self._asked = asked
         columns = self._candidate.columns(sample.told, self._candidate.rows)
         before = len(self._kept.ledger)
         released = answer(proposal.name, me, columns, payload, task, self._kept.ledger)

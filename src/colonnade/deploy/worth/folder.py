@@ -101,8 +101,7 @@ class Kept:
         """Everything, before anything leaves."""
         if self.draws:
             content = json.dumps([draw.model_dump(mode="json") for draw in self.draws], indent=1)
-            replace_file(self.folder / QUESTIONS, content.encode())
-            (self.folder / QUESTIONS).chmod(0o600)
+            replace_file(self.folder / QUESTIONS, content.encode(), mode=0o600)
         write_ledger(self.folder, self.ledger)
 
 

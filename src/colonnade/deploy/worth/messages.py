@@ -25,7 +25,7 @@ from colonnade.errors import ConfigError, WireError
 from colonnade.tasks import Task, task_about
 
 Rows = Annotated[int, Field(ge=1, le=MOST_IDS)]
-MOST_OUTPUTS = 10_000
+MOST_OUTPUTS = 1_000
 
 
 class Proposal(Facts):
@@ -54,6 +54,8 @@ class Proposal(Facts):
             task = task_about({"task": self.task, "outputs": self.outputs})
         except ConfigError:
             raise WireError("the label holder proposes a kind of labels that is not known here") from None
+        if task.exclusive and task.outputs < 2:
+            raise WireError("the label holder proposes classes, and only one of them")
         if task.label_noise is None:
             raise WireError("the label holder proposes labels that no noise of this kind can hide")
         return task
