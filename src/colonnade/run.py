@@ -53,7 +53,11 @@ LARGE_BATCH = 32768  # rows of one message that hold a hundred numbers each
 class Training(Settings):
     """How a method is trained: length, batches, evaluation, stopping, numbers and place."""
 
-    rounds: int = Field(100, ge=1, description="rounds at most; where unset, assisted_boosting has 20, one_message one")
+    rounds: int = Field(
+        100,
+        ge=1,
+        description="rounds at most; where unset, assisted_boosting has 20, one_message a pass over the training rows",
+    )
     epochs: float | None = Field(
         None, gt=0, description="instead of rounds: how often every training row is visited, at most"
     )

@@ -1,7 +1,7 @@
 """Is a candidate worth joining? The question, before any training, where all tables are in one place.
 
 The label holder sends randomised labels of some rows, once; every candidate answers with one score for each of as many
-other rows; the label holder says what these scores add to its own. `deploy/worth.py` does the same between
+other rows; the label holder says what these scores add to its own. `deploy/worth/` does the same between
 organisations, with the same messages.
 """
 

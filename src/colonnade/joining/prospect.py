@@ -75,6 +75,8 @@ class Prospect:
         low, high = (_signed(end) for end in g.interval)
         verdict = "adds something" if g.sure else "no gain can be seen"
         more = " of this score; a training mostly gains more" if g.sure else ""
+        if self.interaction is not None:  # the label and every side share the epsilon
+            more += "; much too low, since interactions were asked with it: ask again without them"
         return f"{self.candidate}: {verdict}: {better} (gain {_signed(g.value)}, 95 % interval {low} to {high}{more})"
 
 

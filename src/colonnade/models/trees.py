@@ -70,8 +70,10 @@ class TreeSettings(Settings):
     columns: float = Field(0.8, gt=0, le=1, description="share of the columns that a tree may use, drawn for each")
     label_rate: float = Field(0.1, gt=0, le=1, description="the rate where a party fits labels by itself (one_message)")
     increment: int = Field(10, ge=1, description="trees of one increment (assisted_boosting)")
-    most: int = Field(600, ge=1, description="trees at most of such a fit")
-    patience: int = Field(30, ge=1, description="trees without gain on the tenth of rows held out that end such a fit")
+    most: int = Field(600, ge=1, description="trees at most where a party fits labels by itself (one_message)")
+    patience: int = Field(
+        30, ge=1, description="trees without gain on the tenth of rows held out that end such a fit (one_message)"
+    )
     bins: int = Field(255, ge=2, description="different values that are told apart in a column at most")
     per_step: int = Field(1, ge=1, description="trees that a local step adds")
     threads: int = Field(1, ge=1, description="threads that grow a tree; the trees are the same with any number")
