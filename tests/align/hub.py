@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from colonnade.align.files import Alignment
 from colonnade.align.label_holder import align_as_label_holder
 from colonnade.align.line import Notify
 from colonnade.align.party import align_as_party
@@ -76,8 +75,8 @@ class Side:
     """One side in a thread of its own; what came of it."""
 
     name: str
-    work: Callable[[], Alignment]
-    outcome: Alignment | None = None
+    work: Callable[[], Any]
+    outcome: Any = None
     error: BaseException | None = None
 
     def __post_init__(self) -> None:

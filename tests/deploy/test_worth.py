@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from colonnade.tasks.binary import Binary
 from colonnade.wire.messages import COORDINATOR
 from colonnade.wire.notice import Notice
 from tests.align.conftest import PARTIES, credentials
-from tests.align.hub import Hub, Killed
+from tests.align.hub import Hub, Killed, Side
 from tests.processes import LONG
 
 __all__ = ["credentials"]  # a fixture
@@ -40,31 +39,6 @@ HELD = Labelled(LABELS, Binary(1), torch.arange(ROWS))
 
 def candidate(name: str, **changes: Any) -> Candidate:
     return replace(Candidate(lambda train, rows: COLUMNS[name], ROWS, ALIGNMENT, Policy()), **changes)
-
-
-@dataclass
-class Side:
-    """One side in a thread of its own."""
-
-    work: Callable[[], Any]
-    outcome: Any = None
-    error: BaseException | None = None
-    thread: threading.Thread = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.thread = threading.Thread(target=self._run, daemon=True)
-        self.thread.start()
-
-    def _run(self) -> None:
-        try:
-            self.outcome = self.work()
-        except BaseException as error:
-            self.error = error
-
-    def wait(self) -> Side:
-        self.thread.join(LONG)
-        assert not self.thread.is_alive()
-        return self
 
 
 @dataclass
@@ -89,11 +63,11 @@ class Table:
         asked = self.question(kept, epsilon)
         kept.write()
         line, who = self.hub.line(COORDINATOR), self.credentials[COORDINATOR]
-        return Side(lambda: ask_candidates(line, who, NAME, PARTIES, asked, ALIGNMENT, patience))
+        return Side(COORDINATOR, lambda: ask_candidates(line, who, NAME, PARTIES, asked, ALIGNMENT, patience))
 
     def party(self, name: str, dies_after: int | None = None, **changes: Any) -> Side:
         line, who, kept = self.hub.line(name, dies_after), self.credentials[name], self.kept(name)
-        return Side(lambda: answer_question(line, who, NAME, candidate(name, **changes), kept, LONG))
+        return Side(name, lambda: answer_question(line, who, NAME, candidate(name, **changes), kept, LONG))
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ from torch import Tensor
 
 from colonnade.bench.catalogue import Bench
 from colonnade.bench.settings import Notify, Options
-from colonnade.bench.table_sets import SETS, TableSet, read_set
+from colonnade.bench.table_sets import TableSet, folder_of, read_set
 from colonnade.bench.tables import split_rows
 from colonnade.config import Settings, build
 from colonnade.errors import ConfigError
@@ -115,13 +115,9 @@ def run_any_subset(bench: Bench, options: Options, notify: Notify) -> dict[str, 
 
 def _tables(options: Options, settings: AnySubsetSettings) -> Iterator[tuple[str, TableSet]]:
     names = options.only or settings.sets
-    strange = next((name for name in names if name not in SETS), None)
-    if strange is not None:
-        raise ConfigError(f"there is no set {strange!r}; there are {', '.join(SETS)}")
-    if options.data_dir is None:
-        raise ConfigError("bench any-subset needs --data-dir: the folder that holds fate, bank_marketing and adult")
+    folder = folder_of(names, options.data_dir, "bench any-subset")
     for name in names:
-        table = read_set(name, options.data_dir)
+        table = read_set(name, folder)
         if table.goal != "auc":
             raise ConfigError(f"bench any-subset is about yes/no tables; {name} is none")
         yield name, table

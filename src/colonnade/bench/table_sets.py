@@ -6,14 +6,14 @@ their columns as they stand in the files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from colonnade.errors import MissingData
+from colonnade.errors import ConfigError, MissingData
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,6 +63,20 @@ class TableSet:
     def rows(self, chosen: np.ndarray[Any, Any]) -> dict[str, pd.DataFrame]:
         """Some rows of every party's table."""
         return {name: table.iloc[chosen].reset_index(drop=True) for name, table in self.tables.items()}
+
+
+def folder_of(names: Iterable[str], folder: Path | None, bench: str) -> Path:
+    """The folder of these sets, for a benchmark by name.
+
+    Raises:
+        ConfigError: there is no such set, or nobody said where the files are.
+    """
+    strange = next((name for name in names if name not in SETS), None)
+    if strange is not None:
+        raise ConfigError(f"there is no set {strange!r}; there are {', '.join(SETS)}")
+    if folder is None:
+        raise ConfigError(f"{bench} needs --data-dir: the folder that holds fate, bank_marketing, adult and mfeat")
+    return folder
 
 
 def read_set(name: str, folder: Path) -> TableSet:

@@ -29,9 +29,8 @@ from pydantic import Field
 
 from colonnade.bench.catalogue import Bench
 from colonnade.bench.settings import Notify, Options
-from colonnade.bench.table_sets import SETS, Goal, TableSet, read_set
+from colonnade.bench.table_sets import SETS, Goal, TableSet, folder_of, read_set
 from colonnade.config import Settings, build
-from colonnade.errors import ConfigError
 from colonnade.extras import need
 
 if TYPE_CHECKING:
@@ -68,14 +67,10 @@ def run_tables(bench: Bench, options: Options, notify: Notify) -> dict[str, floa
     need("lightgbm", extra="trees", purpose="bench tables")
     settings = build(TablesSettings, bench.tables.get("tables", {}), "tables")
     names = options.only or settings.sets
-    strange = next((name for name in names if name not in SETS), None)
-    if strange is not None:
-        raise ConfigError(f"there is no set {strange!r}; there are {', '.join(SETS)}")
-    if options.data_dir is None:
-        raise ConfigError("bench tables needs --data-dir: the folder that holds fate, bank_marketing, adult and mfeat")
+    folder = folder_of(names, options.data_dir, "bench tables")
     results: dict[str, float | None] = {}
     for name in names:
-        found = read_set(name, options.data_dir)
+        found = read_set(name, folder)
         results |= _one_set(name, found, options.seeds, notify)
     return results
 

@@ -34,10 +34,9 @@ from pydantic import Field
 from colonnade.bench.catalogue import Bench
 from colonnade.bench.clock import torch_threads
 from colonnade.bench.settings import Notify, Options
-from colonnade.bench.table_sets import SETS, TableSet, read_set
+from colonnade.bench.table_sets import TableSet, folder_of, read_set
 from colonnade.bench.tables import JUDGES, Array, Rows, central_trees, split_rows
 from colonnade.config import Settings, build
-from colonnade.errors import ConfigError
 from colonnade.extras import need
 from colonnade.federation import Federation, RowSplit
 from colonnade.fit import fit
@@ -102,14 +101,10 @@ def run_trees(bench: Bench, options: Options, notify: Notify) -> dict[str, float
     need("lightgbm", extra="trees", purpose="bench trees")
     settings = build(TreesSettings, bench.tables.get("trees", {}), "trees")
     names = options.only or settings.sets
-    strange = next((name for name in (*names, *settings.private_sets) if name not in SETS), None)
-    if strange is not None:
-        raise ConfigError(f"there is no set {strange!r}; there are {', '.join(SETS)}")
-    if options.data_dir is None:
-        raise ConfigError("bench trees needs --data-dir: the folder that holds fate, bank_marketing, adult and mfeat")
+    folder = folder_of((*names, *settings.private_sets), options.data_dir, "bench trees")
     taken: dict[str, list[float]] = {}
     for name in names:
-        found = read_set(name, options.data_dir)
+        found = read_set(name, folder)
         for seed in range(options.seeds):
             trial = Trial.of(name, found, seed, settings.draws if name in settings.private_sets else 0)
             with torch_threads(1):

@@ -31,10 +31,9 @@ from pydantic import Field
 
 from colonnade.bench.catalogue import Bench
 from colonnade.bench.settings import Notify, Options
-from colonnade.bench.table_sets import SETS, TableSet, read_set
+from colonnade.bench.table_sets import TableSet, folder_of, read_set
 from colonnade.bench.tables import JUDGES, Rows, central_trees, split_rows
 from colonnade.config import Settings, build
-from colonnade.errors import ConfigError
 from colonnade.extras import need
 from colonnade.federation import Federation, RowSplit
 from colonnade.joining.prospect import Prospect
@@ -65,14 +64,10 @@ def run_worth(bench: Bench, options: Options, notify: Notify) -> dict[str, float
     """Every pair of every set, with every seed."""
     need("lightgbm", extra="trees", purpose="bench worth")
     settings = build(WorthSettings, bench.tables.get("worth", {}), "worth")
-    strange = next((name for name in settings.sets if name not in SETS), None)
-    if strange is not None:
-        raise ConfigError(f"there is no set {strange!r}; there are {', '.join(SETS)}")
-    if options.data_dir is None:
-        raise ConfigError("bench worth needs --data-dir: the folder that holds fate, bank_marketing and adult")
+    folder = folder_of(settings.sets, options.data_dir, "bench worth")
     asked: list[Asked] = []
     for name in settings.sets:
-        found = read_set(name, options.data_dir)
+        found = read_set(name, folder)
         for seed in range(options.seeds):
             news = one_seed(name, found, seed, settings)
             asked += news
