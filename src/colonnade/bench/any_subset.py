@@ -61,7 +61,7 @@ class AnySubsetSettings(Settings):
     masked: tuple[str, ...] = Field((), description="methods that also train on rows that parties lack")
     missing: float = Field(0.3, gt=0, lt=1, description="share of the rows that one party lacks")
     missing_seeds: int = Field(
-        1, ge=1, description="splits with such rows, if that is more than --seeds: what they gain is small beside chance"
+        1, ge=1, description="splits with such rows, if more than --seeds: what they gain is small beside chance"
     )
     party_dropout: float = Field(0.3, ge=0, lt=1, description="of trainings of all parties, where a method has rounds")
 
