@@ -108,7 +108,7 @@ class _Problem:
         mean, spread = curve
         own = self.design.T @ (spread.T[:, :, None] * self.design)  # (K, D + 1, D + 1)
         own.diagonal(dim1=1, dim2=2)[:, :-1] += RIDGE
-        found = torch.block_diag(*own)
+        found: Tensor = torch.block_diag(*own)
         if self.task.exclusive:
             each = (mean[:, :, None] * self.design[:, None, :]).flatten(1)  # (B, P)
             found -= each.T @ (self.counts * each)
@@ -127,7 +127,8 @@ def _newton_step(problem: _Problem, place: Tensor, slope: Tensor) -> Tensor:
     if slope.numel() <= DIRECT:
         factor, wrong = torch.linalg.cholesky_ex(problem.matrix(problem.curve(place)))
         if not int(wrong):  # else too flat to be told from zero
-            return -torch.cholesky_solve(slope.T.reshape(-1, 1), factor).view(slope.T.shape).T
+            step: Tensor = torch.cholesky_solve(-slope.T.reshape(-1, 1), factor)
+            return step.reshape(slope.shape[::-1]).T
     return _conjugate_gradients(problem, place, slope)
 
 
