@@ -45,7 +45,8 @@ from colonnade.privacy.mechanism import Opener
 from colonnade.record import Round
 from colonnade.schedule import Schedule, chunked
 from colonnade.upload_cache import UploadCache
-from colonnade.wire.messages import COORDINATOR, Purpose, Query, Request, rows_size
+from colonnade.wire.messages import COORDINATOR, Purpose, Query, Request
+from colonnade.wire.rows import rows_size
 from colonnade.wire.traffic import Traffic
 
 
@@ -131,7 +132,7 @@ class CoordinatorSide:
         """Add the messages of a request to the traffic."""
         record = self.traffic.begin(request.number)
         asked = [query for query in request.queries if query.purpose is Purpose.EVALUATE]
-        evaluating = sum(rows_size(query.rows) for query in asked)
+        evaluating = sum(rows_size(query.rows, self.gate.known) for query in asked)
         if not request.learners and request.stop is None and len(asked) == len(request.queries):
             evaluating = len(down.everyone.payload)  # the evaluation on the test rows: nothing of it is training
         record.down += len(down.everyone.payload) - evaluating
