@@ -149,7 +149,7 @@ class AssistedBoosting(Settings):
             if plan.number != OPENING:
                 own.settle(self.share * checked(float(reply.own["step"][place, 0])))
             if effort != 0:
-                wanted = Wanted(x[[place]], target, weights, effort, plan.number + 1)
+                wanted = Wanted(x[place : place + 1], target, weights, effort, plan.number + 1)
                 fit_increment(model, wanted, self.local_steps, self.optimiser)
                 own.pending = model
 
