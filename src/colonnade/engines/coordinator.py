@@ -213,7 +213,7 @@ class CoordinatorSide:
     def _evaluate(self, request: Request, uploads: list[Uploads]) -> float:
         if self.opener is None:  # of a secure sum there is only the total
             uneven = self.schedule.leaves_out or self.schema.held is not None
-            fit_for_all(self.method, self.state, uploads, self.labels, self.validation, uneven)
+            fit_for_all(self.method, self.state, uploads, self.labels, self.validation, uneven, self.judging)
             self.state = canonical_all(self.state)
         remember(self.method, self.state, self.validation.to(self.schema.device), uploads)
         logits = torch.cat([outputs(self.method, self.state, h) for h in uploads])
