@@ -486,5 +486,5 @@ def test_requests_are_written_as_the_agreement_reads_them(scene: Scene, number: 
 @pytest.mark.parametrize("number", [1, 4])
 def test_proposals_of_other_formats_are_refused(scene: Scene, number: int) -> None:
     notice = read_notice(proposed(scene, number).notice().payload)
-    with pytest.raises(WireError, match=rf"format '{number}'; this version reads 2 and 3"):
+    with pytest.raises(WireError, match=rf"format {number}; this version reads 2 and 3"):
         read_proposal(notice, scene.coordinator.credentials)

@@ -165,7 +165,7 @@ def read_proposal(notice: Notice, credentials: Credentials) -> Proposal:
     credentials.verify(canonical(body), signature, COORDINATOR)
     if type(body.get("format")) is not int or body["format"] not in READABLE:
         readable = " and ".join(map(str, READABLE))
-        raise WireError(f"the proposal has format {str(body.get('format'))[:32]!r}; this version reads {readable}")
+        raise WireError(f"the proposal has format {body.get('format')!r:.32}; this version reads {readable}")
     if body.get("run") != notice.run or hashlib.sha256(train).hexdigest() != body.get("train"):
         raise IdentityError("the proposal's run or training rows are not those that were signed")
     rows = torch.from_numpy(np.frombuffer(train, dtype="<i4").astype(np.int64))
