@@ -121,6 +121,21 @@ def test_more_rows_are_worth_something() -> None:
         assert every.about["partial"]["complete"] == 120
 
 
+def test_rows_that_judge_increments_do_not_choose_how_they_are_weighed() -> None:
+    """Other labels of the judging rows change no weight, as they change no step size."""
+    federation = lacking(small((4, 4, 3), rows=200, task="binary"))
+    judging = federation.split.validation[1::2]
+    labels = federation.labels.clone()
+    labels[judging] = 1 - labels[judging]
+    options: dict[str, Any] = {"model": ModelSettings(encoder="ridge"), "rounds": 2, "dtype": "float64"}
+    weights = []
+    for one in (federation, replace(federation, labels=labels)):
+        trainer = open_trainer(one, make_method("assisted_boosting", {}), **options)
+        trainer.train()
+        weights.append(trainer.coordinator.state["whole.weights"])
+    assert torch.equal(*weights)
+
+
 class TestTables:
     def test_labelled_rows_of_any_table_stay(self) -> None:
         ids = [f"c{number}" for number in range(40)]

@@ -213,7 +213,8 @@ class CoordinatorSide:
     def _evaluate(self, request: Request, uploads: list[Uploads]) -> float:
         if self.opener is None:  # of a secure sum there is only the total
             uneven = self.schedule.leaves_out or self.schema.held is not None
-            fit_for_all(self.method, self.state, uploads, self.labels, self.validation, uneven, self.judging)
+            places = self._choosing if uneven else None
+            fit_for_all(self.method, self.state, uploads, self.labels, self.validation, places)
             self.state = canonical_all(self.state)
         remember(self.method, self.state, self.validation.to(self.schema.device), uploads)
         logits = torch.cat([outputs(self.method, self.state, h) for h in uploads])
@@ -243,6 +244,13 @@ class CoordinatorSide:
     def judging(self) -> Tensor | None:
         """Places of the validation rows that judge; None: all of them."""
         return self.method.judging(self.validation) if isinstance(self.method, AddsIncrements) else None
+
+    @cached_property
+    def _choosing(self) -> Tensor:
+        """Places of the validation rows that something may be fitted to: all, or those that do not judge."""
+        every = torch.arange(len(self.validation))
+        free = every if self.judging is None else every[~torch.isin(every, self.judging.cpu())]
+        return free if len(free) else every
 
     @property
     def judging_rows(self) -> Tensor:
