@@ -41,6 +41,7 @@ from colonnade.wire.messages import (
     request_header,
 )
 from colonnade.wire.numbers import Numbers
+from colonnade.wire.rows import KnownRows
 
 EMPTY = EmptyEvent(unit=Unit.LABEL)
 WEIGHTS: Parameters = (("weights", 1.0),)  # noted where weights of rows travel with the labels
@@ -170,6 +171,7 @@ class CoordinatorGate:
     labels: Labels | None = None  # what the replies are made from; None: plain ones
     numbers: Numbers = field(default_factory=Numbers)  # in which replies travel, but for the one before round 1
     guest: str = ""  # the label holder's own party: what goes to it alone is made from true labels
+    known: KnownRows | None = None  # which rows train, where everybody agreed on them: requests need not name those
 
     def release(self, request: Request, common: Mapping[str, Tensor], own: tuple[Mapping[str, Tensor], ...]) -> Down:
         """Seal the common message, and one for each party that learns from a part of its own; nobody else gets any."""
@@ -178,9 +180,9 @@ class CoordinatorGate:
             if value.is_floating_point() and not (all_finite(value) and numbers.fit(value)):
                 raise GateError(f"reply {name!r} holds NaN, infinite or too large values; nothing was released")
         head = {"run": self.run, "kind": "ALL", "sender": COORDINATOR, "own": bool(own)} | numbers.header
-        head |= request_header(request, self.everyone)
+        head |= request_header(request, self.everyone, self.known)
         coded = numbers.encode(common, 0)
-        arrays = request_arrays(request) | common_arrays(coded)
+        arrays = request_arrays(request, self.known) | common_arrays(coded)
         rows = max((len(value) for value in common.values() if value.dim() > 0), default=0)
         message = self._seal("ALL", "*", request.number, head, arrays, bool(common), rows)
         parts, learners, groups = {}, set(request.learners), []
