@@ -28,6 +28,7 @@ class Array:
     width: int
     dtype: torch.dtype | None = None  # None: the run's numbers
     per_row: bool = True  # False: one vector per upload, e.g. the parameters of a network
+    note: str = ""  # what the ledger calls it, beside its width, where it says of columns more than scores do
 
     def shape(self, rows: int) -> tuple[int, ...]:
         """What a party sends about so many rows."""

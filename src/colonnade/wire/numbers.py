@@ -81,6 +81,10 @@ class Numbers:
         """Those of the reply in a request: the one before round 1 travels in full, since it may be the labels."""
         return Numbers(dtype=self.dtype) if number <= 1 else self
 
+    def rounds(self, dtype: torch.dtype) -> bool:
+        """Whether an array of its own type would not arrive as it is: whole numbers do, but for those of codes."""
+        return not self.full and (dtype.is_floating_point or dtype is _CODES[self.name])
+
     def fit(self, values: Tensor) -> bool:
         """Whether finite numbers are small enough to travel so."""
         return self.full or not values.numel() or float(values.abs().max()) <= LARGEST
