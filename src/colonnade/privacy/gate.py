@@ -142,10 +142,11 @@ class Gate:
 
     def _coded(self, host: Mapping[str, Tensor], parties: Sequence[str], rows: int | None) -> dict[str, Tensor]:
         """In the agreed numbers. That some are too large for them may be told: it is about what may leave."""
-        for value in host.values():
-            if not self.numbers.fit(value):
+        exact = [name for name, array in self.agreed.items() if array.exact]
+        for name, value in host.items():
+            if name not in exact and not self.numbers.fit(value):
                 raise Diverged(parties[int(value.abs().flatten(1).amax(dim=1).argmax())], "upload")
-        return self.numbers.encode(host, rows)
+        return self.numbers.encode(host, rows, exact)
 
     def _check_numbers(self, mechanism: Mechanism) -> None:
         own = [name for name, array in self.agreed.items() if array.dtype and self.numbers.rounds(array.dtype)]
