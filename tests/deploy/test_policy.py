@@ -185,5 +185,5 @@ def test_columns_leave_only_where_the_operator_says_that_both_are_one_organisati
     check_columns(Policy(), "")
     check_columns(Policy(shows_columns=True), "all of its columns")
     (tmp_path / "policy.toml").write_text("shows_columns = false\n")
-    with pytest.raises(Refused, match="line 1 of policy.toml would have to be `shows_columns = true`"):
+    with pytest.raises(Refused, match=r"line 1 of policy\.toml would have to be `shows_columns = true`"):
         check_columns(read_policy(tmp_path / "policy.toml"), "all of its columns")

@@ -248,7 +248,7 @@ class TestExact:
     def test_bits_of_no_numbers_are_refused(self) -> None:
         numbers = Numbers("int8")
         for bits in (torch.full((2, 2), 0x7FC00000, dtype=torch.int32), torch.zeros(2, 2, dtype=torch.int64)):
-            with pytest.raises(WireError, match="are no bits of finite numbers in torch.float32"):
+            with pytest.raises(WireError, match=r"are no bits of finite numbers in torch\.float32"):
                 numbers.read(numbers.header, {"v" + BITS: bits})
         both = {"v" + BITS: torch.zeros(2, 2, dtype=torch.int32), "v": torch.zeros(2, 2, dtype=torch.uint8)}
         with pytest.raises(WireError, match="are the bits of numbers that are there, too"):
