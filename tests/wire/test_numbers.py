@@ -245,6 +245,13 @@ class TestExact:
         assert torch.equal(read["v"], values["v"][1])
         assert torch.equal(read["o"], numbers.decode(numbers.encode({"o": values["o"]}, rows=1))["o"][1])
 
+    def test_whole_numbers_arrive_as_they_are_but_for_those_of_codes(self) -> None:
+        numbers = Numbers("int8")
+        assert [numbers.rounds(dtype) for dtype in (torch.uint8, torch.int32, torch.int8, torch.float32)] == [
+            False, False, True, True,
+        ]  # fmt: skip
+        assert not Numbers().rounds(torch.float32)
+
     def test_bits_of_no_numbers_are_refused(self) -> None:
         numbers = Numbers("int8")
         for bits in (torch.full((2, 2), 0x7FC00000, dtype=torch.int32), torch.zeros(2, 2, dtype=torch.int64)):

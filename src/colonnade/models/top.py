@@ -35,7 +35,7 @@ REMEMBERED = 64  # models that are not read again from their text
 
 
 def lightgbm() -> Any:
-    """The library, or `ConfigError` with what to install."""
+    """The library, or `DataError` with what to install."""
     return need("lightgbm", extra="trees", purpose="stack = 'trees'")
 
 
