@@ -25,6 +25,7 @@ from colonnade.schedule import RoundPlan
 
 MOST_PARTIES = 8  # for which a stack of every subset is fitted,
 MOST_NUMBERS = 2**22  # if all of them together have no more numbers
+COLUMNS = "columns"  # what an upload calls those of the guest, where it shows them (`_top.py`)
 
 
 def no_scores(schema: Schema) -> State:
@@ -74,7 +75,7 @@ def evaluated(state: State, rows: Tensor) -> Uploads | None:
         return None
     told = {"o": state["cache.scores"][:, at]}
     if "cache.columns" in state:
-        told["columns"] = state["cache.columns"][None, at]
+        told[COLUMNS] = state["cache.columns"][None, at]
     return Uploads((told,))
 
 

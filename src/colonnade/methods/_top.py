@@ -15,6 +15,7 @@ from torch import Tensor
 
 from colonnade.errors import ConfigError
 from colonnade.methods import _stacks
+from colonnade.methods._stacks import COLUMNS
 from colonnade.methods._steps import party_code
 from colonnade.methods.base import State, Uploads
 from colonnade.models.cohort import Cohort
@@ -25,7 +26,6 @@ from colonnade.privacy.labels import Labels
 from colonnade.privacy.sealed import Array
 from colonnade.randomness import key
 
-COLUMNS = "columns"  # what the guest's upload calls them
 NOTE = "guest_columns"  # what its ledger calls their number
 MOST_PARTIES = 4  # for which every set of the guest and others has trees; of more, only all of them together
 
@@ -53,7 +53,7 @@ def no_top(schema: Schema, guest: str) -> State:
     """No tree for any set, and no row of the guest's columns."""
     lightgbm()  # refuse now, not after all scores have come
     parties = [party for group in schema.groups for party in group.parties]
-    if schema.held is not None and len(_stacks.subsets(len(parties), schema.outputs)) == 1:
+    if schema.held is not None and len(parties) > 1 and len(_stacks.subsets(len(parties), schema.outputs)) == 1:
         raise ConfigError(
             f"stack = 'trees' has no answer about rows that some of {len(parties)} parties lack; use stack = 'linear', "
             f"or at most {_stacks.MOST_PARTIES} parties"

@@ -115,7 +115,7 @@ class OneMessage(Settings):
     def upload_arrays(self, schema: Schema, group: Group) -> Mapping[str, Array]:
         """What a party sends per row; the guest may send its columns, too."""
         return {"o": Array(schema.outputs)} | (
-            {_top.COLUMNS: _top.array(group)} if is_shown(self, group.parties) else {}
+            {_stacks.COLUMNS: _top.array(group)} if is_shown(self, group.parties) else {}
         )
 
     def upload(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
@@ -130,7 +130,7 @@ class OneMessage(Settings):
         return {"o": cohort.encode(x, mode)} | self._columns(cohort, x)
 
     def _columns(self, cohort: Cohort, x: Tensor) -> dict[str, Tensor]:
-        return {_top.COLUMNS: _top.columns_of(cohort, x)} if is_shown(self, cohort.names) else {}
+        return {_stacks.COLUMNS: _top.columns_of(cohort, x)} if is_shown(self, cohort.names) else {}
 
     def coordinate(self, state: State, plan: RoundPlan, uploads: Uploads, labels: Labels) -> Reply:
         """Keep the scores, each the first time that it comes; nothing is answered."""
