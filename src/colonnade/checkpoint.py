@@ -82,10 +82,11 @@ def machine(device: torch.device, libraries: Iterable[str] = ()) -> Machine:
 
 
 def _libraries(trainer: Trainer) -> set[str]:
-    """What the parties' local models of this process are grown by, besides torch."""
+    """What the local models of this process, or the coordinator's part, are grown by, besides torch."""
     encoders = [side.cohort.encoder for side in trainer.engine.parties()]
     members = [member for encoder in encoders for member in regressors_of(encoder)]
-    return {str(library) for member in members if (library := getattr(member, "library", None)) is not None}
+    growing = [trainer.coordinator.method, *members]
+    return {str(library) for member in growing if (library := getattr(member, "library", None)) is not None}
 
 
 def _version(library: str) -> str:

@@ -10,8 +10,9 @@ import torch
 from pydantic import Field
 
 from colonnade.config import Settings, build
-from colonnade.engines.base import Local, columns_dtype, form_groups, introduce
+from colonnade.engines.base import Local, columns_dtype, form_groups, in_a_group_alone, introduce
 from colonnade.methods import make_method
+from colonnade.methods._guest import shown_by
 from colonnade.methods.base import Method
 from colonnade.models.computing import Computing, Precision
 from colonnade.models.encoders import ModelSettings
@@ -101,7 +102,7 @@ class Design:
         introduced = {}
         for party, shape in shapes.items():
             reads = columns_dtype(modules[party], party in self.tokens, dtype)
-            apart = self.settings.apart(self.settings.of(party))
+            apart = self.settings.apart(self.settings.of(party)) + in_a_group_alone(party, shown_by(self.method))
             introduced[party] = introduce(party, modules[party], shape, reads, apart)
         return Schema(
             parties=self.parties,

@@ -45,6 +45,8 @@ from colonnade.run import Run
 from colonnade.wire.messages import COORDINATOR
 from colonnade.wire.traffic import RoundTraffic, Traffic
 
+NEWCOMER = {"guest": "", "stack": "linear"}  # settings of a method as a newcomer meets it, which is not the guest
+
 
 def extend(
     run: Run | str | Path,
@@ -134,7 +136,8 @@ def _alone(method: Method) -> Method:
     """The method as the newcomer meets it: the guest, if there is one, is not among those who train now."""
     if not isinstance(method, Settings):
         return method
-    alone: Method = method.model_copy(update={"guest": ""}) if hasattr(method, "guest") else method
+    known = {name: value for name, value in NEWCOMER.items() if hasattr(method, name)}
+    alone: Method = method.model_copy(update=known)
     return alone
 
 
@@ -190,13 +193,14 @@ class _Extension:
 
     def _joined(self, model: Model) -> dict[str, Tensor]:
         """The coordinator's state with the stacks of all parties."""
-        c, parts = self.trainer.coordinator, [model.parts[name] for name in self.federation.names]
+        c, method = self.trainer.coordinator, self.before.method
+        parts = [model.parts[name] for name in self.federation.names]
         schema = open_parts(model.design, parts, Ledger(), Protection()).schema
         schema = replace(schema, rows=self.federation.rows, train=c.schema.train)
-        assert isinstance(c.method, Extends)
+        assert isinstance(method, Extends)
         assert c.home is not None
         with torch.no_grad():
-            fitted = c.method.join(schema, [self.before.kept, self.alone.kept], c.home)
+            fitted = method.join(schema, [self.before.kept, self.alone.kept], c.home)
         scale = {name: value for name, value in c.state.items() if name.startswith("target.")}
         return {**scale, **fitted}
 
@@ -218,7 +222,7 @@ class _Extension:
         return result
 
     def _outputs(self, state: dict[str, Tensor], rows: Tensor) -> Tensor | None:
-        method = self.trainer.coordinator.method
+        method = self.before.method
         told = method.recall(state, rows) if isinstance(method, Extends) and len(rows) else None
         return None if told is None else outputs(method, state, told)
 

@@ -32,7 +32,7 @@ from colonnade.federation import Federation
 from colonnade.folder import claimed
 from colonnade.keywords import settings_of
 from colonnade.methods import make_method
-from colonnade.methods._guest import with_guest
+from colonnade.methods._guest import shown_by, with_guest
 from colonnade.methods.base import BringsNoise, Extends, Method, brings, check_bins, check_rows
 from colonnade.methods.without import outputs, settled
 from colonnade.model import Model
@@ -202,7 +202,8 @@ class Trainer:
         device, dtype, computing = find_device(training.device), DTYPES[training.dtype], training.computing
         computing.check(dtype, device)
         numbers = training.wire.numbers
-        builder = cohort_builder(federation, model, encoders, training.seed, dtype, device, computing, numbers)
+        how = (dtype, device, computing, numbers, shown_by(method))
+        builder = cohort_builder(federation, model, encoders, training.seed, *how)
         schema, ledger = builder.schema, Ledger()
         run = about["id"] if about else uuid.uuid4().hex[:12]
         privacy = _one_of(privacy or PrivacySettings(), mechanism, method)

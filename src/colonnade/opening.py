@@ -10,7 +10,7 @@ from colonnade.engines.plan import SMALL, USUAL, TrainingPlan
 from colonnade.evaluate.decision import check_decision
 from colonnade.evaluate.metrics import choose_metric
 from colonnade.federation import Federation
-from colonnade.methods._guest import check_guest, guest_of
+from colonnade.methods._guest import check_guest, check_shown, guest_of
 from colonnade.methods.base import (
     FitsAtHome,
     Method,
@@ -66,6 +66,7 @@ def open_coordinator(
     weighted = federation.weights is not None or training.class_weights is not None
     check_labels(method, federation.task, privacy.labels, weighted)
     check_guest(method, schema.parties)
+    check_shown(method, privacy.protects, privacy.secure_sum.use)
     check_counted(federation.task.positive, privacy.labels)
     check_split_alone(split.stratified, privacy.labels)
     choose_metric(federation.task, training.metric)  # refuses one that the task does not have

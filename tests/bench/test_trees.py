@@ -23,6 +23,7 @@ def test_every_method_is_measured_beside_the_central_model(monkeypatch: pytest.M
     told: list[str] = []
     results = trees.run_trees(BENCH, Options(data_dir=Path(), seeds=1), told.append)
     each = {f"{what}.{name}.breast" for what in ("score", "gap", "mb", "cpu_ratio") for name in trees.RECIPES}
+    each -= {f"{what}.one_message_linear.breast" for what in ("mb", "cpu_ratio")}
     assert results.keys() == each | {"central.breast", "auc_eps1.one_message.breast"}
     for name in trees.RECIPES:
         gap = results[f"gap.{name}.breast"]
@@ -35,13 +36,18 @@ def test_every_method_is_measured_beside_the_central_model(monkeypatch: pytest.M
 
 def test_bytes_are_those_of_the_other_organisations() -> None:
     trial = trees.Trial.of("made up", made_up(), 0, 0)
-    run = trial.train("one_message", trees.RECIPES["one_message"], 0)
+    run = trial.train("one_message_linear", trees.RECIPES["one_message_linear"], 0)
     assert run.method.guest == "left"  # type: ignore[attr-defined]
     per_party, rounds = run.traffic.per_party()["right"], run.traffic.rounds
     validation = [one for one in rounds if one.evaluation_up]
     spent = sum(one.evaluation_up + one.evaluation_down for one in validation) / 2
     assert len(validation) == 1  # no test rows: those are predicted after the training
-    assert trees.crossed(run, "left") == round(per_party["up"] + per_party["down"] + spent)
+    crossed = trees.crossed(run, "left")
+    assert crossed == round(per_party["up"] + per_party["down"] + spent)
+    shows, rows = trial.train("one_message", trees.RECIPES["one_message"], 0), len(trial.federation.split.train)
+    assert shows.traffic.up > run.traffic.up + 4 * rows  # columns of the label holder's own party
+    assert shows.traffic.per_party()["right"] == per_party
+    assert abs(trees.crossed(shows, "left") - crossed) < 100  # half of what names an array
 
 
 def test_targets_are_of_keys_that_there_are() -> None:

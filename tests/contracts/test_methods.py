@@ -34,6 +34,11 @@ class TestWhatItSaysOfItself(Walking, DescribedContract):
 
 @pytest.mark.parametrize("name", EVERY)
 class TestSettings(Walking, SettingsContract):
+    @pytest.fixture(autouse=True)
+    def quickly(self, walked: None, name: str) -> None:
+        """Settings that refuse each other are tried in many combinations."""
+        self.settings = {**self.settings, **({"folds": 4, "local_steps": 8} if name == "one_message" else {})}
+
     def test_published_settings_survive_json(self, name: str) -> None:
         if not hasattr(METHODS[name], "paper"):
             with pytest.raises(ConfigError, match="no published settings"):

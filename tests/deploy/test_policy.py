@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from colonnade.deploy.membership import Columns, Membership
-from colonnade.deploy.policy import Policy, check_prediction, check_run, read_policy
+from colonnade.deploy.policy import Policy, check_columns, check_prediction, check_run, read_policy
 from colonnade.errors import ConfigError, Refused
 from colonnade.wire.messages import COORDINATOR, Purpose, Query, Request
 from tests.deploy.trials import TRAINING, Stage
@@ -179,3 +179,11 @@ def test_a_party_refuses_a_precision_that_its_device_lacks(tmp_path: Path) -> No
         s.organisations.start()
         assert s.wait_until_gone(COORDINATOR) == [2]
     assert "'tf32' is a mode of NVIDIA GPUs, and the device is 'cpu'" in s.failure(COORDINATOR)
+
+
+def test_columns_leave_only_where_the_operator_says_that_both_are_one_organisation(tmp_path: Path) -> None:
+    check_columns(Policy(), "")
+    check_columns(Policy(shows_columns=True), "all of its columns")
+    (tmp_path / "policy.toml").write_text("shows_columns = false\n")
+    with pytest.raises(Refused, match=r"line 1 of policy\.toml would have to be `shows_columns = true`"):
+        check_columns(read_policy(tmp_path / "policy.toml"), "all of its columns")

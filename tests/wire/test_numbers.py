@@ -14,7 +14,7 @@ from torch import Tensor
 
 from colonnade.errors import WireError
 from colonnade.wire.codec import decode, encode
-from colonnade.wire.numbers import BLOCK, LARGEST, SCALE, Numbers
+from colonnade.wire.numbers import BITS, BLOCK, LARGEST, SCALE, NumberFormat, Numbers
 
 FORMATS = ("float32", "float16", "int8")
 SMALLER = ("float16", "int8")
@@ -229,3 +229,34 @@ class TestRefusals:
         assert Numbers("full", torch.float64).fit(over)
         with pytest.raises(WireError, match=r"beyond 2\^127"):
             Numbers("float32", torch.float64).read({"numbers": "float32"}, {"v": over.float()})
+
+
+class TestExact:
+    """Arrays that arrive as they are, whatever becomes of the others."""
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    @pytest.mark.parametrize("name", ["float32", "float16", "int8"])
+    def test_no_bit_changes(self, name: NumberFormat, dtype: torch.dtype) -> None:
+        numbers = Numbers(name, dtype)
+        values = {"v": torch.randn(2, 5, 3, dtype=dtype) * 1e30, "o": torch.randn(2, 5, 3, dtype=dtype)}
+        coded = numbers.encode(values, rows=1, exact=["v"])
+        mine = {key: value[1] for key, value in coded.items()}
+        read = numbers.read(*decode(encode(numbers.header, mine)))
+        assert torch.equal(read["v"], values["v"][1])
+        assert torch.equal(read["o"], numbers.decode(numbers.encode({"o": values["o"]}, rows=1))["o"][1])
+
+    def test_whole_numbers_arrive_as_they_are_but_for_those_of_codes(self) -> None:
+        numbers = Numbers("int8")
+        assert [numbers.rounds(dtype) for dtype in (torch.uint8, torch.int32, torch.int8, torch.float32)] == [
+            False, False, True, True,
+        ]  # fmt: skip
+        assert not Numbers().rounds(torch.float32)
+
+    def test_bits_of_no_numbers_are_refused(self) -> None:
+        numbers = Numbers("int8")
+        for bits in (torch.full((2, 2), 0x7FC00000, dtype=torch.int32), torch.zeros(2, 2, dtype=torch.int64)):
+            with pytest.raises(WireError, match=r"are no bits of finite numbers in torch\.float32"):
+                numbers.read(numbers.header, {"v" + BITS: bits})
+        both = {"v" + BITS: torch.zeros(2, 2, dtype=torch.int32), "v": torch.zeros(2, 2, dtype=torch.uint8)}
+        with pytest.raises(WireError, match="are the bits of numbers that are there, too"):
+            numbers.read(numbers.header, both)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from colonnade.federation import RowSplit
-from colonnade.methods._guest import guest_of
+from colonnade.methods._guest import guest_of, shown_by
 from colonnade.methods.base import BringsNoise
 from colonnade.privacy import accounting, pbm
 from colonnade.privacy.events import PlainEvent
@@ -85,11 +85,11 @@ def _accountable(release: Entry) -> bool:
 
 def _undeclared(run: Run, audited: AuditedRun) -> Iterator[str]:
     """Training uploads that say another protection of themselves than the configuration gives."""
-    told, wrong, older = audited.mechanism.event, [], 0
+    told, wrong, older, shown = audited.mechanism.event, [], 0, shown_by(run.method)
     for release in _uploads(run.ledger):
         if release.event.off_grid and release.event == told.before_grids and not release.notes:
             older += 1
-        elif release.event != told or release.notes:
+        elif release.event != told or (release.notes and release.owner != shown):  # whose columns are noted
             wrong.append(release)
     if older:
         yield (

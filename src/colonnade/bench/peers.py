@@ -61,6 +61,8 @@ def _one_seed(folder: Path, settings: PeersSettings, seed: int) -> dict[str, flo
     central = central_trees(side_by_side(found), found, trial.rows, seed)
     results = {"auc.central": trial.judged(trial.rows.test, central)}
     for name, recipe in RECIPES.items():
+        if recipe.beside:
+            continue
         start = time.perf_counter()
         run = trial.train(name, recipe, seed)
         results[f"seconds.{name}"] = time.perf_counter() - start

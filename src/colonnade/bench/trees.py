@@ -6,8 +6,9 @@
 
 Protocol of `bench tables`: a quarter of the rows tests, stratified where there are classes; of the rest 15 % validate,
 by which the central model stops, and all methods but one_message. Every method has its default settings, but for
-RECIPES. The first party of a set is the label holder's own. Results, means over seeds, for a method METHOD and a set
-SET:
+RECIPES. The first party of a set is the label holder's own. one_message has trees on top of its stack, which read that
+party's columns; one_message_linear is the same without them, and has a score and a gap only. Results, means over seeds,
+for a method METHOD and a set SET:
 
     central.SET            LightGBM on all columns in one place: AUC, accuracy, R2 or deviance
     score.METHOD.SET       the same of the method
@@ -42,7 +43,8 @@ from colonnade.extras import need
 from colonnade.federation import Federation, RowSplit
 from colonnade.fit import fit
 from colonnade.record import Section
-from colonnade.run import Run
+from colonnade.run import DTYPES, Run
+from colonnade.wire.messages import Purpose
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,9 +72,15 @@ class Recipe:
 
     options: Callable[[Federation], Section]
     private: bool = False  # it is also measured behind private labels
+    method: str = ""  # its name, where it is not that of the recipe
+    beside: bool = False  # only its score and gap are told, beside those of another recipe of the method
 
 
 def _one_message(federation: Federation) -> Section:
+    return {**_one_message_linear(federation), "stack": "trees"}
+
+
+def _one_message_linear(federation: Federation) -> Section:
     trees = COARSE if federation.width * federation.outputs > MOST else {}
     return {"model": {"encoder": "trees", "trees": trees}, "guest": federation.names[0], "wire": {"numbers": "int8"}}
 
@@ -92,6 +100,7 @@ def _assisted_boosting(federation: Federation) -> Section:
 
 RECIPES: Mapping[str, Recipe] = {
     "one_message": Recipe(_one_message, private=True),
+    "one_message_linear": Recipe(_one_message_linear, method="one_message", beside=True),
     "assisted_boosting": Recipe(_assisted_boosting),
     "vimadmm_j": Recipe(_vimadmm_j),
 }
@@ -152,6 +161,10 @@ class Trial:
             results |= {
                 f"score.{name}": score,
                 f"gap.{name}": (score - central) if self.found.goal == "deviance" else (central - score),
+            }
+            if recipe.beside:
+                continue
+            results |= {
                 f"mb.{name}": crossed(run, self.federation.names[0]) / 1e6,
                 f"cpu_ratio.{name}": spent / seconds,
             }
@@ -166,7 +179,8 @@ class Trial:
 
     def train(self, name: str, recipe: Recipe, seed: int, privacy: Section | None = None) -> Run:
         """A run of one method, with labels as they are or behind a mechanism."""
-        return fit(self.federation, name, seed=seed, privacy=privacy or {}, **recipe.options(self.federation))
+        options = recipe.options(self.federation)
+        return fit(self.federation, recipe.method or name, seed=seed, privacy=privacy or {}, **options)
 
     def score(self, run: Run) -> float:
         """On the test rows."""
@@ -183,14 +197,23 @@ class Trial:
 def crossed(run: Run, home: str) -> int:
     """The bytes of a training that went to and came from all parties but one, with validation.
 
-    Messages of validation rows are counted for all parties together; they are equally long.
+    Messages of validation rows are counted for all parties together; but for columns that the party at home shows,
+    which the ledger knows of, they are equally long.
     """
     away = [place for place, party in enumerate(run.traffic.parties) if party != home]
     total = 0.0
     for one in run.traffic.rounds:
         total += int(one.up[away].sum() + one.down[away].sum())
-        total += (one.evaluation_up + one.evaluation_down) * len(away) / len(run.traffic.parties)
+        alike = one.evaluation_up - _shown_columns(run, home, one.number)
+        total += (alike + one.evaluation_down) * len(away) / len(run.traffic.parties)
     return round(total)
+
+
+def _shown_columns(run: Run, home: str, number: int) -> int:
+    """Bytes of the columns that the party at home showed the label holder in the evaluation of one round."""
+    mine = [e for e in run.ledger if e.owner == home and e.number == number and e.purpose is Purpose.EVALUATE]
+    size = DTYPES[run.training.dtype].itemsize
+    return sum(round(dict(e.notes).get("guest_columns", 0)) * e.rows * size for e in mine)
 
 
 def side_by_side(found: TableSet) -> pd.DataFrame:

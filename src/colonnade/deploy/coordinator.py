@@ -34,7 +34,7 @@ from colonnade.errors import ColonnadeError, ConfigError, IdentityError, Refused
 from colonnade.federation import Federation, Party, RowSplit, Task
 from colonnade.fit import Trainer, find_device
 from colonnade.identity.credentials import Credentials
-from colonnade.methods._guest import check_guest
+from colonnade.methods._guest import check_guest, check_shown
 from colonnade.methods.base import (
     Method,
     brings,
@@ -155,6 +155,7 @@ class CoordinatorProcess:
         weighted = u.weights is not None or u.training.class_weights is not None
         check_labels(u.method, u.task, u.privacy.labels, weighted)
         check_guest(u.method, u.parties)
+        check_shown(u.method, u.privacy.protects, u.privacy.secure_sum.use)
         for party in undertaking.parties:
             check_gradients(undertaking.method, party, undertaking.model.of(party).gradients)
         self.folder, self.link, self.credentials, self.notify = folder, link, credentials, notify

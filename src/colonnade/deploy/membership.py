@@ -22,14 +22,24 @@ from colonnade.deploy.agreement import (
     read_proposal,
 )
 from colonnade.deploy.encryption import RunEncryption, encryption_of_party
-from colonnade.deploy.policy import Policy, check_prediction, check_run, check_training_rows
+from colonnade.deploy.policy import Policy, check_columns, check_prediction, check_run, check_training_rows
 from colonnade.design import Design
-from colonnade.engines.base import CohortBuilder, Encoders, Local, columns_dtype, introduce, numbers_of, open_module
+from colonnade.engines.base import (
+    CohortBuilder,
+    Encoders,
+    Local,
+    columns_dtype,
+    in_a_group_alone,
+    introduce,
+    numbers_of,
+    open_module,
+)
 from colonnade.engines.party import PartySide
 from colonnade.errors import ConfigError, ModelError, Refused, RunError, WireError
 from colonnade.federation import Party
 from colonnade.identity.cipher import KeyPair
 from colonnade.identity.credentials import Credentials
+from colonnade.methods._guest import check_shown, shown_by, what_is_shown
 from colonnade.methods.base import BringsNoise, brings, check_bins, check_gradients, check_lacking, check_numbers
 from colonnade.models.encoders import ModelSettings, PartySettings
 from colonnade.models.schema import Schema
@@ -126,11 +136,14 @@ class Membership:
             schedule = proposal.schedule()
             goes_on = proposal.absence().then == "continue"
             silence = schedule.someone_may_be_silent or schedule.leaves_out or goes_on
+            noised = privacy.protects or not self.setup.mechanism.event.bare
+            check_shown(proposal.method(), noised, privacy.secure_sum.use)
             check_numbers(proposal.method(), proposal.training().wire.numbers, privacy.secure_sum.use)
             privacy.check_sum(len(proposal.parties), proposal.method().needs_uploads, silence, proposal.lacking)
             spends = privacy.spends(self._releases(proposal)) if privacy.epsilon is None else privacy.epsilon
         except ConfigError as error:
             raise Refused(f"the proposal cannot be carried out: {error}") from None
+        check_columns(self.setup.policy, what_is_shown(proposal.method(), self.me))
         check_run(self.setup.policy, {**body, "spends": {"epsilon": spends, "delta": privacy.delta}})
 
     def _check_mechanism(self, proposal: Proposal) -> None:
@@ -229,7 +242,8 @@ class Membership:
     def _joined(self, proposal: Proposal) -> Joined:
         values, module = self.columns.values, self._module(proposal)
         reads = columns_dtype(module, not values.is_floating_point(), DTYPES[proposal.training().dtype])
-        apart = proposal.model().apart(self._settings(proposal))
+        alone = in_a_group_alone(self.me, shown_by(proposal.method()))
+        apart = proposal.model().apart(self._settings(proposal)) + alone
         return Joined(introduce(self.me, module, tuple(values.shape[1:]), reads, apart, portable_key), self.keys.public)
 
     def _settings(self, proposal: Proposal) -> ModelSettings:
@@ -357,4 +371,6 @@ def in_short(proposal: Proposal) -> Mapping[str, Any]:
     body = proposal.body
     keys = ("rows", "parties", "label_exposure", "purposes", "mechanism", *(("lacking",) if proposal.lacking else ()))
     facts = {"method": body["method"]["name"], "rounds": proposal.training().rounds, **{k: body.get(k) for k in keys}}
+    if shown := shown_by(proposal.method()):
+        facts["shows_columns"] = shown
     return {**facts, "privacy": proposal.privacy().in_words()}

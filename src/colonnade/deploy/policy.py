@@ -54,6 +54,9 @@ class Policy(Settings):
     )
     most_delta: float = Field(1e-5, gt=0, lt=1, description="largest delta of that epsilon, with most_epsilon")
     require_secure_sum: bool = Field(False, description="only the sum of all parties' uploads may be opened")
+    shows_columns: bool = Field(
+        False, description="this party belongs to the label holder, and a run whose guest it is may send columns there"
+    )
 
     _file: str = PrivateAttr("")
     _lines: dict[str, int] = PrivateAttr(default_factory=dict)  # key -> where it stands in the file
@@ -151,6 +154,19 @@ def check_prediction(policy: Policy, rows: int, purpose: str) -> None:
     """
     _check_purpose(policy, purpose)
     _at_most(policy, "most_rows_per_prediction", "rows in one prediction", rows)
+
+
+def check_columns(policy: Policy, shown: str) -> None:
+    """Refuse to be the guest of a run in which the guest shows something of its columns, unless the policy allows it.
+
+    Raises:
+        Refused: with the rule and which line to change.
+    """
+    if shown and not policy.shows_columns:
+        raise Refused(
+            f"shows_columns: the run names this party as the label holder's own, which shows {shown} to it, and the "
+            "policy does not say that both are one organisation; " + policy.where("shows_columns", True)
+        )
 
 
 def check_question(policy: Policy, rows: int) -> None:

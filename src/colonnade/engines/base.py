@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import difflib
 import hashlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, cast
@@ -165,7 +166,7 @@ class CohortBuilder:
         return train if owner.held is None else train[owner.held[train]]
 
 
-def cohort_builder(
+def cohort_builder(  # noqa: PLR0913, PLR0917 - all that a schema is made of
     federation: Federation,
     model: ModelSettings,
     encoders: Encoders,
@@ -174,15 +175,20 @@ def cohort_builder(
     device: torch.device,
     computing: Computing,
     numbers: NumberFormat = "full",
+    alone: str = "",
 ) -> CohortBuilder:
-    """Build every party's local model and group the parties of one kind; `numbers` are those of messages."""
+    """Build every party's local model and group the parties of one kind.
+
+    `numbers` are those of messages, `alone` is the party that no other shares a group with, if there is one.
+    """
     modules: dict[str, Local] = {}
     introductions: dict[str, Introduction] = {}
     for party in federation.parties:
         own, shape, name = model.of(party.name), tuple(party.columns.shape[1:]), party.name
         modules[name] = open_module(encoders, own, name, shape, federation.task.outputs, seed, dtype)
         reads = columns_dtype(modules[name], not party.columns.is_floating_point(), dtype)
-        introductions[name] = introduce(name, modules[name], shape, reads, model.apart(own))
+        apart = model.apart(own) + in_a_group_alone(name, alone)
+        introductions[name] = introduce(name, modules[name], shape, reads, apart)
     schema = Schema(
         parties=federation.names,
         groups=form_groups(introductions),
@@ -283,12 +289,19 @@ def introduce(
     return Introduction(hashlib.sha256((text + apart).encode()).hexdigest(), shape, width, learning)
 
 
+def in_a_group_alone(party: str, alone: str) -> str:
+    """What `introduce` needs to keep a party apart from all others; empty: it is not the one to be alone."""
+    return f"|{party} alone" if party == alone else ""
+
+
 def form_groups(introductions: Mapping[str, Introduction]) -> tuple[Group, ...]:
     """Parties of one architecture and column shape together, in order of first appearance."""
     groups: dict[Introduction, list[str]] = {}
     for party, introduction in introductions.items():
         groups.setdefault(introduction, []).append(party)
-    return tuple(Group(tuple(parties), one.width, one.parameters) for one, parties in groups.items())
+    return tuple(
+        Group(tuple(parties), one.width, one.parameters, math.prod(one.shape)) for one, parties in groups.items()
+    )
 
 
 def encoders_of(encoders: Encoders, party: str) -> Encoders:

@@ -1,4 +1,9 @@
-"""The guest: a party that belongs to the label holder, so that true labels do not leave by going there."""
+"""The guest: a party that belongs to the label holder: true labels do not leave by going there, nor columns from there.
+
+Where the guest's upload says something of its columns, it does so in an array of its own, which no other party has:
+the guest is alone in its group (`shown_by`, `engines/base.py`), the array has a `note`, so that every such release is
+noted in the ledger, and between organisations the party's own policy must allow it (`shows_columns`).
+"""
 
 from __future__ import annotations
 
@@ -26,27 +31,72 @@ class HasGuest(FitsAtHome, Protocol):
         """Its name; None: that of the federation, if it knows one; empty: there is none."""
 
 
+@runtime_checkable
+class ShowsColumns(Protocol):
+    """A method in which the guest may tell the label holder of its columns, in an array of its group alone."""
+
+    @property
+    def guest(self) -> str | None:
+        """As that of `HasGuest`."""
+
+    @property
+    def shows(self) -> str:
+        """What of its columns, in words that follow "the guest shows"; empty: nothing."""
+
+
 def guest_of(method: Method) -> str:
     """The label holder's own party; empty: there is none, or nobody said so."""
     return (method.guest or "") if isinstance(method, HasGuest) else ""
 
 
+def shown_by(method: Method) -> str:
+    """The party whose upload says something of its columns, alone in its group; empty: nobody's does."""
+    return (method.guest or "") if isinstance(method, ShowsColumns) and method.shows else ""
+
+
+def what_is_shown(method: Method, party: str) -> str:
+    """What a party shows of its columns, in words; empty: nothing."""
+    return method.shows if isinstance(method, ShowsColumns) and party == shown_by(method) else ""
+
+
+def is_shown(method: Method, parties: Sequence[str]) -> bool:
+    """Whether these are the one party of which `shown_by` speaks: of a group, or of a process."""
+    return tuple(parties) == (shown_by(method),)
+
+
 def with_guest(method: Method, federation: Federation) -> Method:
     """The method; it knows the label holder's own party where the federation does and nobody said otherwise."""
     known = federation.guest
-    if known is not None and isinstance(method, HasGuest) and method.guest is None and isinstance(method, Settings):
-        named: Method = method.model_copy(update={"guest": known})
-        return named
-    return method
+    if known is None or not isinstance(method, HasGuest | ShowsColumns) or not isinstance(method, Settings):
+        return method
+    named: Method = method.model_copy(update={"guest": known}) if method.guest is None else method
+    return named
 
 
 def check_guest(method: Method, parties: Sequence[str]) -> None:
     """Refuse a guest that is no party."""
-    guest = guest_of(method)
+    guest = guest_of(method) or shown_by(method)
     if guest and guest not in parties:
         raise ConfigError(
             f"guest = {guest!r} is no party of this run ({', '.join(parties)}); name the label holder's own one, or "
             "leave guest out"
+        )
+
+
+def check_shown(method: Method, noised: bool, secure_sum: bool) -> None:
+    """Refuse to show columns of nobody, or where the run promises that uploads say less of them."""
+    if not isinstance(method, ShowsColumns) or not method.shows:
+        return
+    if not method.guest:
+        raise ConfigError(
+            f"the guest shows {method.shows}, and nobody is the guest: name the party that belongs to the label holder "
+            '(guest = "bank" in [method])'
+        )
+    if noised or secure_sum:
+        other = "noise before uploads" if noised else "a secure sum"
+        raise ConfigError(
+            f"the guest {method.guest!r} shows {method.shows} as they are, which {other} would be about; leave one of "
+            "the two out"
         )
 
 

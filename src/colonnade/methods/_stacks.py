@@ -19,10 +19,13 @@ from colonnade.errors import ConfigError
 from colonnade.methods._steps import party_code
 from colonnade.methods.base import State, Uploads
 from colonnade.models.schema import Schema
+from colonnade.models.stacking import fit_stack
 from colonnade.privacy.labels import Labels
+from colonnade.schedule import RoundPlan
 
 MOST_PARTIES = 8  # for which a stack of every subset is fitted,
 MOST_NUMBERS = 2**22  # if all of them together have no more numbers
+COLUMNS = "columns"  # what an upload calls those of the guest, where it shows them (`_top.py`)
 
 
 def no_scores(schema: Schema) -> State:
@@ -41,6 +44,20 @@ def no_scores(schema: Schema) -> State:
     return state
 
 
+def keep_scores(state: State, plan: RoundPlan, uploads: Uploads) -> None:
+    """Write the scores of a round down, each the first time that it comes."""
+    speakers = torch.tensor([party_code(party) for party in plan.senders], dtype=torch.int64)
+    places = torch.isin(state["cache.parties"].cpu(), speakers).nonzero()[:, 0]
+    told, rows = every_score(uploads), plan.rows
+    for place in places.tolist():
+        fresh = ~state["cache.seen"][place, rows]
+        if "cache.held" in state:  # of a row that a party lacks there is no score
+            fresh = fresh & state["cache.held"][place, rows]
+        new = rows[fresh]
+        state["cache.scores"][place, new] = told[place, fresh].to(state["cache.scores"])
+        state["cache.seen"][place, new] = True
+
+
 def joined_scores(schema: Schema, kept: Sequence[State]) -> State:
     """What came in several trainings of different parties on the same rows, in the order of the schema's parties."""
     owners = {int(party): (one, k) for one in kept for k, party in enumerate(one["cache.parties"])}
@@ -56,7 +73,10 @@ def evaluated(state: State, rows: Tensor) -> Uploads | None:
     at = rows.to(state["cache.evaluated"].device)
     if not bool(state["cache.evaluated"][at].all()):
         return None
-    return Uploads(({"o": state["cache.scores"][:, at]},))
+    told = {"o": state["cache.scores"][:, at]}
+    if "cache.columns" in state:
+        told[COLUMNS] = state["cache.columns"][None, at]
+    return Uploads((told,))
 
 
 def subsets(parties: int, outputs: int) -> list[tuple[int, ...]]:
@@ -79,10 +99,30 @@ def no_stack(schema: Schema, labels: Labels) -> State:
     }
 
 
-def stacked(state: State, told: Tensor, place: int) -> Tensor:
-    """Logits (B, K) of scores (M, B, K)."""
-    logits = features(told).double() @ state["stack.weight"][place] + state["stack.bias"][place]
-    return logits.to(told.dtype)
+def fit_stacks(state: State, labels: Labels) -> None:
+    """A stack of every set, on the rows of which the score of each of its parties has come."""
+    parties, _, outputs = state["cache.scores"].shape
+    for place, subset in enumerate(subsets(parties, outputs)):
+        chosen = list(subset)
+        rows = state["cache.seen"][chosen].all(dim=0).nonzero()[:, 0]
+        if not len(rows):
+            continue
+        targets, scores = labels.held_out(rows), state["cache.scores"][chosen][:, rows]  # (M', B, K)
+        stack = fit_stack(labels.task, features(scores), targets, labels.weights(rows, targets))
+        weight = torch.zeros(parties, outputs, outputs, dtype=torch.float64)
+        weight[chosen] = stack.weight.view(len(chosen), outputs, outputs)
+        state["stack.weight"][place] = weight.flatten(0, 1).to(rows.device)
+        state["stack.bias"][place] = stack.bias.to(rows.device)
+
+
+def place_of(state: State, number: int) -> int:
+    """Where the stack of the set with these bits stands."""
+    return number - 1 if len(state["stack.bias"]) > 1 else -1
+
+
+def margin(state: State, told: Tensor, place: int) -> Tensor:
+    """Logits (B, K) of scores (M, B, K), in float64."""
+    return features(told).double() @ state["stack.weight"][place] + state["stack.bias"][place]
 
 
 def features(scores: Tensor) -> Tensor:

@@ -6,6 +6,7 @@
                  s_k = the score of the model that has not seen the row                     up: b x d_c, once
     coordinator  W, b = argmin sum_i loss(sum_k s_ik W_k + b, y_i) + |W|^2/2, with its TRUE labels
     prediction   sum_k s_k W_k + b,  s_k = the mean of the J scores
+                 + T(c, s) where stack = "trees": boosted trees over the guest's columns c and all scores
 
 Parties never learn from each other, so nothing goes back after the scores, and one round is a whole training. The stack
 weighs scores that overlap, corrects what noisy labels did to them, and stays with the label holder; their unweighted
@@ -15,7 +16,9 @@ secure sum cannot stand in the way.
 Any subset: a stack is fitted for every set of parties, where they are few, so that a prediction without some of them is
 that of the stack that was fitted without them. Of many parties, a combination of validation scores (`without.py`).
 
-A sum of scores misses what only shows when columns of two parties are seen together.
+A sum of scores misses what only shows when columns of two parties are seen together. Trees on top of it see the
+columns of one party, the guest, beside everybody's scores (models/top.py): it belongs to the label holder, and its
+columns come with its scores.
 """
 
 from __future__ import annotations
@@ -28,9 +31,10 @@ from pydantic import Field
 from torch import Tensor
 
 from colonnade.config import Settings
-from colonnade.methods import _stacks
+from colonnade.methods import _stacks, _top
 from colonnade.methods._given import OPENING, release_in_bits
-from colonnade.methods._steps import local_steps, party_code
+from colonnade.methods._guest import is_shown
+from colonnade.methods._steps import local_steps
 from colonnade.methods._teach import Labelled, teach
 from colonnade.methods.base import Received, Reply, State, Uploads
 from colonnade.models.classifier import Classifier
@@ -39,7 +43,6 @@ from colonnade.models.crossfit import CrossFit, folds_of, regressors_of
 from colonnade.models.optimise import AdamW, Optimiser
 from colonnade.models.schema import Group, Schema
 from colonnade.models.stack import Mode
-from colonnade.models.stacking import fit_stack
 from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.sealed import Array, Upload
@@ -66,13 +69,29 @@ class OneMessage(Settings):
         description="the label holder's own party: it fits true labels where the others get noisy ones; unset: the one "
         "whose table has the labels, in a simulation from tables; empty: nobody",
     )
+    stack: Literal["linear", "trees"] = Field(
+        "linear",
+        description="how the label holder weighs scores; trees: it also gets the columns of its own party, the guest",
+    )
     folds: int = Field(10, ge=2, description="parts of the training rows; a party has a model without each of them")
     local_steps: int = Field(400, ge=1, description="gradient steps of a network on each fold, the best moment kept")
     optimiser: Optimiser = Field(AdamW(lr=5e-3, weight_decay=1e-2), description="local optimiser of networks")
 
+    @property
+    def shows(self) -> str:
+        """What the guest shows of its columns."""
+        return "all of its columns" if self.stack == "trees" else ""
+
+    @property
+    def library(self) -> str | None:
+        """What grows trees at the coordinator."""
+        return "lightgbm" if self.stack == "trees" else None
+
     def open_party(self, cohort: Cohort) -> None:
         """A local model and a head for every fold, all with the same first weights."""
         task = cohort.schema.task
+        if is_shown(self, cohort.names):
+            _top.check_columns(cohort)
         for model in regressors_of(cohort.encoder):
             if isinstance(model, Classifier):
                 model.check_task(task.family, task.words)
@@ -86,36 +105,37 @@ class OneMessage(Settings):
 
         `cache.` is about training rows, and no part of the model.
         """
-        state = _stacks.no_stack(schema, labels) | _stacks.no_scores(schema)
-        return state, release_in_bits(schema, labels)
+        return self._nothing(schema, labels) | _stacks.no_scores(schema), release_in_bits(schema, labels)
+
+    def _nothing(self, schema: Schema, labels: Labels) -> State:
+        """Stacks that know no score, and no trees on top of them."""
+        top = _top.no_top(schema, self.guest) if self.shows and self.guest else {}
+        return _stacks.no_stack(schema, labels) | top
 
     def upload_arrays(self, schema: Schema, group: Group) -> Mapping[str, Array]:
-        """What a party sends per row."""
-        return {"o": Array(schema.outputs)}
+        """What a party sends per row; the guest may send its columns, too."""
+        return {"o": Array(schema.outputs)} | (
+            {_stacks.COLUMNS: _top.array(group)} if is_shown(self, group.parties) else {}
+        )
 
     def upload(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
         """Scores: of training rows by the models that have not seen them."""
         if not training or cohort.asked is None or not isinstance(cohort.encoder, CrossFit):
             return Upload(self.computed(cohort, x, Mode.PREDICT))
         folds = folds_of(cohort.schema, self.folds)[cohort.asked.cpu()]
-        return Upload({"o": cohort.encoder.out_of_fold(x, folds)})
+        return Upload({"o": cohort.encoder.out_of_fold(x, folds)} | self._columns(cohort, x))
 
     def computed(self, cohort: Cohort, x: Tensor, mode: Mode) -> dict[str, Tensor]:
         """The mean score of the folds' models."""
-        return {"o": cohort.encode(x, mode)}
+        return {"o": cohort.encode(x, mode)} | self._columns(cohort, x)
+
+    def _columns(self, cohort: Cohort, x: Tensor) -> dict[str, Tensor]:
+        return {_stacks.COLUMNS: _top.columns_of(cohort, x)} if is_shown(self, cohort.names) else {}
 
     def coordinate(self, state: State, plan: RoundPlan, uploads: Uploads, labels: Labels) -> Reply:
         """Keep the scores, each the first time that it comes; nothing is answered."""
-        speakers = torch.tensor([party_code(party) for party in plan.senders], dtype=torch.int64)
-        places = torch.isin(state["cache.parties"].cpu(), speakers).nonzero()[:, 0]
-        told, rows = _stacks.every_score(uploads), plan.rows
-        for place in places.tolist():
-            fresh = ~state["cache.seen"][place, rows]
-            if "cache.held" in state:  # of a row that a party lacks there is no score
-                fresh = fresh & state["cache.held"][place, rows]
-            new = rows[fresh]
-            state["cache.scores"][place, new] = told[place, fresh].to(state["cache.scores"])
-            state["cache.seen"][place, new] = True
+        _stacks.keep_scores(state, plan, uploads)
+        _top.keep_columns(state, plan.rows, uploads)
         return Reply()
 
     def learn(self, cohort: Cohort, plan: RoundPlan, uploaded: Mapping[str, Tensor], reply: Received) -> None:
@@ -151,28 +171,20 @@ class OneMessage(Settings):
             teach(member, given, each, self.optimiser, fold)
 
     def fit_at_home(self, state: State, labels: Labels) -> None:
-        """A stack of every subset of parties, on the rows of which the score of each of them has come."""
-        seen, known = state["cache.seen"], int(state["cache.seen"].sum())
+        """A stack of every subset of parties, and trees on top of those that have the guest."""
+        known = int(state["cache.seen"].sum())
         if known == int(state["stack.rows"]):
             return  # no score that was not known before
-        parties, _, outputs = state["cache.scores"].shape
-        for place, subset in enumerate(_stacks.subsets(parties, outputs)):
-            chosen = list(subset)
-            rows = seen[chosen].all(dim=0).nonzero()[:, 0]
-            if not len(rows):
-                continue
-            targets, scores = labels.held_out(rows), state["cache.scores"][chosen][:, rows]  # (M', B, K)
-            stack = fit_stack(labels.task, _stacks.features(scores), targets, labels.weights(rows, targets))
-            weight = torch.zeros(parties, outputs, outputs, dtype=torch.float64)
-            weight[chosen] = stack.weight.view(len(chosen), outputs, outputs)
-            state["stack.weight"][place] = weight.flatten(0, 1).to(rows.device)
-            state["stack.bias"][place] = stack.bias.to(rows.device)
+        _stacks.fit_stacks(state, labels)
+        if self.shows and self.guest:
+            _top.grow(state, labels, self.guest)
         state["stack.rows"] = torch.tensor(known)
 
     def remember(self, state: State, rows: Tensor, uploads: Uploads) -> None:
         """Scores of rows that are evaluated: should a party join, the others need not be asked about them again."""
         state["cache.scores"][:, rows] = _stacks.every_score(uploads).to(state["cache.scores"])
         state["cache.evaluated"][rows] = True
+        _top.keep_columns(state, rows, uploads)
 
     def recall(self, state: State, rows: Tensor) -> Uploads | None:
         """The scores of these rows, as one group; None where some have not been evaluated."""
@@ -180,13 +192,14 @@ class OneMessage(Settings):
 
     def join(self, schema: Schema, kept: Sequence[State], labels: Labels) -> State:
         """The scores that several trainings kept, in the order of the schema's parties, and stacks of all of them."""
-        state = _stacks.no_stack(schema, labels) | _stacks.joined_scores(schema, kept)
+        state = self._nothing(schema, labels) | _stacks.joined_scores(schema, kept) | _top.joined_columns(kept)
         self.fit_at_home(state, labels)
         return state
 
     def predict(self, state: State, uploads: Uploads) -> Tensor:
         """The stack of all parties."""
-        return _stacks.stacked(state, _stacks.every_score(uploads), -1)
+        told = _stacks.every_score(uploads)
+        return _top.outputs(state, told, 2 ** len(told) - 1, _top.shown(uploads))
 
     def knows_subsets(self, state: Mapping[str, Tensor]) -> bool:
         """Whether there is a stack for every set of parties: not of many parties, whose sets are too many."""
@@ -196,7 +209,8 @@ class OneMessage(Settings):
         """The stack that was fitted for those present."""
         told, here = _stacks.every_score(uploads), torch.cat(tuple(present))
         told = told.masked_fill(~here[:, None, None].to(told.device), 0)  # what stands there is no upload
-        return _stacks.stacked(state, told, sum(2**place for place in here.nonzero()[:, 0].tolist()) - 1)
+        number = sum(2**place for place in here.nonzero()[:, 0].tolist())
+        return _top.outputs(state, told, number, _top.shown(uploads))
 
     def scores(self, state: State, uploads: Uploads) -> Tensor:
         """s_k W_k: what the stack of all parties adds up, where there is no other."""

@@ -19,6 +19,7 @@ class Group:
     parties: tuple[str, ...]
     width: int  # of an embedding
     parameters: tuple[int, ...] = ()  # how many numbers each learning tensor of a network holds, in its order
+    columns: int = 0  # numbers in a row of a party's columns
 
 
 @dataclass(frozen=True)

@@ -88,6 +88,12 @@ class Gate:
     lacking: Mapping[str, int] = field(default_factory=dict)  # by party, rows asked about that it does not hold
     numbers: Numbers = field(default_factory=Numbers)  # in which they travel
 
+    def __post_init__(self) -> None:
+        self.shown: Parameters = tuple((a.note, float(a.width)) for a in self.agreed.values() if a.note)
+        if self.shown and (self.protection.noised or isinstance(self.protection.training, Hiding)):
+            told = ", ".join(name for name, _ in self.shown)
+            raise GateError(f"{told}: what says this of columns leaves as it is, and this run protects uploads")
+
     def release(
         self,
         upload: Upload,
@@ -129,20 +135,21 @@ class Gate:
             payloads.append(encode(header, mine, known_finite=True))
         sealed = _seal_all(parties, purpose.value, number, payloads)
         for released in sealed:
-            notes = (*self.notes, *_lacks(self.lacking.get(released.sender, 0)))
+            notes = (*self.notes, *self.shown, *_lacks(self.lacking.get(released.sender, 0)))
             event = Entry(released.sender, COORDINATOR, mechanism.event, purpose, number, rows, released.digest, notes)
             self.ledger.record(event)
         return Passed(tuple(parties), tuple(sealed), canonical_all(values), hidden and canonical_all(hidden))
 
     def _coded(self, host: Mapping[str, Tensor], parties: Sequence[str], rows: int | None) -> dict[str, Tensor]:
         """In the agreed numbers. That some are too large for them may be told: it is about what may leave."""
-        for value in host.values():
-            if not self.numbers.fit(value):
+        exact = [name for name, array in self.agreed.items() if array.exact]
+        for name, value in host.items():
+            if name not in exact and not self.numbers.fit(value):
                 raise Diverged(parties[int(value.abs().flatten(1).amax(dim=1).argmax())], "upload")
-        return self.numbers.encode(host, rows)
+        return self.numbers.encode(host, rows, exact)
 
     def _check_numbers(self, mechanism: Mechanism) -> None:
-        own = [name for name, array in self.agreed.items() if array.dtype is not None]
+        own = [name for name, array in self.agreed.items() if array.dtype and self.numbers.rounds(array.dtype)]
         if not self.numbers.full and (own or isinstance(mechanism, Hiding) or mechanism.event.counted(1) is not None):
             what = f"{own} have numbers of their own" if own else f"{mechanism.event.name} sends whole numbers"
             raise GateError(f"training.wire.numbers = {self.numbers.name!r}, but {what}; nothing was released")

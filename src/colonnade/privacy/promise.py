@@ -8,6 +8,11 @@ from typing import TypedDict
 from colonnade.privacy.accounting import Neighbours
 from colonnade.privacy.events import LabelExposure
 
+SHOWN = (
+    "{0} is named as the label holder's own party and sends it {1}, without noise: they stay in one organisation if it "
+    "is one. No other party's columns are sent."
+)
+
 
 class Figures(TypedDict):
     """What training cost one party, for machines; no figure is None."""
@@ -33,6 +38,7 @@ class Promise(TypedDict):
     label_unit: str
     label_delta: float
     label_guest: str | None  # the party that the label epsilon does not hold against: the label holder's own
+    columns_shown: dict[str, str]  # by party, what of its columns its uploads have: the label holder's own party's
     simulated: bool
     evaluation: str
     uncovered: dict[str, int]
@@ -50,3 +56,8 @@ class Circumstances:
     own: str = ""  # the mechanism that the method brings itself
     fits_at_home: bool = False  # the label holder fits something with its true labels, which stays with it
     guest: str = ""  # the label holder's own party, which gets the true labels; empty: there is none
+    shown: tuple[str, str] = ("", "")  # the party that shows the label holder something of its columns, and what
+
+    def of_columns(self) -> list[str]:
+        """What is said of columns that are shown; nothing, where none are."""
+        return [SHOWN.format(*self.shown)] if self.shown[1] else []

@@ -28,6 +28,8 @@ class Array:
     width: int
     dtype: torch.dtype | None = None  # None: the run's numbers
     per_row: bool = True  # False: one vector per upload, e.g. the parameters of a network
+    exact: bool = False  # its numbers arrive as they are, also where others are rounded (`wire/numbers.py`)
+    note: str = ""  # what the ledger calls it, beside its width, where it says of columns more than scores do
 
     def shape(self, rows: int) -> tuple[int, ...]:
         """What a party sends about so many rows."""

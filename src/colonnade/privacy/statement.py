@@ -130,9 +130,9 @@ class Statement:
             return POOLED
         noisy_labels = self.about.exposure is LabelExposure.EPS
         if (self.worst or self.elsewhere) and not (self.noised or self.unknown or noisy_labels):
-            return self._no_noise()
+            return " ".join([self._no_noise(), *self.about.of_columns()])
         limits = "Evaluation, predictions and the choice of settings are not covered."
-        return f"{self._columns()} {self._labels()} {limits}"
+        return " ".join([self._columns(), *self.about.of_columns(), self._labels(), limits])
 
     def _no_noise(self) -> str:
         what = "sum of the uploads" if self.settings.secure_sum.use else "uploads"
@@ -148,7 +148,7 @@ class Statement:
         """The answer to the four questions."""
         if self.about.pooled:
             return [POOLED]
-        return [self._columns(), self._against(), self._labels(), *self._not_covered()]
+        return [self._columns(), *self.about.of_columns(), self._against(), self._labels(), *self._not_covered()]
 
     def answers(self) -> list[tuple[str, list[str]]]:
         """The four questions, each with its answers."""
@@ -157,7 +157,7 @@ class Statement:
         return [
             ("Whose privacy", self._whose()),
             ("Against whom", [_bare(self._against()), *self._secure_sum(), self._noise()]),
-            ("How much", [self._columns(), *self._budget(), self._labels()]),
+            ("How much", [self._columns(), *self.about.of_columns(), *self._budget(), self._labels()]),
             ("What is not covered", [*map(_bare, self._not_covered()), self._evaluation()]),
         ]
 
@@ -317,6 +317,7 @@ class Statement:
             "label_unit": "LABEL",
             "label_delta": 0.0,
             "label_guest": self.about.guest or None,
+            "columns_shown": dict([self.about.shown]) if self.about.shown[1] else {},
             "simulated": self.simulated,
             "evaluation": self.settings.evaluation if self.settings.protects else "unprotected",
             "uncovered": self._uncovered(),

@@ -14,7 +14,7 @@ from colonnade.config import build
 from colonnade.engines.base import DEPLOYED
 from colonnade.errors import ConfigError, DataError
 from colonnade.methods import METHODS, make_method
-from colonnade.methods._guest import guest_of
+from colonnade.methods._guest import guest_of, shown_by, what_is_shown
 from colonnade.methods.base import FitsAtHome, Method, brings
 from colonnade.privacy.events import Hides, LabelExposure
 from colonnade.privacy.promise import Circumstances
@@ -72,6 +72,7 @@ def statement_of(record: Record) -> Statement | None:
         own=own_noise(record),
         fits_at_home=record["method"]["name"] in METHODS and isinstance(_method(record), FitsAtHome),
         guest=guest_of(_method(record)) if record["method"]["name"] in METHODS else "",
+        shown=shown(_method(record)) if record["method"]["name"] in METHODS else ("", ""),
     )
     return Statement.from_tally(tallies, settings, about)
 
@@ -86,8 +87,14 @@ def statement_of_run(run: Run) -> Statement:
         own=brings(run.method),
         fits_at_home=isinstance(run.method, FitsAtHome),
         guest=guest_of(run.method),
+        shown=shown(run.method),
     )
     return Statement.of(run.ledger, run.privacy, about)
+
+
+def shown(method: Method) -> tuple[str, str]:
+    """The party whose uploads say something of its columns, and what; empty: there is none."""
+    return shown_by(method), what_is_shown(method, shown_by(method))
 
 
 def own_noise(record: Record) -> str:

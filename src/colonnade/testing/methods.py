@@ -145,27 +145,34 @@ class SettingsContract(Tried):
         assert set(self.method.model_fields) <= read
 
     def test_every_one_changes_the_training(self) -> None:
-        """Perhaps only beside other choices (a step of the heads means nothing to a joint solve), or noisy labels."""
+        """Perhaps only beside other choices (a step of the heads means nothing to a joint solve), or noisy labels.
+
+        Choices that refuse each other are no evidence.
+        """
         fields, usual = self.method.model_fields, self.make()
         choices = {f: [usual, *self.changed(f)] for f in fields if _is_choice(fields[f], getattr(usual, f))}
         bases = [
             self.make(**{f: getattr(m, f) for f, m in zip(choices, combination, strict=True)})
             for combination in product(*choices.values())
         ]
-        known: dict[tuple[str, bool], str] = {}
+        known: dict[tuple[str, bool], str | None] = {}
 
-        def trained(method: Any, noisy: bool = False) -> str:
+        def trained(method: Any, noisy: bool) -> str | None:
             key = method.model_dump_json(), noisy
             if key not in known:  # a choice that is changed is often another base
-                known[key] = self.weights(method, NOISY_LABELS if noisy else None)
+                known[key] = self._if_allowed(method, NOISY_LABELS if noisy else None)
             return known[key]
+
+        def differ(one: Any, other: Any, noisy: bool = False) -> bool:
+            found = trained(other, noisy)
+            return found is not None and trained(one, noisy) not in (None, found)
 
         for field in fields:
             matters = any(
-                trained(base) != trained(base.model_copy(update={field: getattr(variant, field)}))
+                differ(base, base.model_copy(update={field: getattr(variant, field)}))
                 for base in bases
                 for variant in self.changed(field)
-            ) or any(trained(usual, noisy=True) != trained(variant, noisy=True) for variant in self.changed(field))
+            ) or any(differ(usual, variant, noisy=True) for variant in self.changed(field))
             assert matters, f"{self.name}.{field} changes nothing"
 
     def changed(self, field: str) -> list[Any]:
@@ -174,6 +181,15 @@ class SettingsContract(Tried):
         others = _others(info, value)
         assert others, f"the contract does not know how to change {self.name}.{field}; override `changed`"
         return [self.method(**{**self.settings, field: other}) for other in others]
+
+    def _if_allowed(self, method: Any, privacy: Mapping[str, Any] | None) -> str | None:
+        """What `weights` says; None: these settings refuse each other."""
+        try:
+            return self.weights(method, privacy)
+        except ConfigError:
+            if method == self.make():
+                raise
+            return None
 
     def weights(self, method: Any, privacy: Mapping[str, Any] | None = None) -> str:
         """What a few short rounds made of the networks."""
@@ -354,9 +370,9 @@ def _is_self(node: ast.AST) -> bool:
 
 
 def _is_choice(field: FieldInfo, value: Any) -> bool:
-    """Whether a field selects what others mean: a switch, one of some words, an optimiser."""
+    """Whether a field selects what others mean: a switch, one of some words, an optimiser, the name of a party."""
     words = get_args(field.annotation)
-    return isinstance(value, (bool, BaseModel)) or (bool(words) and isinstance(words[0], str))
+    return isinstance(value, (bool, BaseModel)) or (bool(words) and (isinstance(words[0], str) or str in words))
 
 
 def _others(info: FieldInfo, value: Any) -> list[Any]:

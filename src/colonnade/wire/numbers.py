@@ -13,6 +13,9 @@ Rows of one number would need as many scales as numbers. Where they train, 128 r
 instead: an upload of training and a reply are about rows that everybody agreed on, in their order. What a party says of
 rows to evaluate or to predict keeps a scale per row, so that nobody's prediction depends on who else was asked about.
 
+Arrays that must arrive as they are (columns of the label holder's own party, which trees read) travel as the bits of
+their numbers, as whole numbers, which no rounding touches.
+
 Scaling by a power of two is exact and all rounding is to the nearest, ties to even, on the CPU: every engine and
 machine makes the same bytes. With `top` the largest absolute value of a block,
 
@@ -28,7 +31,7 @@ Rounding uses nothing but what may leave anyway. So no epsilon changes by it, al
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -41,11 +44,13 @@ from colonnade.errors import WireError
 
 NumberFormat = Literal["full", "float32", "float16", "int8"]
 BLOCK = 128  # numbers that share a scale, at most
-SCALE = ":scale"  # what the array of scales has behind the name of the numbers
+SCALE = ":scale"  # what the array of scales has behind the name of the numbers,
+BITS = ":bits"  # and an array of bits
 BIAS = 127  # of the exponents: a byte holds -127 to 128
 LARGEST = 2.0**127  # what travels in fewer bytes; a float32 can hold it, and so can its neighbours on any grid here
 _DOUBLE_BIAS, _DOUBLE_BITS = 1023, 52  # a power of two as a float64
 _CODES = {"float32": torch.float32, "float16": torch.float16, "int8": torch.int8}
+_WHOLE = {torch.float32: torch.int32, torch.float64: torch.int64}  # in which their bits travel
 _BITS = {"float16": 15, "int8": 7}  # codes are below two to this power
 _FULLEST = {"float16": 1.0, "int8": 127 / 128}  # how much of it a code may reach
 
@@ -81,11 +86,17 @@ class Numbers:
         """Those of the reply in a request: the one before round 1 travels in full, since it may be the labels."""
         return Numbers(dtype=self.dtype) if number <= 1 else self
 
+    def rounds(self, dtype: torch.dtype) -> bool:
+        """Whether an array of its own type would not arrive as it is: whole numbers do, but for those of codes."""
+        return not self.full and (dtype.is_floating_point or dtype is _CODES[self.name])
+
     def fit(self, values: Tensor) -> bool:
         """Whether finite numbers are small enough to travel so."""
         return self.full or not values.numel() or float(values.abs().max()) <= LARGEST
 
-    def encode(self, arrays: Mapping[str, Tensor], rows: int | None = None) -> dict[str, Tensor]:
+    def encode(
+        self, arrays: Mapping[str, Tensor], rows: int | None = None, exact: Collection[str] = ()
+    ) -> dict[str, Tensor]:
         """Arrays as they travel: numbers as codes, and their scales beside them; whole numbers are left alone.
 
         Blocks lie behind the axis of the parties, so arrays (P, B, ...) of several may be cut afterwards.
@@ -93,11 +104,14 @@ class Numbers:
         Args:
             arrays: by name.
             rows: the axis of the rows that train, whose only numbers share scales; None: every row has its own.
+            exact: names of arrays in the run's numbers that arrive as they are.
         """
         out: dict[str, Tensor] = {}
         for name, value in arrays.items():
             if self.full or not value.is_floating_point():
                 out[name] = value
+            elif name in exact:
+                out[name + BITS] = value.detach().cpu().contiguous().view(_WHOLE[self.dtype])
             elif self.name == "float32":
                 out[name] = value.detach().cpu().to(torch.float32)
             else:
@@ -111,11 +125,14 @@ class Numbers:
         """The inverse of `encode`, but for what was rounded; `WireError` if codes and scales do not fit each other."""
         if self.full:
             return dict(arrays)
-        numbers = {name: value for name, value in arrays.items() if not name.endswith(SCALE)}
+        numbers = {name: value for name, value in arrays.items() if not name.endswith((SCALE, BITS))}
         for name in arrays:
             if name.endswith(SCALE) and name.removesuffix(SCALE) not in numbers:
                 raise WireError(f"array {name!r} is the scale of numbers that are not there")
-        return {name: self._plain(name, value, arrays.get(name + SCALE)) for name, value in numbers.items()}
+            if name.endswith(BITS) and name.removesuffix(BITS) in numbers:
+                raise WireError(f"array {name!r} are the bits of numbers that are there, too")
+        exact = {name.removesuffix(BITS): self._exact(name, v) for name, v in arrays.items() if name.endswith(BITS)}
+        return exact | {name: self._plain(name, value, arrays.get(name + SCALE)) for name, value in numbers.items()}
 
     def read(self, header: Mapping[str, Any], arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The arrays of a message that arrived, if its numbers are those that the run agreed on."""
@@ -134,6 +151,13 @@ class Numbers:
         codes = blocks * _power_of_two(-exponent).unsqueeze(-1)
         codes = codes.round() if self.name == "int8" else codes.float()
         return _unblocked(codes, values.shape).to(_CODES[self.name]), (exponent + BIAS).to(torch.uint8)
+
+    def _exact(self, name: str, bits: Tensor) -> Tensor:
+        wanted = _WHOLE[self.dtype]
+        values = bits.view(self.dtype) if bits.dtype is wanted else None
+        if values is None or not bool(torch.isfinite(values).all()):
+            raise WireError(f"array {name!r} are no bits of finite numbers in {self.dtype}")
+        return values
 
     def _plain(self, name: str, codes: Tensor, scale: Tensor | None) -> Tensor:
         wanted = _CODES[self.name]
