@@ -20,6 +20,7 @@ from colonnade.config import Settings, build
 from colonnade.design import Arithmetic, Design
 from colonnade.engines.base import DEPLOYED, Encoders, Engine, check_encoders, cohort_builder
 from colonnade.engines.coordinator import CoordinatorSide, is_model
+from colonnade.engines.lift_gain import lift_gain
 from colonnade.engines.loop import Loop
 from colonnade.engines.queries import remember
 from colonnade.engines.stacked import Stacked
@@ -328,8 +329,9 @@ class Trainer:
         with torch.no_grad():
             uploads = [c.uploads(request, place, uploaded) for place, uploaded in enumerate(answers.uploaded)]
             remember(c.method, c.state, rows.to(c.schema.device), uploads)
-            logits = torch.cat([outputs(c.method, state, h) for h in uploads])
-        return self.measured(logits)
+            found = self.measured(torch.cat([outputs(c.method, state, h) for h in uploads]))
+            gain = lift_gain(c.method, state, uploads, self.tested, self._metric) if self.tested else None
+        return found if gain is None else {**found, "lifts": gain}
 
     def measured(self, logits: Tensor) -> OnTest:
         """What logits (B, K) of the test rows say of the model."""

@@ -11,6 +11,9 @@ A method that adds up a score of every party says what these are (`AddsScores`),
 Where training itself lacked parties, in rows that they do not hold or rounds that they were left out of, the sum of all
 is one of terms that also had to do without each other. Then all parties are combined, too, before each evaluation.
 
+Lifted scores (`methods/_lifts.py`) turn on the sides of the guest's columns: a set without the guest has their plain
+parts, and its combination is fitted to these. So is one of all parties, to tell what lifting adds.
+
 Only `labels.held_out` is used, so that protected labels stay protected. Under a secure sum nobody's score can be read,
 and nothing is fitted; nor where no validation row was ever evaluated.
 """
@@ -24,16 +27,19 @@ import torch
 from torch import Tensor
 
 from colonnade.errors import ConfigError
+from colonnade.methods._lifts import giver, without_sides
 from colonnade.methods.base import FitsOutputs, Method, State, Uploads, on_scale
 from colonnade.models.schema import Schema
-from colonnade.models.subsets import all_subsets, combine, fit_subsets
+from colonnade.models.subsets import Combinations, all_subsets, combine, fit_subsets
 from colonnade.privacy.labels import Labels
 from colonnade.tasks import Task
 
 MOST_PARTIES = 8  # for which a combination of every set is fitted,
 MOST_WORK = 2**31  # if all of them together are no more multiplications a step
 SCORES, TARGETS, COUNTS = "subset.scores", "subset.targets", "subset.counts"  # (M, B, K), (B, K), (B,)
+PLAIN, GUEST = "subset.plain", "subset.guest"  # (M, B, K) what lifted scores are without the guest, and its place
 WEIGHTS, BIAS, FITTED = "subset.weights", "subset.bias", "subset.fitted"  # (2^M - 1, M), (2^M - 1, K), (2^M - 1,)
+PLAIN_WEIGHTS, PLAIN_BIAS = "plain.weights", "plain.bias"  # (M,), (K,) of the plain parts of all parties
 WHOLE_WEIGHTS, WHOLE_BIAS = "whole.weights", "whole.bias"  # (M,), (K,) of all parties, where their sum is no answer
 
 
@@ -118,6 +124,10 @@ def remembered(
     targets = labels.held_out(rows)
     counts = labels.weights(rows, targets)
     kept = {SCORES: scores.contiguous(), TARGETS: targets.double()}
+    guest = giver(uploads[0])
+    if guest is not None:
+        plain = _scores(method, state, [without_sides(one) for one in uploads])
+        kept |= {PLAIN: plain.contiguous(), GUEST: torch.tensor(guest)}
     return kept if counts is None else kept | {COUNTS: counts.double()}
 
 
@@ -125,15 +135,49 @@ def settled(task: Task, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The state with a combination of every set of parties instead of remembered scores, if sets are few."""
     if SCORES not in state:
         return dict(state)
+    state = dict(state) | _plain_parts(task, state)
     parties, rows, outputs = state[SCORES].shape
     work = (2**parties - 1) * rows * outputs * (parties + outputs) ** 2
     if parties > MOST_PARTIES or work > MOST_WORK:
-        return dict(state)
-    found = fit_subsets(task, state[SCORES], state[TARGETS], all_subsets(parties), state.get(COUNTS))
-    rest = {name: value for name, value in state.items() if name not in (SCORES, TARGETS, COUNTS)}
+        return state
+    found = _fitted(task, state, all_subsets(parties))
+    rest = {name: value for name, value in state.items() if name not in (SCORES, TARGETS, COUNTS, PLAIN, GUEST)}
     device = state[SCORES].device
     kept = {WEIGHTS: found.weights, BIAS: found.bias, FITTED: found.fitted}
     return rest | {name: value.to(device) for name, value in kept.items()}
+
+
+def _plain_parts(task: Task, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The combination of the plain parts of lifted scores of all parties; nothing of other scores."""
+    if PLAIN not in state:
+        return {}
+    everybody = torch.ones(1, len(state[PLAIN]), dtype=torch.bool)
+    found = fit_subsets(task, state[PLAIN], state[TARGETS], everybody, state.get(COUNTS))
+    if not bool(found.fitted.all()):
+        return {}
+    device = state[PLAIN].device
+    return {PLAIN_WEIGHTS: found.weights[0].to(device), PLAIN_BIAS: found.bias[0].to(device)}
+
+
+def plain_outputs(method: Method, state: State, uploads: Uploads) -> Tensor | None:
+    """What lifted scores would predict without the guest's sides, on the scale of the labels; None: there are none."""
+    if PLAIN_WEIGHTS not in state or not isinstance(method, AddsScores):
+        return None
+    scores = method.scores(state, without_sides(uploads))
+    everybody = torch.ones(len(scores), dtype=torch.bool)
+    return on_scale(state, combine(state[PLAIN_WEIGHTS], state[PLAIN_BIAS], scores, everybody))
+
+
+def _fitted(task: Task, state: Mapping[str, Tensor], sets: Tensor) -> Combinations:
+    """The best combination for each of the sets (S, M), of lifted scores where the guest is in it."""
+    told = state[TARGETS], sets, state.get(COUNTS)
+    found = fit_subsets(task, state[SCORES], *told)
+    if PLAIN not in state:
+        return found
+    plain, with_guest = fit_subsets(task, state[PLAIN], *told), sets[:, int(state[GUEST])]
+    pairs = ((getattr(found, name), getattr(plain, name)) for name in ("weights", "bias", "fitted"))
+    chosen = [torch.where(with_guest.view(-1, *[1] * (one.dim() - 1)), one, other) for one, other in pairs]
+    return Combinations(*chosen)
 
 
 def check_can_leave_out(method: Method, state: Mapping[str, Tensor], secure_sum: bool) -> None:
@@ -173,7 +217,7 @@ def combined(task: Task, state: Mapping[str, Tensor], scores: Tensor, present: T
         number = sum(2**place for place in here.nonzero()[:, 0].tolist())
         weights, bias, fitted = (state[name][number - 1] for name in (WEIGHTS, BIAS, FITTED))
     else:
-        found = fit_subsets(task, state[SCORES], state[TARGETS], here[None], state.get(COUNTS))
+        found = _fitted(task, state, here[None])
         weights, bias, fitted = found.weights[0], found.bias[0], found.fitted[0]
     if not bool(fitted):
         raise ConfigError(
