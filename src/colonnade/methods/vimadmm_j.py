@@ -84,7 +84,10 @@ class VIMADMMJ(Settings):
     )
     smoothing: float = Field(0.0, ge=0, lt=1, description="label smoothing: weight spread evenly over all classes")
     lifts: int = Field(
-        0, ge=0, le=64, description="first columns of the guest on whose side of the median every score may depend"
+        0,
+        ge=0,
+        le=64,
+        description="how many of the guest's columns turn every score by the side of the median they are on",
     )
     guest: str | None = Field(
         None,

@@ -61,8 +61,9 @@ class LocalModel(Protocol):
 class Regressor(Protocol):
     """The local model of one party, without gradients. Bring one as `encoders={"bank": MyRegressor()}`.
 
-    It is copied before it is used (`copy.deepcopy`), opened once, and after a restart opened again and restored. Equal
-    calls must give equal numbers, or a resumed run would differ from one that was never interrupted.
+    It is copied before it is used (`copy.deepcopy`), opened, perhaps opened anew for more outputs where a method needs
+    them, and after a restart opened again and restored. Equal calls must give equal numbers, or a resumed run would
+    differ from one that was never interrupted.
     """
 
     def open(self, shape: tuple[int, ...], outputs: int, seed: int) -> None:
