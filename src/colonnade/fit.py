@@ -33,9 +33,10 @@ from colonnade.federation import Federation
 from colonnade.folder import claimed
 from colonnade.keywords import settings_of
 from colonnade.methods import make_method
+from colonnade.methods._combinations import settled
 from colonnade.methods._guest import shown_by, with_guest
 from colonnade.methods.base import BringsNoise, Extends, Method, brings, check_bins, check_rows
-from colonnade.methods.without import outputs, settled
+from colonnade.methods.without import outputs
 from colonnade.model import Model
 from colonnade.models.encoders import ModelSettings
 from colonnade.opening import Terms, open_coordinator
