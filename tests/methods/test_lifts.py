@@ -263,7 +263,7 @@ def test_traffic_grows_by_the_blocks_up_and_by_a_byte_a_side_down() -> None:
     more_up = [b - a for a, b in zip(*(t.per_party()["party_1"].values() for t in (plain, wide)), strict=True)]
     assert abs(more_up[0] - rounds * 3 * sent) < 200 and abs(more_up[1] - rounds * 90 * 3) < 100 * rounds
     guest = wide.per_party()[GUEST]["up"] - wide.per_party()["party_1"]["up"]
-    assert abs(guest - rounds * 90 * 3) < 60 * rounds  # and the name of the array
+    assert abs(guest - rounds * 90 * 3) < 100 * rounds  # and the name of the array
 
 
 @pytest.mark.parametrize(
