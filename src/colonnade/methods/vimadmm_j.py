@@ -27,7 +27,7 @@ heads. Labels: as VIMADMM, v gives them away.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
 import torch
@@ -37,7 +37,6 @@ from torch import Tensor
 from colonnade.admm.step import residuals, update_dual, update_z
 from colonnade.config import Settings
 from colonnade.methods import _lifts
-from colonnade.methods._guest import is_shown
 from colonnade.methods._steps import check_damping, local_steps, published
 from colonnade.methods.base import Received, Reply, State, Uploads
 from colonnade.models.approach import Effort, approach
@@ -110,7 +109,7 @@ class VIMADMMJ(Settings):
     def open_party(self, cohort: Cohort) -> None:
         """Each party draws its own head; the guest cuts its columns."""
         cohort.own_heads(1 + self.lifts)
-        if is_shown(self, cohort.names):
+        if self._is_guest(cohort.names):
             _lifts.open_sides(cohort, self.lifts)
 
     def open_coordinator(self, schema: Schema, labels: Labels) -> tuple[State, Reply | None]:
@@ -121,12 +120,12 @@ class VIMADMMJ(Settings):
     def upload_arrays(self, schema: Schema, group: Group) -> Mapping[str, Array]:
         """What a party sends per row."""
         wide = {"o": Array(schema.outputs * (1 + self.lifts))}
-        return wide | (_lifts.sides_array(self.lifts) if is_shown(self, group.parties) else {})
+        return wide | (_lifts.sides_array(self.lifts) if self._is_guest(group.parties) else {})
 
     def upload(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
         """Step (1): the logits, dropout off so that both sides mean the same."""
         said = self.computed(cohort, x, Mode.UPLOAD if training else Mode.PREDICT)
-        return Upload(said | (_lifts.sides(cohort, x) if is_shown(self, cohort.names) else {}))
+        return Upload(said | (_lifts.sides(cohort, x) if self._is_guest(cohort.names) else {}))
 
     def computed(self, cohort: Cohort, x: Tensor, mode: Mode) -> dict[str, Tensor]:
         """f(x) W of every party."""
@@ -134,7 +133,7 @@ class VIMADMMJ(Settings):
 
     def coordinate(self, state: State, plan: RoundPlan, uploads: Uploads, labels: Labels) -> Reply:
         """Steps (2) to (4)."""
-        total, last = self.predict(state, uploads), state["dual"][plan.rows]  # yhat (B, K)
+        total, last = self._sum(uploads), state["dual"][plan.rows]  # yhat (B, K)
         seen = labels.targets(plan, total)
         y, w = labels.task.smoothed(seen, self.smoothing), labels.weights(plan.rows, seen)
         z = update_z(total, last, y, self.rho, labels.task, w)  # (update_z_wosplit)
@@ -171,8 +170,15 @@ class VIMADMMJ(Settings):
 
     def predict(self, state: State, uploads: Uploads) -> Tensor:
         """yhat = sum_k o_k, or (lifted)."""
+        return self._sum(uploads)
+
+    def _sum(self, uploads: Uploads) -> Tensor:
         total = uploads.total("o")
         return _lifts.lifted(total, _lifts.factors(_lifts.codes_of(uploads))) if self.lifts else total
+
+    def _is_guest(self, parties: Sequence[str]) -> bool:
+        """Whether these, of a group or a process, are the one party that says sides."""
+        return self.lifts > 0 and tuple(parties) == (self.guest,)
 
     def scores(self, state: State, uploads: Uploads) -> Tensor:
         """o_k, or its lifted sum: what the prediction adds up."""
