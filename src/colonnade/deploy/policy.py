@@ -159,7 +159,7 @@ def check_prediction(policy: Policy, rows: int, purpose: str) -> None:
     _at_most(policy, "most_rows_per_prediction", "rows in one prediction", rows)
 
 
-def check_columns(policy: Policy, shown: str, told: bool) -> None:
+def check_columns(policy: Policy, shown: str, told: bool = False) -> None:
     """Refuse to be the guest of a run in which the guest shows something of its columns, unless the policy allows it.
 
     Args:
