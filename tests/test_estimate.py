@@ -17,6 +17,7 @@ JOBS: dict[str, dict[str, Any]] = {
     "vimadmm, residual after": {"name": "vimadmm", "residual": "after"},
     "vimadmm, joint heads": {"name": "vimadmm", "head_update": "joint"},
     "vimadmm_j": {"name": "vimadmm_j"},
+    "vimadmm_j, lifted": {"name": "vimadmm_j", "lifts": 3, "guest": "party_1"},
     "local_only": {"name": "local_only"},
     "centralized": {"name": "centralized"},
 }

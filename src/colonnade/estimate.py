@@ -86,7 +86,7 @@ def estimate(job: Job, federation: Federation) -> Estimate:
     training = job.training.model_copy(update={"device": "cpu", "engine": "loop", "stopping": Stopping()})
     trainer = Trainer.open(federation, job.method, training, job.model, None, None, privacy=job.privacy)
     coordinator = trainer.coordinator
-    coordinator.method = cast(Method, _Rehearsed(job.method, coordinator.schema))
+    coordinator.method = cast(Method, _Rehearsed(coordinator.method, coordinator.schema))
     coordinator.opener = None  # nobody masks in a rehearsal: sizes are the same
     parties = _Speaking(trainer.engine.parties(), coordinator.schema, trainer.id)
     while True:

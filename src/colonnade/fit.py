@@ -20,6 +20,7 @@ from colonnade.config import Settings, build
 from colonnade.design import Arithmetic, Design
 from colonnade.engines.base import DEPLOYED, Encoders, Engine, check_encoders, cohort_builder
 from colonnade.engines.coordinator import CoordinatorSide, is_model
+from colonnade.engines.lift_gain import lift_gain
 from colonnade.engines.loop import Loop
 from colonnade.engines.queries import remember
 from colonnade.engines.stacked import Stacked
@@ -32,9 +33,10 @@ from colonnade.federation import Federation
 from colonnade.folder import claimed
 from colonnade.keywords import settings_of
 from colonnade.methods import make_method
+from colonnade.methods._combinations import settled
 from colonnade.methods._guest import shown_by, with_guest
 from colonnade.methods.base import BringsNoise, Extends, Method, brings, check_bins, check_rows
-from colonnade.methods.without import outputs, settled
+from colonnade.methods.without import outputs
 from colonnade.model import Model
 from colonnade.models.encoders import ModelSettings
 from colonnade.opening import Terms, open_coordinator
@@ -328,8 +330,9 @@ class Trainer:
         with torch.no_grad():
             uploads = [c.uploads(request, place, uploaded) for place, uploaded in enumerate(answers.uploaded)]
             remember(c.method, c.state, rows.to(c.schema.device), uploads)
-            logits = torch.cat([outputs(c.method, state, h) for h in uploads])
-        return self.measured(logits)
+            found = self.measured(torch.cat([outputs(c.method, state, h) for h in uploads]))
+            gain = lift_gain(c.method, state, uploads, self.tested, self._metric) if self.tested else None
+        return found if gain is None else {**found, "lifts": gain}
 
     def measured(self, logits: Tensor) -> OnTest:
         """What logits (B, K) of the test rows say of the model."""

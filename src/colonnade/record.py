@@ -210,6 +210,17 @@ class Binned(TypedDict, total=False):
     deviance: bool  # residuals are those of the deviance
 
 
+class LiftGain(TypedDict):
+    """What lifted scores add to their plain parts on the test rows (`engines/lift_gain.py`)."""
+
+    metric: str
+    plain: float
+    lifted: float
+    difference: float
+    interval: list[float] | None  # 95 %, of the difference
+    rows: int
+
+
 class OnTest(TypedDict, total=False):
     """What the test rows say of the kept model; a version that did not measure something has no such key."""
 
@@ -229,6 +240,7 @@ class OnTest(TypedDict, total=False):
     decision: DecisionTold
     binned: Binned
     absent: list[str]  # who did not answer, so that there is no score
+    lifts: LiftGain
 
 
 class Result(OnTest):

@@ -36,8 +36,12 @@ class TestWhatItSaysOfItself(Walking, DescribedContract):
 class TestSettings(Walking, SettingsContract):
     @pytest.fixture(autouse=True)
     def quickly(self, walked: None, name: str) -> None:
-        """Settings that refuse each other are tried in many combinations."""
-        self.settings = {**self.settings, **({"folds": 4, "local_steps": 8} if name == "one_message" else {})}
+        """Settings that refuse each other are tried in many combinations; a guest means something with lifts only."""
+        beside = {
+            "one_message": {"folds": 4, "local_steps": 8},
+            "vimadmm_j": {"lifts": 1, "guest": "party_1", "local_steps": 2},
+        }
+        self.settings = {**self.settings, **beside.get(name, {})}
 
     def test_published_settings_survive_json(self, name: str) -> None:
         if not hasattr(METHODS[name], "paper"):

@@ -20,7 +20,7 @@ from colonnade import Federation, Model, Run, fit
 from colonnade.errors import ConfigError, DataError, PartiesLeftOut, Refused, RowsDisagree
 from colonnade.evaluate.decision import Decision
 from colonnade.federation import RowSplit
-from colonnade.methods import METHODS, VIMADMMJ, without
+from colonnade.methods import METHODS, VIMADMMJ, _combinations
 from colonnade.methods._steps import get_heads
 from colonnade.methods.without import AddsScores, PredictsWithout, check_can_leave_out
 from colonnade.models.heads import apply_heads
@@ -107,7 +107,7 @@ def test_many_parties_are_combined_when_it_is_asked_for(name: str, monkeypatch: 
     federation = small(WIDTHS, rows=120)
     some = columns(federation, federation.split.test, ("party_0", "party_2"))
     few = fit(federation, name, **OPTIONS, **BRIEF.get(name, {})).model.prediction(some, absent="leave-out").logits
-    monkeypatch.setattr(without, "MOST_PARTIES", 2)
+    monkeypatch.setattr(_combinations, "MOST_PARTIES", 2)
     run = fit(federation, name, **OPTIONS, **BRIEF.get(name, {}))
     assert run.state["subset.scores"].shape == (3, len(federation.split.validation), 3)
     many = run.model.prediction(some, absent="leave-out").logits

@@ -20,7 +20,7 @@ options = "--seeds 10"                   # what else to type for the results tha
 [tables] [tables_scale]                  # tables: which sets; tables_scale: rows and columns
 [trees] [peers]                          # trees: which sets, and draws of private labels; peers: how many trees
 [worth]                                  # worth: which sets, how many rows are asked about, epsilon
-[interactions]                           # interactions: rows and epochs
+[interactions]                           # interactions: rows, epochs and rounds
 [any_subset]                             # any_subset: which sets and methods
 """
 

@@ -39,10 +39,12 @@ from colonnade.errors import ConfigError, ModelError, Refused, RunError, WireErr
 from colonnade.federation import Party
 from colonnade.identity.cipher import KeyPair
 from colonnade.identity.credentials import Credentials
-from colonnade.methods._guest import check_shown, shown_by, what_is_shown
+from colonnade.methods._guest import check_shown, is_told, shown_by, what_is_shown
+from colonnade.methods._lifts import check_sides
 from colonnade.methods.base import BringsNoise, brings, check_bins, check_gradients, check_lacking, check_numbers
 from colonnade.models.encoders import ModelSettings, PartySettings
 from colonnade.models.schema import Schema
+from colonnade.models.sides import some_of
 from colonnade.models.stack import portable_key
 from colonnade.part import Part
 from colonnade.privacy.gate import Gate
@@ -143,7 +145,7 @@ class Membership:
             spends = privacy.spends(self._releases(proposal)) if privacy.epsilon is None else privacy.epsilon
         except ConfigError as error:
             raise Refused(f"the proposal cannot be carried out: {error}") from None
-        check_columns(self.setup.policy, what_is_shown(proposal.method(), self.me))
+        check_columns(self.setup.policy, what_is_shown(proposal.method(), self.me), is_told(proposal.method()))
         check_run(self.setup.policy, {**body, "spends": {"epsilon": spends, "delta": privacy.delta}})
 
     def _check_mechanism(self, proposal: Proposal) -> None:
@@ -228,6 +230,7 @@ class Membership:
             check_bins(proposal.method(), self.me, columns.plan is not None and columns.plan.cut)
             if proposal.lacking:
                 check_lacking(proposal.method())
+            check_sides(proposal.method(), self.me, columns.values[some_of(proposal.train[held[proposal.train]])])
         except ConfigError as error:
             raise Refused(str(error)) from None
         return columns

@@ -57,6 +57,9 @@ class Policy(Settings):
     shows_columns: bool = Field(
         False, description="this party belongs to the label holder, and a run whose guest it is may send columns there"
     )
+    tells_sides: bool = Field(
+        False, description="a run whose guest it is may tell every party on which side of a median its columns are"
+    )
 
     _file: str = PrivateAttr("")
     _lines: dict[str, int] = PrivateAttr(default_factory=dict)  # key -> where it stands in the file
@@ -156,12 +159,24 @@ def check_prediction(policy: Policy, rows: int, purpose: str) -> None:
     _at_most(policy, "most_rows_per_prediction", "rows in one prediction", rows)
 
 
-def check_columns(policy: Policy, shown: str) -> None:
+def check_columns(policy: Policy, shown: str, told: bool = False) -> None:
     """Refuse to be the guest of a run in which the guest shows something of its columns, unless the policy allows it.
+
+    Args:
+        policy: the operator's.
+        shown: what, in words; empty: nothing.
+        told: whether the label holder passes it on to every party.
 
     Raises:
         Refused: with the rule and which line to change.
     """
+    if told:
+        if shown and not policy.tells_sides:
+            raise Refused(
+                f"tells_sides: the run names this party as the label holder's own, and tells every party {shown}, row "
+                "by row, which the policy does not allow; " + policy.where("tells_sides", True)
+            )
+        return
     if shown and not policy.shows_columns:
         raise Refused(
             f"shows_columns: the run names this party as the label holder's own, which shows {shown} to it, and the "

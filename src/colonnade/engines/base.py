@@ -21,14 +21,14 @@ from colonnade.models.cohort import Cohort
 from colonnade.models.computing import Computing
 from colonnade.models.dropout import with_keyed_dropout
 from colonnade.models.encoders import ModelSettings, build_local
-from colonnade.models.local import LocalModel, Regressor, Regressors
+from colonnade.models.local import LocalModel, Regressor, Regressors, open_regressor
 from colonnade.models.on_disk import ColumnsOnDisk
 from colonnade.models.scaling import statistics
 from colonnade.models.schema import Group, Schema
 from colonnade.models.stack import Mode, Stack, Way, architecture_key
 from colonnade.models.stagewise import as_local
 from colonnade.privacy.gate import Down
-from colonnade.randomness import dropout_key, key, seeded
+from colonnade.randomness import dropout_key, seeded
 from colonnade.wire.messages import Request
 from colonnade.wire.numbers import NumberFormat, Numbers
 from colonnade.wire.rows import KnownRows
@@ -242,16 +242,7 @@ def open_module(
     if isinstance(module, nn.Module):
         return with_keyed_dropout(module, dropout_key(seed, party)).to(dtype)
     regressor = copy.deepcopy(module)  # a user's own stays as it was
-    try:
-        regressor.open(shape, outputs, key(seed, "local model", party) >> 66)
-        Regressors([party], [regressor], outputs).output(torch.zeros(1, 2, *shape, dtype=dtype), Mode.PREDICT)
-    except ModelError:
-        raise
-    except Exception as error:  # whatever a user's own code may raise
-        raise ModelError(
-            f"the local model of party {party!r} cannot be opened for columns of shape {shape}: "
-            f"{type(error).__name__}: {error}"
-        ) from error
+    open_regressor(regressor, party, shape, outputs, seed, dtype)
     return regressor
 
 

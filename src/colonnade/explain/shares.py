@@ -78,6 +78,12 @@ def share_of_part(part: Part) -> Share:
             "embedding, and without its head nobody can say what a column adds to the score; ask where the whole model "
             "is (model.contributions(table, party=...)), or train vimadmm_j or linear_admm, whose parties own theirs"
         )
+    width = method.computed(cohort, cohort.whole, Mode.PREDICT)[OUTPUTS].shape[-1]
+    if width != part.design.task.outputs:
+        raise ConfigError(
+            f"the scores of party {part.party!r} are lifted: what they add turns on sides of the guest's columns, "
+            "which it does not know, so that it cannot say what a column adds; train without lifts"
+        )
     told = f"the outputs of party {part.party!r}, before any weight that the coordinator gives them"
 
     def output(x: Tensor) -> Tensor:

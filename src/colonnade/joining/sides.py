@@ -1,6 +1,6 @@
 """Sides: what only shows when columns of two organisations are seen together, asked for with one bit per column.
 
-    phi_g = +1 or -1      on which side of its median column g of the label holder is
+    phi_g = +1 or -1      on which side of its median column g of the label holder is (`models/sides.py`)
     told                  besides the label y, for each g whether y and phi_g agree; all of it noisy
     lifted score s_g      what the candidate makes of that: where does phi_g turn what its columns say of y?
     interaction           what the products phi_g s_g add to a stack that has all scores and sides already
@@ -15,10 +15,9 @@ import torch
 from torch import Tensor
 
 from colonnade.errors import ConfigError
+from colonnade.models.sides import find_cuts
 from colonnade.tasks import Task
 from colonnade.tasks.multilabel import Multilabel
-
-LEAST = 0.1  # of the rows on the smaller side: else a column is left out
 
 
 def sides_of(columns: Tensor, rows: Tensor, most: int) -> Tensor:
@@ -27,13 +26,10 @@ def sides_of(columns: Tensor, rows: Tensor, most: int) -> Tensor:
     Raises:
         ConfigError: no column has two sides.
     """
-    flat = columns.flatten(1).double()
-    above = flat > flat[rows].median(dim=0).values
-    share = above[rows].double().mean(dim=0)
-    chosen = ((share >= LEAST) & (share <= 1 - LEAST)).nonzero()[:, 0][:most]
-    if not len(chosen):
+    found = find_cuts(columns[rows], most)
+    if not len(found.places):
         raise ConfigError("no column of the label holder has two sides, so that interactions cannot be asked for")
-    return above[:, chosen]
+    return found.above(columns)
 
 
 def with_sides(values: Tensor, task: Task, sides: Tensor) -> tuple[Tensor, Task]:

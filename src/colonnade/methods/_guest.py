@@ -59,6 +59,11 @@ def what_is_shown(method: Method, party: str) -> str:
     return method.shows if isinstance(method, ShowsColumns) and party == shown_by(method) else ""
 
 
+def is_told(method: Method) -> bool:
+    """Whether replies tell every party what is shown; such a method says `passes_on: ClassVar[bool] = True`."""
+    return bool(shown_by(method)) and bool(getattr(method, "passes_on", False))
+
+
 def is_shown(method: Method, parties: Sequence[str]) -> bool:
     """Whether these are the one party of which `shown_by` speaks: of a group, or of a process."""
     return tuple(parties) == (shown_by(method),)
@@ -66,10 +71,10 @@ def is_shown(method: Method, parties: Sequence[str]) -> bool:
 
 def with_guest(method: Method, federation: Federation) -> Method:
     """The method; it knows the label holder's own party where the federation does and nobody said otherwise."""
-    known = federation.guest
-    if known is None or not isinstance(method, HasGuest | ShowsColumns) or not isinstance(method, Settings):
+    known, has = federation.guest, isinstance(method, HasGuest) or (isinstance(method, ShowsColumns) and method.shows)
+    if known is None or not has or not isinstance(method, Settings) or getattr(method, "guest", None) is not None:
         return method
-    named: Method = method.model_copy(update={"guest": known}) if method.guest is None else method
+    named: Method = method.model_copy(update={"guest": known})
     return named
 
 

@@ -6,8 +6,20 @@
     party        tau times: a step on W_k, then a step on theta_k, towards          (update_W_wosplit)
                  u_k = v + o_k, the logits as they were sent                        (update_theta_wosplit)
 
-The coordinator needs only the total of the logits, so a secure sum can stand in the way. The paper
-alternates head and encoder inside a local step; its program takes one backward pass for both:
+With `lifts = G` the score also has what shows only together with G columns of the guest, the label holder's own party:
+
+    yhat = sum_k ( o_k0 + sum_g phi_g o_kg )         phi_g = +1 or -1, from the guest's columns      (lifted)
+
+A party's output o_k has 1 + G blocks of d_c. That is Algorithm 2 with a block (k, g) in the place of a party: its term
+phi_g o_kg is asked to move by d v, and because phi_g^2 = 1 that is
+
+    rho/2d |phi_g o_kg - (phi_g o_kg as sent + d v)|^2 = rho/2d |o_kg - (o_kg as sent + d phi_g v)|^2
+
+a plain least-squares target for o_kg. With d = damping / (1 + G) the 1 + G blocks of a party together move the sum by
+damping v, as its one output does without lifts. Up go (1 + G) d_c numbers a row, down v and the sides, a byte each.
+
+The coordinator needs only the total of the logits, so a secure sum can stand in the way (not with lifts: sides are one
+party's). The paper alternates head and encoder inside a local step; its program takes one backward pass for both:
 `alternate` chooses. Alternating with momentum on both diverges within five rounds at the published
 step size (MNIST, digits), so the preset steps the head with plain SGD, as Algorithm 1 steps its
 heads. Labels: as VIMADMM, v gives them away.
@@ -15,7 +27,7 @@ heads. Labels: as VIMADMM, v gives them away.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
 import torch
@@ -24,6 +36,7 @@ from torch import Tensor
 
 from colonnade.admm.step import residuals, update_dual, update_z
 from colonnade.config import Settings
+from colonnade.methods import _lifts
 from colonnade.methods._steps import check_damping, local_steps, published
 from colonnade.methods.base import Received, Reply, State, Uploads
 from colonnade.models.approach import Effort, approach
@@ -56,6 +69,7 @@ class VIMADMMJ(Settings):
     pools: ClassVar[bool] = False
     needs_gradients: ClassVar[bool] = False
     lacking: ClassVar[bool] = True
+    passes_on: ClassVar[bool] = True
 
     rho: float = Field(1.0, gt=0, description="weight of the agreement penalty")
     local_steps: int = Field(20, ge=1, description="gradient steps a party takes per round (tau)")
@@ -68,6 +82,22 @@ class VIMADMMJ(Settings):
         None, gt=0, le=1, description="share of the residual each party removes; 1: paper; unset: 1/sqrt(M)"
     )
     smoothing: float = Field(0.0, ge=0, lt=1, description="label smoothing: weight spread evenly over all classes")
+    lifts: int = Field(
+        0,
+        ge=0,
+        le=64,
+        description="how many of the guest's columns turn every score by the side of the median they are on",
+    )
+    guest: str | None = Field(
+        None,
+        description="with lifts, the label holder's own party; unset: the one whose table has the labels, in a "
+        "simulation from tables",
+    )
+
+    @property
+    def shows(self) -> str:
+        """What the guest tells of its columns."""
+        return f"the sides of the median that {self.lifts} of its columns are on" if self.lifts else ""
 
     @classmethod
     def paper(cls, dataset: str = "mnist") -> VIMADMMJ:
@@ -77,8 +107,10 @@ class VIMADMMJ(Settings):
         return cls(rho=rho, local_steps=tau, optimiser=sgd, alternate=True, head_momentum=0.0, damping=1.0)
 
     def open_party(self, cohort: Cohort) -> None:
-        """Each party draws its own head."""
-        cohort.own_heads()
+        """Each party draws its own head; the guest cuts its columns."""
+        cohort.own_heads(1 + self.lifts)
+        if self._is_guest(cohort.names):
+            _lifts.open_sides(cohort, self.lifts)
 
     def open_coordinator(self, schema: Schema, labels: Labels) -> tuple[State, Reply | None]:
         """A zero dual for every row."""
@@ -87,11 +119,13 @@ class VIMADMMJ(Settings):
 
     def upload_arrays(self, schema: Schema, group: Group) -> Mapping[str, Array]:
         """What a party sends per row."""
-        return {"o": Array(schema.outputs)}
+        wide = {"o": Array(schema.outputs * (1 + self.lifts))}
+        return wide | (_lifts.sides_array(self.lifts) if self._is_guest(group.parties) else {})
 
     def upload(self, cohort: Cohort, x: Tensor, training: bool) -> Upload:
         """Step (1): the logits, dropout off so that both sides mean the same."""
-        return Upload(self.computed(cohort, x, Mode.UPLOAD if training else Mode.PREDICT))
+        said = self.computed(cohort, x, Mode.UPLOAD if training else Mode.PREDICT)
+        return Upload(said | (_lifts.sides(cohort, x) if self._is_guest(cohort.names) else {}))
 
     def computed(self, cohort: Cohort, x: Tensor, mode: Mode) -> dict[str, Tensor]:
         """f(x) W of every party."""
@@ -99,7 +133,7 @@ class VIMADMMJ(Settings):
 
     def coordinate(self, state: State, plan: RoundPlan, uploads: Uploads, labels: Labels) -> Reply:
         """Steps (2) to (4)."""
-        total, last = uploads.total("o"), state["dual"][plan.rows]  # yhat (B, K)
+        total, last = self._sum(uploads), state["dual"][plan.rows]  # yhat (B, K)
         seen = labels.targets(plan, total)
         y, w = labels.task.smoothed(seen, self.smoothing), labels.weights(plan.rows, seen)
         z = update_z(total, last, y, self.rho, labels.task, w)  # (update_z_wosplit)
@@ -107,7 +141,8 @@ class VIMADMMJ(Settings):
         state["dual"][plan.rows] = dual
         gaps = residuals(total, z, dual)
         notes = {"primal": gaps.primal, "dual": gaps.dual, **labels.task.notes(total, y)}
-        return Reply({"v": z - total - dual / self.rho}, notes=notes)  # (def_residual_wosplit), folded
+        told = {_lifts.SIDES: _lifts.codes_of(uploads)} if self.lifts else {}
+        return Reply({"v": z - total - dual / self.rho} | told, notes=notes)  # (def_residual_wosplit), folded
 
     def learn(self, cohort: Cohort, plan: RoundPlan, uploaded: Mapping[str, Tensor], reply: Received) -> None:
         """Step (5): tau steps of head and encoder towards u_k = o_k as sent + d v."""
@@ -115,8 +150,10 @@ class VIMADMMJ(Settings):
         parts = (("head",), ("encoder",)) if self.alternate else (("head", "encoder"),)
         steps = local_steps(cohort, plan, self.local_steps)
         effort = Effort(steps, self.optimisers(), dropout_keys(keys, cohort.device), plan.number, parts)
-        share = self.share(cohort.schema)
-        target = uploaded["o"] + share * reply.common["v"]
+        share, move = self.share(cohort.schema) / (1 + self.lifts), reply.common["v"]
+        if self.lifts:
+            move = _lifts.spread(move, _lifts.factors(reply.common[_lifts.SIDES]))
+        target = uploaded["o"] + share * move
         x, held = cohort.x(plan.rows), cohort.holding(plan.rows)
         approach(cohort, x, target, self.rho / share, effort, held=held)
 
@@ -132,9 +169,18 @@ class VIMADMMJ(Settings):
         return len(schema.parties) ** -0.5 if self.damping is None else self.damping
 
     def predict(self, state: State, uploads: Uploads) -> Tensor:
-        """yhat = sum_k o_k."""
-        return uploads.total("o")
+        """yhat = sum_k o_k, or (lifted)."""
+        return self._sum(uploads)
+
+    def _sum(self, uploads: Uploads) -> Tensor:
+        total = uploads.total("o")
+        return _lifts.lifted(total, _lifts.factors(_lifts.codes_of(uploads))) if self.lifts else total
+
+    def _is_guest(self, parties: Sequence[str]) -> bool:
+        """Whether these, of a group or a process, are the one party that says sides."""
+        return self.lifts > 0 and tuple(parties) == (self.guest,)
 
     def scores(self, state: State, uploads: Uploads) -> Tensor:
-        """o_k: what the sum is of."""
-        return torch.cat([group["o"] for group in uploads.groups])
+        """o_k, or its lifted sum: what the prediction adds up."""
+        each = torch.cat([group["o"] for group in uploads.groups])
+        return _lifts.lifted(each, _lifts.factors(_lifts.codes_of(uploads))) if self.lifts else each

@@ -3,7 +3,7 @@
 A method that adds up a score of every party says what these are (`AddsScores`), and nothing else:
 
     evaluation   the label holder has every party's score of the validation rows; it remembers those of the kept round
-    the end      a combination is fitted for every set of parties (`models/subsets.py`) and kept with the model; the
+    the end      a combination is fitted for every set of parties (`_combinations.py`) and kept with the model; the
                  scores are forgotten. Of many parties there are too many sets: then scores and labels of the validation
                  rows stay in the label holder's part, and a combination is fitted when it is asked for
     prediction   of all parties: the method's own; of some: the combination of their set
@@ -24,17 +24,25 @@ import torch
 from torch import Tensor
 
 from colonnade.errors import ConfigError
+from colonnade.methods._combinations import (
+    COUNTS,
+    GUEST,
+    PLAIN,
+    PLAIN_BIAS,
+    PLAIN_WEIGHTS,
+    SCORES,
+    TARGETS,
+    WEIGHTS,
+    WHOLE_BIAS,
+    WHOLE_WEIGHTS,
+    combined,
+)
+from colonnade.methods._lifts import giver, without_sides
 from colonnade.methods.base import FitsOutputs, Method, State, Uploads, on_scale
 from colonnade.models.schema import Schema
-from colonnade.models.subsets import all_subsets, combine, fit_subsets
+from colonnade.models.subsets import combine, fit_subsets
 from colonnade.privacy.labels import Labels
 from colonnade.tasks import Task
-
-MOST_PARTIES = 8  # for which a combination of every set is fitted,
-MOST_WORK = 2**31  # if all of them together are no more multiplications a step
-SCORES, TARGETS, COUNTS = "subset.scores", "subset.targets", "subset.counts"  # (M, B, K), (B, K), (B,)
-WEIGHTS, BIAS, FITTED = "subset.weights", "subset.bias", "subset.fitted"  # (2^M - 1, M), (2^M - 1, K), (2^M - 1,)
-WHOLE_WEIGHTS, WHOLE_BIAS = "whole.weights", "whole.bias"  # (M,), (K,) of all parties, where their sum is no answer
 
 
 @runtime_checkable
@@ -118,22 +126,20 @@ def remembered(
     targets = labels.held_out(rows)
     counts = labels.weights(rows, targets)
     kept = {SCORES: scores.contiguous(), TARGETS: targets.double()}
+    guest = giver(uploads[0])
+    if guest is not None:
+        plain = _scores(method, state, [without_sides(one) for one in uploads])
+        kept |= {PLAIN: plain.contiguous(), GUEST: torch.tensor(guest)}
     return kept if counts is None else kept | {COUNTS: counts.double()}
 
 
-def settled(task: Task, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The state with a combination of every set of parties instead of remembered scores, if sets are few."""
-    if SCORES not in state:
-        return dict(state)
-    parties, rows, outputs = state[SCORES].shape
-    work = (2**parties - 1) * rows * outputs * (parties + outputs) ** 2
-    if parties > MOST_PARTIES or work > MOST_WORK:
-        return dict(state)
-    found = fit_subsets(task, state[SCORES], state[TARGETS], all_subsets(parties), state.get(COUNTS))
-    rest = {name: value for name, value in state.items() if name not in (SCORES, TARGETS, COUNTS)}
-    device = state[SCORES].device
-    kept = {WEIGHTS: found.weights, BIAS: found.bias, FITTED: found.fitted}
-    return rest | {name: value.to(device) for name, value in kept.items()}
+def plain_outputs(method: Method, state: State, uploads: Uploads) -> Tensor | None:
+    """What lifted scores would predict without the guest's sides, on the scale of the labels; None: there are none."""
+    if PLAIN_WEIGHTS not in state or not isinstance(method, AddsScores):
+        return None
+    scores = method.scores(state, without_sides(uploads))
+    everybody = torch.ones(len(scores), dtype=torch.bool)
+    return on_scale(state, combine(state[PLAIN_WEIGHTS], state[PLAIN_BIAS], scores, everybody))
 
 
 def check_can_leave_out(method: Method, state: Mapping[str, Tensor], secure_sum: bool) -> None:
@@ -164,23 +170,6 @@ def check_can_leave_out(method: Method, state: Mapping[str, Tensor], secure_sum:
 
 def _knows_subsets(method: Method, state: Mapping[str, Tensor]) -> bool:
     return isinstance(method, PredictsWithout) and method.knows_subsets(state)
-
-
-def combined(task: Task, state: Mapping[str, Tensor], scores: Tensor, present: Tensor) -> Tensor:
-    """Logits (B, K) of those present (M,), at least one: the combination that was fitted for them, or is fitted now."""
-    here = present.cpu()
-    if WEIGHTS in state:
-        number = sum(2**place for place in here.nonzero()[:, 0].tolist())
-        weights, bias, fitted = (state[name][number - 1] for name in (WEIGHTS, BIAS, FITTED))
-    else:
-        found = fit_subsets(task, state[SCORES], state[TARGETS], here[None], state.get(COUNTS))
-        weights, bias, fitted = found.weights[0], found.bias[0], found.fitted[0]
-    if not bool(fitted):
-        raise ConfigError(
-            "no combination of these parties could be fitted on the validation rows, whose scores of some party were "
-            "far too large; wait until all are there (--absent refuse)"
-        )
-    return combine(weights, bias, scores, here)
 
 
 def in_their_places(

@@ -16,7 +16,7 @@ from torch import Tensor
 from colonnade.errors import DataError
 from colonnade.layout import canonical
 from colonnade.models.heads import open_heads
-from colonnade.models.local import LOCAL, PENDING, LocalModel
+from colonnade.models.local import LOCAL, PENDING, LocalModel, Regressors
 from colonnade.models.on_disk import ColumnsOnDisk
 from colonnade.models.optimise import State
 from colonnade.models.scaling import apply_scaling
@@ -26,6 +26,7 @@ from colonnade.models.tokens import check_tokens
 
 Draw = Callable[[Sequence[str], int, str, int, float], Tensor]  # parties, round, what for, how many, deviation: (P, n)
 MODELS = ("parameter.", "buffer.", LOCAL)  # how the names of local models' tensors begin
+KEPT = "kept."  # how names in a memory begin that are part of the model
 PREDICT_CHUNK = 4096  # rows per forward pass outside training: bounds memory, changes no value
 
 
@@ -52,13 +53,19 @@ class Cohort:
         """Where the cohort lives."""
         return self.columns.device
 
-    def own_heads(self) -> None:
-        """Give each party a head of its own, from its own stream; a model without gradients outputs logits itself."""
+    def own_heads(self, times: int = 1) -> None:
+        """Give each party a head of its own, from its own stream; a model without gradients outputs logits itself.
+
+        `times` is how many numbers there are for each output of the task.
+        """
+        s = self.schema
+        outputs = times * s.outputs
+        if isinstance(self.encoder, Regressors) and times > 1:
+            self.encoder = self.encoder.widened(tuple(self.columns.shape[2:]), outputs, s.seed, s.dtype)
         if not self.encoder.gradients:
             return
-        s = self.schema
         width = next(g.width for g in s.groups if self.names[0] in g.parties)
-        drawn = open_heads(s.head, self.names, width, s.outputs, s.seed)
+        drawn = open_heads(s.head, self.names, width, outputs, s.seed)
         self.head = {k: v.to(self.device, s.dtype).requires_grad_() for k, v in drawn.items()}
 
     def read(self, columns: Tensor) -> Tensor:
@@ -185,8 +192,8 @@ class Cohort:
         return {"scaling": self.scaling, "head": self.head, "memory": self.memory}[kind]
 
     def model(self) -> dict[str, Tensor]:
-        """A copy of what predicts: networks, column scaling and own heads, without optimiser and memory."""
-        kept = (*MODELS, "scaling.", "head.")
+        """A copy of what predicts: networks, column scaling and own heads, without optimiser and most of the memory."""
+        kept = (*MODELS, "scaling.", "head.", f"memory.{KEPT}")
         return {k: v.clone() for k, v in self.tensors().items() if k.startswith(kept)}
 
     def blank(self) -> Cohort:

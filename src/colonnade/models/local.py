@@ -22,6 +22,7 @@ from colonnade.errors import ModelError
 from colonnade.layout import canonical
 from colonnade.models.computing import Computing
 from colonnade.models.stack import Mode, Way
+from colonnade.randomness import key
 
 L = TypeVar("L", bound="LocalModel")
 LOCAL = "local."  # before the names of a regressor's tensors, in checkpoints and saved runs
@@ -60,8 +61,9 @@ class LocalModel(Protocol):
 class Regressor(Protocol):
     """The local model of one party, without gradients. Bring one as `encoders={"bank": MyRegressor()}`.
 
-    It is copied before it is used (`copy.deepcopy`), opened once, and after a restart opened again and restored. Equal
-    calls must give equal numbers, or a resumed run would differ from one that was never interrupted.
+    It is copied before it is used (`copy.deepcopy`), opened, perhaps opened anew for more outputs where a method needs
+    them, and after a restart opened again and restored. Equal calls must give equal numbers, or a resumed run would
+    differ from one that was never interrupted.
     """
 
     def open(self, shape: tuple[int, ...], outputs: int, seed: int) -> None:
@@ -158,6 +160,26 @@ def check_local(party: str, model: object) -> nn.Module | Regressor:
     )
 
 
+def open_regressor(
+    model: Regressor, party: str, shape: tuple[int, ...], outputs: int, seed: int, dtype: torch.dtype
+) -> None:
+    """Open a party's regressor, with its own part of the run's seed.
+
+    Raises:
+        ModelError: it cannot be opened for such columns.
+    """
+    try:
+        model.open(shape, outputs, key(seed, "local model", party) >> 66)
+        Regressors([party], [model], outputs).output(torch.zeros(1, 2, *shape, dtype=dtype), Mode.PREDICT)
+    except ModelError:
+        raise
+    except Exception as error:  # whatever a user's own code may raise
+        raise ModelError(
+            f"the local model of party {party!r} cannot be opened for columns of shape {shape}: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+
+
 class Regressors:
     """One regressor per party of a cohort, run one after the other. Only equal kinds share a cohort."""
 
@@ -171,6 +193,13 @@ class Regressors:
         self.computing = Computing()
         self.parameters: dict[str, Tensor] = {}
         self.buffers: dict[str, Tensor] = {}
+
+    def widened(self, shape: tuple[int, ...], outputs: int, seed: int, dtype: torch.dtype) -> Regressors:
+        """The same, opened anew for so many outputs; `seed` is the run's."""
+        members = [copy.deepcopy(member) for member in self._first]
+        for party, member in zip(self.names, members, strict=True):
+            open_regressor(member, party, shape, outputs, seed, dtype)
+        return Regressors(self.names, members, outputs)
 
     def output(self, x: Tensor, mode: Mode) -> Tensor:
         """Every party's outputs; a regressor does not ask why."""

@@ -45,6 +45,7 @@ from colonnade.wire.rows import KnownRows
 
 EMPTY = EmptyEvent(unit=Unit.LABEL)
 WEIGHTS: Parameters = (("weights", 1.0),)  # noted where weights of rows travel with the labels
+SIDES = "column_sides"  # noted where a reply tells everybody on which side of a median columns of the guest are
 WORTH_A_THREAD = 2**16  # bytes of one message from which hashing it in a thread pays
 
 
@@ -222,6 +223,7 @@ class CoordinatorGate:
             plain = self.labels is None or to == self.guest
             made = (PLAIN if plain or self.labels is None else self.labels.event) if labels else EMPTY
             notes = WEIGHTS if {"common.weights", "weights"} & arrays.keys() else ()
+            notes += ((SIDES, float(arrays["common.sides"].shape[1])),) if "common.sides" in arrays else ()
             self.ledger.record(Entry(COORDINATOR, to, made, Purpose.TRAIN, number, rows, released.digest, notes))
         return released
 

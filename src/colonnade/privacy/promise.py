@@ -12,6 +12,11 @@ SHOWN = (
     "{0} is named as the label holder's own party and sends it {1}, without noise: they stay in one organisation if it "
     "is one. No other party's columns are sent."
 )
+TOLD = (
+    "{0} is named as the label holder's own party and sends it {1}, without noise, of every row that trains, is "
+    "evaluated or predicted; of the training rows the replies tell them to all parties. No other party's columns are "
+    "sent."
+)
 
 
 class Figures(TypedDict):
@@ -57,7 +62,8 @@ class Circumstances:
     fits_at_home: bool = False  # the label holder fits something with its true labels, which stays with it
     guest: str = ""  # the label holder's own party, which gets the true labels; empty: there is none
     shown: tuple[str, str] = ("", "")  # the party that shows the label holder something of its columns, and what
+    told: bool = False  # which is passed on to every party
 
     def of_columns(self) -> list[str]:
         """What is said of columns that are shown; nothing, where none are."""
-        return [SHOWN.format(*self.shown)] if self.shown[1] else []
+        return [(TOLD if self.told else SHOWN).format(*self.shown)] if self.shown[1] else []

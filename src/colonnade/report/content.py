@@ -10,6 +10,7 @@ from colonnade.errors import RunError
 from colonnade.record import Worth
 from colonnade.report import explained, metrics, repeat, tables, words
 from colonnade.report.curves import Picture, confusion, pictures
+from colonnade.report.interactions import not_tested
 from colonnade.report.on_test import OnTest, on_test
 from colonnade.report.privacy import Page, notes, privacy_page
 from colonnade.report.record import Group, Record, Terms, check_record, grouped
@@ -159,14 +160,14 @@ def _one(record: Record) -> Facts:
         ("training traffic", words.size(traffic["up"] + traffic["down"])),
         ("time", words.duration(result["seconds"])),
     ]
-    return {
+    return {  # of the summary the verdict has how good it is
         "title": f"{record['method']['name']} on {about['federation']}",
         "kind": "one run",
         "verdict": words.verdict(record),
         "worth": None,
         "tiles": tiles,
         "run": _details(record),
-        "summary": [text for text in words.summary(record) if text != words.how_good(record)],  # the verdict has it
+        "summary": [*(text for text in words.summary(record) if text != words.how_good(record)), *not_tested(record)],
         "comparison": None,
         "costs": None,
         "contributions": None,

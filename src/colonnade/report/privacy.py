@@ -14,7 +14,7 @@ from colonnade.config import build
 from colonnade.engines.base import DEPLOYED
 from colonnade.errors import ConfigError, DataError
 from colonnade.methods import METHODS, make_method
-from colonnade.methods._guest import guest_of, shown_by, what_is_shown
+from colonnade.methods._guest import guest_of, is_told, shown_by, what_is_shown
 from colonnade.methods.base import FitsAtHome, Method, brings
 from colonnade.privacy.events import Hides, LabelExposure
 from colonnade.privacy.promise import Circumstances
@@ -73,6 +73,7 @@ def statement_of(record: Record) -> Statement | None:
         fits_at_home=record["method"]["name"] in METHODS and isinstance(_method(record), FitsAtHome),
         guest=guest_of(_method(record)) if record["method"]["name"] in METHODS else "",
         shown=shown(_method(record)) if record["method"]["name"] in METHODS else ("", ""),
+        told=record["method"]["name"] in METHODS and is_told(_method(record)),
     )
     return Statement.from_tally(tallies, settings, about)
 
@@ -88,6 +89,7 @@ def statement_of_run(run: Run) -> Statement:
         fits_at_home=isinstance(run.method, FitsAtHome),
         guest=guest_of(run.method),
         shown=shown(run.method),
+        told=is_told(run.method),
     )
     return Statement.of(run.ledger, run.privacy, about)
 

@@ -14,6 +14,7 @@ from colonnade.methods import METHODS
 from colonnade.privacy.events import EmptyEvent, Hides, Kind, PlainEvent
 from colonnade.privacy.registry import kind_of
 from colonnade.privacy.settings import protected
+from colonnade.report.interactions import lifted
 from colonnade.report.record import Record, metric_of
 from colonnade.tasks import task_about
 
@@ -107,7 +108,7 @@ def pools(record: Record) -> bool:
 
 def summary(record: Record) -> list[str]:
     """What was trained, by whom, how good it is, why it stopped, and what it cost."""
-    good = [how_good(record), *warnings(record), *_positive(record)]
+    good = [how_good(record), *warnings(record), *lifted(record), *_positive(record)]
     ended = [_why_it_ended(record), *noisy_labels(record)]
     return [_who(record), *_partial(record), *_weights(record), *good, *ended, _what_it_cost(record)]
 
