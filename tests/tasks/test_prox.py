@@ -12,7 +12,7 @@ from scipy.optimize import brentq, minimize
 from scipy.special import expit, softmax
 
 from colonnade.admm.step import residuals, update_dual, update_z
-from colonnade.tasks import TASKS, prox
+from colonnade.tasks import TASKS, newton
 from colonnade.tasks.multiclass import Multiclass
 from colonnade.tasks.prox import prox_cross_entropy, prox_logistic, prox_poisson, prox_squared, wright_omega
 from tests.reference.zstep import by_optimiser, gradient, objective, oracle
@@ -94,7 +94,7 @@ class TestHardRows:
     def test_most_rows_need_the_line_search_at_small_rho(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """So that nobody takes it out: without it, these rows fail."""
         problem = rows(300, 5)
-        monkeypatch.setattr("colonnade.tasks.prox.ARMIJO", -1e30)  # accepts every step
+        monkeypatch.setattr("colonnade.tasks.newton.ARMIJO", -1e30)  # accepts every step
         slope = np.abs(gradient(ours(*problem, 0.05), *problem, 0.05)).max(axis=1)
         assert (slope > 1e-3).mean() > 0.2
 
@@ -114,13 +114,13 @@ class TestHardRows:
     def test_few_newton_steps_are_enough(self, kind: type, soft: bool, monkeypatch: pytest.MonkeyPatch) -> None:
         """One row that cannot take a step for rounding would hold up its whole batch."""
         steps: list[int] = []
-        take = prox._backtrack
+        choose = newton.choose
 
         def counted(*problem: Any) -> Any:
             steps.append(1)
-            return take(*problem)
+            return choose(*problem)
 
-        monkeypatch.setattr(prox, "_backtrack", counted)
+        monkeypatch.setattr(newton, "choose", counted)
         for rho in RHOS:
             for scale in SCALES:
                 steps.clear()

@@ -12,11 +12,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
+from safetensors.numpy import save as save_arrays
 from safetensors.torch import save
 
 from colonnade.errors import WireError
 from colonnade.wire.codec import ALLOWED, decode, encode
-from colonnade.wire.container import VERSION
+from colonnade.wire.container import VERSION, pack
 
 names = st.text(min_size=1, max_size=10).filter(lambda n: n != "__metadata__")
 kinds = st.sampled_from([np.float16, np.float32, np.float64, np.int8, np.uint8, np.int32, np.int64])
@@ -52,6 +53,18 @@ def test_what_goes_in_comes_out(header: dict[str, Any], content: dict[str, np.nd
         assert got[name].dtype is value.dtype
         assert got[name].shape == value.shape
         assert torch.equal(got[name], value)
+
+
+@given(headers, st.dictionaries(names, finite_arrays(), max_size=4))
+def test_bytes_are_those_of_the_librarys_own_writer(header: dict[str, Any], content: dict[str, np.ndarray]) -> None:
+    metadata = {"colonnade": json.dumps({"version": VERSION, **header}, separators=(",", ":"))}
+    assert pack(header, content) == save_arrays(content, metadata)
+
+
+def test_only_kinds_that_may_travel_are_packed() -> None:
+    for kind in (">f4", "f4,i4", "u4", "bool"):
+        with pytest.raises(WireError, match=r"'x' has dtype .* may not travel"):
+            pack({}, {"x": np.zeros(3, dtype=kind)})
 
 
 def test_views_and_leaves_travel_as_their_values() -> None:

@@ -26,6 +26,7 @@ from colonnade.errors import Diverged, RunError
 from colonnade.evaluate.decision import Decision, fit_decision
 from colonnade.evaluate.judge import Judge
 from colonnade.evaluate.metrics import Metric, choose_metric, metric_of
+from colonnade.gpu import to_device
 from colonnade.layout import canonical, canonical_all, check
 from colonnade.methods._guest import opening_reply
 from colonnade.methods.base import (
@@ -45,6 +46,7 @@ from colonnade.privacy.mechanism import Opener
 from colonnade.record import Round
 from colonnade.schedule import Schedule, chunked
 from colonnade.upload_cache import UploadCache
+from colonnade.wire.codec import all_finite
 from colonnade.wire.messages import COORDINATOR, Purpose, Query, Request, rows_size
 from colonnade.wire.traffic import Traffic
 
@@ -146,7 +148,6 @@ class CoordinatorSide:
 
     def receive(self, request: Request, collected: Collected) -> None:
         """Take the uploads of a round: evaluate first, then coordinate."""
-        self.count_up(request, collected)
         self.keep, self.away = False, collected.absent
         record: Round = {"round": request.number - 1}
         if collected.absent:
@@ -172,6 +173,7 @@ class CoordinatorSide:
         self.number = request.number
         if len(record) > 1:
             self.history.append(record)
+        self.count_up(request, collected)  # last, because their messages may be hashed beside all this
 
     def uploads(self, request: Request, place: int, uploaded: Sequence[GroupUploads]) -> Uploads:
         """The uploads to one query by group, of others from the upload cache; under a secure sum only the total."""
@@ -288,7 +290,7 @@ class CoordinatorSide:
         plan = self.schedule.plan(number)
         present = tuple(p for p in plan.learners if p not in self.away)
         senders = tuple(p for p in plan.senders if p not in self.away)
-        plan = replace(plan, rows=plan.rows.to(self.schema.device), senders=senders, learners=present)
+        plan = replace(plan, rows=to_device(plan.rows, self.schema.device), senders=senders, learners=present)
         try:
             with torch.no_grad():
                 reply = self.method.coordinate(self.state, plan, uploads, self.labels).canonical()
@@ -297,7 +299,7 @@ class CoordinatorSide:
             raise Diverged(COORDINATOR, "set of heads") from None
         finally:
             self.state = canonical_all(self.state)
-        if not all(bool(torch.isfinite(v).all()) for part in (reply.common, *reply.own) for v in part.values()):
+        if not all_finite(*(v for part in (reply.common, *reply.own) for v in part.values())):
             raise Diverged(COORDINATOR, "reply")
         numbers = self.gate.numbers
         if not all(numbers.fit(v) for part in (reply.common, *reply.own) for v in part.values()):

@@ -52,7 +52,7 @@ def descend(  # one signature for every method's local work
         if "+".join(names) not in cohort.optimiser:
             cohort.optimiser["+".join(names)] = rule.open([p.detach() for p in cohort.trained(names)])
     everyone = min(counts) == max(counts)
-    rate = torch.tensor(rate_of(plan[0][1], round_number), dtype=torch.float64, device=cohort.device)
+    rate = torch.full((), rate_of(plan[0][1], round_number), dtype=torch.float64, device=cohort.device)
     inputs = {**inputs, "draw": torch.zeros((), dtype=torch.int64, device=cohort.device), "rate": rate}
 
     def step(values: Mapping[str, Tensor], active: Tensor | None) -> None:

@@ -14,7 +14,7 @@ as 0, and the upload leaves like any other.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from colonnade.errors import Diverged, GateError
+from colonnade.gpu import to_host
 from colonnade.layout import canonical_all
 from colonnade.privacy.events import EmptyEvent, Parameters, Unit
 from colonnade.privacy.labels import Labels
@@ -29,7 +30,7 @@ from colonnade.privacy.labels.plain import PLAIN
 from colonnade.privacy.ledger import Entry, Ledger
 from colonnade.privacy.mechanism import Hiding, Mechanism, Protection
 from colonnade.privacy.sealed import Array, Release, Upload, seal, unwrap
-from colonnade.privacy.side_by_side import side_by_side
+from colonnade.privacy.side_by_side import beside, side_by_side
 from colonnade.wire.codec import all_finite, encode
 from colonnade.wire.messages import (
     COORDINATOR,
@@ -52,14 +53,22 @@ class Passed:
     """What a cohort released for one ask: sealed messages, and what their reader will decode."""
 
     parties: tuple[str, ...]
-    releases: tuple[Release, ...]
+    sealed: Callable[[], tuple[Release, ...]] = field(repr=False)  # see `releases`
     values: Mapping[str, Tensor] = field(repr=False)  # (P, B, ...), never the clean upload
     hidden: Mapping[str, Tensor] | None = field(default=None, repr=False)  # what left, where it opens only together
+
+    @property
+    def releases(self) -> tuple[Release, ...]:
+        """The messages, one per party. While they are being hashed, this waits until the ledger has them."""
+        return self.sealed()
 
     @property
     def sent(self) -> Mapping[str, Tensor]:
         """What its reader decodes."""
         return self.values if self.hidden is None else self.hidden
+
+
+NOTHING = Passed((), tuple, {})  # of parties that were not asked
 
 
 @dataclass(frozen=True)
@@ -107,7 +116,8 @@ class Gate:
         self._check(clean, parties, rows)
         self._check_numbers(mechanism)
         self.protection.check(self.ledger, parties, purpose, rows)
-        clean = {name: _finite(value, parties, told) for name, value in clean.items()}
+        if not all_finite(*clean.values()):
+            clean = {name: _finite(value, parties, told) for name, value in clean.items()}
         values = mechanism(clean, parties, number, f"{purpose.value}.{part}")
         values = {  # rounding may overflow
             name: value if value is clean[name] else _finite(value, parties, told) for name, value in values.items()
@@ -116,22 +126,57 @@ class Gate:
         if isinstance(mechanism, Hiding):
             hidden, extra = mechanism.hide(values, parties, number, part, about), {"roster": mechanism.roster}
             values = {name: value.to(clean[name]) for name, value in values.items()}
-        host = {name: value.detach().cpu() for name, value in (hidden or values).items()}
+        host, arrived = to_host(hidden or values)
         if not self.numbers.full:
+            if arrived is not None:
+                arrived()
             host = self._coded(host, parties, 1 if purpose is Purpose.TRAIN else None)
             values = {name: value.to(clean[name]) for name, value in self.numbers.decode(host).items()}
 
-        payloads = []
-        for index, party in enumerate(parties):
+        def one(index: int) -> Release:
+            if arrived is not None:
+                arrived()
+            party = parties[index]
             header = {"run": self.run, "number": number, "kind": purpose.value, "part": part, "sender": party} | extra
             mine = {name: value[index] for name, value in host.items()}
-            payloads.append(encode(header, mine, known_finite=True))
-        sealed = _seal_all(parties, purpose.value, number, payloads)
-        for released in sealed:
-            notes = (*self.notes, *_lacks(self.lacking.get(released.sender, 0)))
-            event = Entry(released.sender, COORDINATOR, mechanism.event, purpose, number, rows, released.digest, notes)
-            self.ledger.record(event)
-        return Passed(tuple(parties), tuple(sealed), canonical_all(values), hidden and canonical_all(hidden))
+            return seal(party, purpose.value, number, encode(header, mine, known_finite=True))
+
+        notes = {party: (*self.notes, *_lacks(self.lacking.get(party, 0))) for party in parties}
+
+        def entry(released: Release) -> Entry:
+            party, digest = released.sender, released.digest
+            return Entry(party, COORDINATOR, mechanism.event, purpose, number, rows, digest, notes[party])
+
+        sealed = self._seal_all(one, len(parties), entry, host, aside=arrived is not None)
+        return Passed(tuple(parties), sealed, canonical_all(values), hidden and canonical_all(hidden))
+
+    def _seal_all(
+        self,
+        one: Callable[[int], Release],
+        count: int,
+        entry: Callable[[Release], Entry],
+        host: Mapping[str, Tensor],
+        aside: bool,
+    ) -> Callable[[], tuple[Release, ...]]:
+        """Seal and record in order; in threads where there is much to hash, since hashing lets other threads run.
+
+        `aside`: nobody waits for them now, but whoever wants a message or looks into the ledger.
+        """
+        many = count > 1 and sum(value.nbytes for value in host.values()) >= count * WORTH_A_THREAD
+        if many and aside:
+            sealing = beside(one, count)
+        else:
+            done = side_by_side(one, count) if many else [one(place) for place in range(count)]
+            sealing = done.copy
+        self.ledger.expect(lambda: [entry(released) for released in sealing()])
+        if not (many and aside):
+            self.ledger.settle()
+
+        def sealed() -> tuple[Release, ...]:
+            self.ledger.settle()
+            return tuple(sealing())
+
+        return sealed
 
     def _coded(self, host: Mapping[str, Tensor], parties: Sequence[str], rows: int | None) -> dict[str, Tensor]:
         """In the agreed numbers. That some are too large for them may be told: it is about what may leave."""
@@ -174,18 +219,24 @@ class CoordinatorGate:
     def release(self, request: Request, common: Mapping[str, Tensor], own: tuple[Mapping[str, Tensor], ...]) -> Down:
         """Seal the common message, and one for each party that learns from a part of its own; nobody else gets any."""
         numbers = self.numbers.reply(request.number)
-        for name, value in [*common.items(), *(item for part in own for item in part.items())]:
-            if value.is_floating_point() and not (all_finite(value) and numbers.fit(value)):
+        reals = [(n, v) for part in (common, *own) for n, v in part.items() if v.is_floating_point()]
+        finite = all_finite(*(value for _, value in reals))
+        for name, value in reals:
+            if not ((finite or all_finite(value)) and numbers.fit(value)):
                 raise GateError(f"reply {name!r} holds NaN, infinite or too large values; nothing was released")
         head = {"run": self.run, "kind": "ALL", "sender": COORDINATOR, "own": bool(own)} | numbers.header
         head |= request_header(request, self.everyone)
-        coded = numbers.encode(common, 0)
+        fetched = [to_host(part) for part in (common, *own)]
+        for _, arrived in fetched:
+            if arrived is not None:
+                arrived()
+        coded = numbers.encode(fetched[0][0], 0)
         arrays = request_arrays(request) | common_arrays(coded)
         rows = max((len(value) for value in common.values() if value.dim() > 0), default=0)
         message = self._seal("ALL", "*", request.number, head, arrays, bool(common), rows)
         parts, learners, groups = {}, set(request.learners), []
-        for parties, values in zip(self.groups, own, strict=False):
-            each = _apart(values, len(parties), numbers)
+        for parties, values, (host, _) in zip(self.groups, own, fetched[1:], strict=False):
+            each = _apart(host, len(parties), numbers)
             for place, party in enumerate(parties):
                 if party not in learners:
                     continue
@@ -217,9 +268,8 @@ class CoordinatorGate:
         return released
 
 
-def _apart(values: Mapping[str, Tensor], parties: int, numbers: Numbers) -> list[dict[str, Tensor]]:
+def _apart(host: Mapping[str, Tensor], parties: int, numbers: Numbers) -> list[dict[str, Tensor]]:
     """Own parts (P, ...) by party, as they travel: each by itself, so that no two share a scale."""
-    host = {name: value.detach().cpu() for name, value in values.items()}
     return [numbers.encode({name: value[place] for name, value in host.items()}, 0) for place in range(parties)]
 
 
@@ -242,16 +292,6 @@ def repeat(ledger: Ledger, sender: str, kind: str, number: int, payload: bytes) 
     if not ledger.holds(released.digest):
         raise GateError(f"a stored message of round {number} is not in the ledger; it is not sent")
     return released
-
-
-def _seal_all(parties: Sequence[str], kind: str, number: int, payloads: Sequence[bytes]) -> list[Release]:
-    """Seal in order; in threads where there is much to hash, since hashing lets other threads run."""
-
-    def one(place: int) -> Release:
-        return seal(parties[place], kind, number, payloads[place])
-
-    many = len(payloads) > 1 and len(payloads[0]) >= WORTH_A_THREAD
-    return side_by_side(one, len(payloads)) if many else [one(place) for place in range(len(payloads))]
 
 
 def _lacks(rows: int) -> Parameters:

@@ -35,6 +35,12 @@ def side_by_side(work: Callable[[int], T], count: int) -> list[T]:
     return [done[number] for number in range(count)]
 
 
+def beside(work: Callable[[int], T], count: int) -> Callable[[], list[T]]:
+    """Begin `work(0)` to `work(count - 1)` in threads, and go on; what is returned waits for the results, in order."""
+    pending = [_threads()[0].submit(work, number) for number in range(count)]
+    return lambda: [one.result() for one in pending]
+
+
 @cache
 def _threads() -> tuple[ThreadPoolExecutor, int]:
     helpers = min(16, os.cpu_count() or 1) - 1

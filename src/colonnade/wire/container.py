@@ -1,7 +1,8 @@
 """Bytes of a message: a header of plain JSON values and named buffers, in one safetensors container.
 
 Its Rust reader checks offsets and sizes; on top of that a message must carry our version and stay below a size
-limit. No torch in here, so that commands which only send notices start at once; `codec.py` has the tensors.
+limit. Messages are written here, byte for byte as the library's own writer does it, which copies every number twice.
+No torch in here, so that commands which only send notices start at once; `codec.py` has the tensors.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError
-from safetensors.numpy import load, save
+from safetensors.numpy import load
 
 from colonnade.errors import WireError
 
@@ -21,15 +22,36 @@ Header = dict[str, Any]  # what a message says of itself; nothing in it is trust
 LIMIT = 32_000_000  # bytes per message, in every engine alike, so that all send the same ones
 HEADER_LIMIT = 2**20
 DAMAGE = (SafetensorError, ValueError, TypeError, KeyError, AttributeError)  # what safetensors raises about bytes
+# What safetensors calls the kinds of numbers that may travel (little-endian), in the order in which it writes them.
+_KINDS = {"<i8": "I64", "<f8": "F64", "<f4": "F32", "<i4": "I32", "<f2": "F16", "|i1": "I8", "|u1": "U8"}
+_compact = json.JSONEncoder(separators=(",", ":"))
+_plain = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)  # as the library's writer has names
+_ORDER = {kind: place for place, kind in enumerate(_KINDS)}
 
 
 def pack(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
     """One message as bytes; what is in the arrays is for the caller to check."""
-    metadata = {"colonnade": json.dumps({"version": VERSION, **header}, separators=(",", ":"))}
-    payload = save(dict(arrays), metadata)
-    if len(payload) > LIMIT:
-        raise WireError(f"a message of {len(payload):,} bytes is over the limit of {LIMIT:,}; use a smaller batch")
-    return payload
+    about: dict[str, object] = {"__metadata__": {"colonnade": _compact.encode({"version": VERSION, **header})}}
+    order, end = sorted(arrays, key=lambda name: (_place(name, arrays[name]), name)), 0
+    for name in order:
+        array, begin = arrays[name], end
+        end += array.nbytes
+        about[name] = {"dtype": _KINDS[array.dtype.str], "shape": array.shape, "data_offsets": (begin, end)}
+    text = _plain.encode(about).encode()
+    text += b" " * (-len(text) % 8)
+    size = 8 + len(text) + end
+    if size > LIMIT:
+        raise WireError(f"a message of {size:,} bytes is over the limit of {LIMIT:,}; use a smaller batch")
+    numbers = [np.ascontiguousarray(arrays[name]).data for name in order]
+    return b"".join([len(text).to_bytes(8, "little"), text, *numbers])
+
+
+def _place(name: str, array: np.ndarray) -> int:
+    """Where arrays of this kind stand in a message."""
+    try:
+        return _ORDER[array.dtype.str]
+    except KeyError:
+        raise WireError(f"array {name!r} has dtype {array.dtype}, which may not travel") from None
 
 
 def pack_blobs(header: Mapping[str, Any], blobs: Mapping[str, bytes]) -> bytes:
