@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from colonnade.wire.messages import COORDINATOR, Purpose, Query, Request
 from tests.contracts.registry import NAMES, covering, make
 from tests.federations import small
 from tests.mechanisms import Noise, Rounding
+from tests.processes import LONG
 from tests.releases import released
 from tests.trainers import ENGINES, open_trainer, rounds_of
 
@@ -56,6 +58,25 @@ class TestRelease:
             released(p, "noise for tests", 7, Purpose.EVALUATE, 2, r.digest, sigma=0.5)
             for p, r in zip(PARTIES, passed.releases, strict=True)
         ]
+
+    def test_hashed_beside_other_work_they_are_the_same(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """As from a GPU, whose copy has not arrived when the gate returns: nothing is seen before it is recorded."""
+        values, plain, aside = torch.randn(2, 9000, 3), gate(), gate()
+        said = [plain.release(Upload({"h": values + n}), PARTIES, n, Purpose.TRAIN, 9000).releases for n in (1, 2)]
+        arrival = threading.Event()
+        host = torch.zeros_like(values)
+
+        def slow(sent: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], Callable[[], object]]:
+            threading.Timer(0.2, lambda: (host.copy_(sent["h"]), arrival.set())).start()
+            return {"h": host}, lambda: arrival.wait(LONG)
+
+        with monkeypatch.context() as patch:
+            patch.setattr("colonnade.privacy.gate.to_host", slow)
+            first = aside.release(Upload({"h": values + 1}), PARTIES, 1, Purpose.TRAIN, 9000)
+            assert not arrival.is_set(), "the gate waited, so nothing is compared"
+        second = aside.release(Upload({"h": values + 2}), PARTIES, 2, Purpose.TRAIN, 9000)  # recorded after the first
+        assert [[r.payload for r in p.releases] for p in (first, second)] == [[r.payload for r in p] for p in said]
+        assert list(aside.ledger) == list(plain.ledger)
 
     def test_unchanged_says_so(self) -> None:
         g = gate()
