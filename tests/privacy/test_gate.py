@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -19,7 +19,7 @@ from colonnade.privacy.gate import CoordinatorGate, Gate
 from colonnade.privacy.gaussian import Gaussian, SeededNoise
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.mechanism import Mechanism, Protection, Unchanged
-from colonnade.privacy.sealed import Array, Upload, unwrap
+from colonnade.privacy.sealed import Array, Release, Upload, seal, unwrap
 from colonnade.wire.codec import decode
 from colonnade.wire.messages import COORDINATOR, Purpose, Query, Request
 from tests.contracts.registry import NAMES, covering, make
@@ -60,21 +60,24 @@ class TestRelease:
         ]
 
     def test_hashed_beside_other_work_they_are_the_same(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """As from a GPU, whose copy has not arrived when the gate returns: nothing is seen before it is recorded."""
+        """As from a GPU: the gate returns before they are hashed, and nobody sees one before it is recorded."""
         values, plain, aside = torch.randn(2, 9000, 3), gate(), gate()
         said = [plain.release(Upload({"h": values + n}), PARTIES, n, Purpose.TRAIN, 9000).releases for n in (1, 2)]
-        arrival = threading.Event()
-        host = torch.zeros_like(values)
+        free = threading.Event()
 
-        def slow(sent: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], Callable[[], object]]:
-            threading.Timer(0.2, lambda: (host.copy_(sent["h"]), arrival.set())).start()
-            return {"h": host}, lambda: arrival.wait(LONG)
+        def slow(*message: Any) -> Release:
+            assert free.wait(LONG)
+            return seal(*message)
 
         with monkeypatch.context() as patch:
-            patch.setattr("colonnade.privacy.gate.to_host", slow)
+            patch.setattr("colonnade.privacy.gate.to_host", lambda sent: (dict(sent), lambda: None))
+            patch.setattr("colonnade.privacy.gate.seal", slow)
             first = aside.release(Upload({"h": values + 1}), PARTIES, 1, Purpose.TRAIN, 9000)
-            assert not arrival.is_set(), "the gate waited, so nothing is compared"
-        second = aside.release(Upload({"h": values + 2}), PARTIES, 2, Purpose.TRAIN, 9000)  # recorded after the first
+            threading.Timer(0.2, free.set).start()
+            assert not free.is_set(), "the gate waited, so nothing is compared"
+            assert len(aside.ledger) == 2
+            assert free.is_set()
+        second = aside.release(Upload({"h": values + 2}), PARTIES, 2, Purpose.TRAIN, 9000)
         assert [[r.payload for r in p.releases] for p in (first, second)] == [[r.payload for r in p] for p in said]
         assert list(aside.ledger) == list(plain.ledger)
 

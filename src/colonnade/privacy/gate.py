@@ -28,7 +28,7 @@ from colonnade.privacy.events import EmptyEvent, Parameters, Unit
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.labels.plain import PLAIN
 from colonnade.privacy.ledger import Entry, Ledger
-from colonnade.privacy.mechanism import Hiding, Mechanism, Protection
+from colonnade.privacy.mechanism import Hiding, Mechanism, Protection, Unchanged
 from colonnade.privacy.sealed import Array, Release, Upload, seal, unwrap
 from colonnade.privacy.side_by_side import beside, side_by_side
 from colonnade.wire.codec import all_finite, encode
@@ -116,8 +116,9 @@ class Gate:
         self._check(clean, parties, rows)
         self._check_numbers(mechanism)
         self.protection.check(self.ledger, parties, purpose, rows)
+        copy = to_host(clean) if isinstance(mechanism, Unchanged) else None  # on its way while the numbers are checked
         if not all_finite(*clean.values()):
-            clean = {name: _finite(value, parties, told) for name, value in clean.items()}
+            clean, copy = {name: _finite(value, parties, told) for name, value in clean.items()}, None
         values = mechanism(clean, parties, number, f"{purpose.value}.{part}")
         values = {  # rounding may overflow
             name: value if value is clean[name] else _finite(value, parties, told) for name, value in values.items()
@@ -126,16 +127,14 @@ class Gate:
         if isinstance(mechanism, Hiding):
             hidden, extra = mechanism.hide(values, parties, number, part, about), {"roster": mechanism.roster}
             values = {name: value.to(clean[name]) for name, value in values.items()}
-        host, arrived = to_host(hidden or values)
+        host, arrived = copy or to_host(hidden or values)
+        if arrived is not None:
+            arrived()
         if not self.numbers.full:
-            if arrived is not None:
-                arrived()
             host = self._coded(host, parties, 1 if purpose is Purpose.TRAIN else None)
             values = {name: value.to(clean[name]) for name, value in self.numbers.decode(host).items()}
 
         def one(index: int) -> Release:
-            if arrived is not None:
-                arrived()
             party = parties[index]
             header = {"run": self.run, "number": number, "kind": purpose.value, "part": part, "sender": party} | extra
             mine = {name: value[index] for name, value in host.items()}

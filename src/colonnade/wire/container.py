@@ -7,7 +7,9 @@ No torch in here, so that commands which only send notices start at once; `codec
 
 from __future__ import annotations
 
+import functools
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,34 +26,37 @@ HEADER_LIMIT = 2**20
 DAMAGE = (SafetensorError, ValueError, TypeError, KeyError, AttributeError)  # what safetensors raises about bytes
 # What safetensors calls the kinds of numbers that may travel (little-endian), in the order in which it writes them.
 _KINDS = {"<i8": "I64", "<f8": "F64", "<f4": "F32", "<i4": "I32", "<f2": "F16", "|i1": "I8", "|u1": "U8"}
+_ORDER = {kind: place for place, kind in enumerate(_KINDS)}
 _compact = json.JSONEncoder(separators=(",", ":"))
 _plain = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)  # as the library's writer has names
-_ORDER = {kind: place for place, kind in enumerate(_KINDS)}
+_Shape = tuple[str, str, tuple[int, ...]]  # an array's name, kind and shape
 
 
 def pack(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
     """One message as bytes; what is in the arrays is for the caller to check."""
-    about: dict[str, object] = {"__metadata__": {"colonnade": _compact.encode({"version": VERSION, **header})}}
-    order, end = sorted(arrays, key=lambda name: (_place(name, arrays[name]), name)), 0
-    for name in order:
-        array, begin = arrays[name], end
-        end += array.nbytes
-        about[name] = {"dtype": _KINDS[array.dtype.str], "shape": array.shape, "data_offsets": (begin, end)}
-    text = _plain.encode(about).encode()
+    order, places = _layout(tuple((name, array.dtype.str, array.shape) for name, array in arrays.items()))
+    about = _plain.encode(_compact.encode({"version": VERSION, **header}))
+    text = f'{{"__metadata__":{{"colonnade":{about}}}{places}}}'.encode()
     text += b" " * (-len(text) % 8)
-    size = 8 + len(text) + end
+    numbers = [np.ascontiguousarray(arrays[name]).data for name in order]
+    size = sum(array.nbytes for array in arrays.values()) + 8 + len(text)
     if size > LIMIT:
         raise WireError(f"a message of {size:,} bytes is over the limit of {LIMIT:,}; use a smaller batch")
-    numbers = [np.ascontiguousarray(arrays[name]).data for name in order]
     return b"".join([len(text).to_bytes(8, "little"), text, *numbers])
 
 
-def _place(name: str, array: np.ndarray) -> int:
-    """Where arrays of this kind stand in a message."""
-    try:
-        return _ORDER[array.dtype.str]
-    except KeyError:
-        raise WireError(f"array {name!r} has dtype {array.dtype}, which may not travel") from None
+@functools.lru_cache(maxsize=256)  # the messages of a round have few layouts
+def _layout(shapes: tuple[_Shape, ...]) -> tuple[list[str], str]:
+    """In which order arrays are written, and where each of them lies."""
+    for name, kind, _ in shapes:
+        if kind not in _KINDS:
+            raise WireError(f"array {name!r} has dtype {kind}, which may not travel")
+    ordered, places, end = sorted(shapes, key=lambda shape: (_ORDER[shape[1]], shape[0])), "", 0
+    for name, kind, sizes in ordered:
+        begin, end = end, end + math.prod(sizes) * int(kind[2:])
+        place = {"dtype": _KINDS[kind], "shape": sizes, "data_offsets": (begin, end)}
+        places += f",{_plain.encode(name)}:{_plain.encode(place)}"
+    return [name for name, _, _ in ordered], places
 
 
 def pack_blobs(header: Mapping[str, Any], blobs: Mapping[str, bytes]) -> bytes:
