@@ -58,7 +58,8 @@ class SquaredGap:
         gap = logits.detach() - inputs["target"]
         if "held" in inputs:  # what a party does not hold, it does not learn
             gap = gap.masked_fill(~inputs["held"].unsqueeze(2), 0.0)
-        return Slope(logits, gap * (self.weight / logits.shape[1]))
+        # The weight is a product of the backward pass: one that began with cuBLAS would be warned about by torch.
+        return Slope(logits * (self.weight / logits.shape[1]), gap)
 
 
 def approach(
