@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -102,7 +103,7 @@ class CoordinatorSide:
         request = Request(number, queries, () if stop else self.learners, self.steps, self.keep, stop)
         reply = Reply() if stop else self.reply
         down = self.gate.release(request, reply.common, reply.own)
-        self.count_down(request, down)
+        self.traffic.later(lambda: self.count_down(request, down))
         return request, down
 
     def test_request(self, rows: Tensor) -> tuple[Request, Down]:
@@ -139,10 +140,9 @@ class CoordinatorSide:
         record.down += len(down.everyone.payload) - evaluating
         record.evaluation_down += evaluating * len(self.schema.parties)
         record.multicast_down += len(down.everyone.payload) - evaluating
-        for place, party in enumerate(self.schema.parties):
-            if party in down.own:
-                record.down[place] += len(down.own[party].payload)
-                record.multicast_down += len(down.own[party].payload)
+        own = {party: len(released.payload) for party, released in down.own.items()}
+        record.down += np.array([own.get(party, 0) for party in self.schema.parties], dtype=np.int64)
+        record.multicast_down += sum(own.values())
 
     # -- up -----------------------------------------------------------------------------------
 
@@ -202,6 +202,7 @@ class CoordinatorSide:
 
     def count_up(self, request: Request, collected: Collected) -> None:
         """Add the uploads of a round to the traffic."""
+        self.traffic.settle()
         record = self.traffic.open(request.number)
         place = {party: i for i, party in enumerate(self.schema.parties)}
         for query, releases in zip(request.queries, collected.releases, strict=True):

@@ -14,9 +14,9 @@ as 0, and the upload leaves like any other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -75,10 +75,19 @@ NOTHING = Passed((), tuple, {})  # of parties that were not asked
 class Down:
     """What the coordinator released in one round: sealed messages, and what their readers will decode."""
 
-    everyone: Release
-    own: Mapping[str, Release]
+    sealed: Callable[[], Mapping[str, Release]] = field(repr=False)  # by reader, "*" being everyone; see `everyone`
     common: Mapping[str, Tensor] = field(repr=False)
     groups: tuple[Mapping[str, Tensor], ...] = field(repr=False)  # own parts by group, (P, ...)
+
+    @property
+    def everyone(self) -> Release:
+        """The common message. Where it is not sealed yet, this does it, and records it."""
+        return self.sealed()["*"]
+
+    @property
+    def own(self) -> Mapping[str, Release]:
+        """The messages to single parties, by party, likewise."""
+        return {party: released for party, released in self.sealed().items() if party != "*"}
 
 
 LACKING = "lacking_rows"  # what the ledger calls their number
@@ -111,6 +120,7 @@ class Gate:
         Whatever may be refused is refused before the first event is written. `part` tells apart the pieces of one
         round, so that a mechanism never draws the same noise for two of them. `about` is the digest of the rows.
         """
+        self.ledger.settle()  # a reply of before, while a GPU still computes this upload
         clean, mechanism = canonical_all(unwrap(upload)), self.protection.before(purpose)
         told = mechanism.event.bare  # whether anybody may be told that numbers are not finite
         self._check(clean, parties, rows)
@@ -223,48 +233,79 @@ class CoordinatorGate:
         for name, value in reals:
             if not ((finite or all_finite(value)) and numbers.fit(value)):
                 raise GateError(f"reply {name!r} holds NaN, infinite or too large values; nothing was released")
-        head = {"run": self.run, "kind": "ALL", "sender": COORDINATOR, "own": bool(own)} | numbers.header
-        head |= request_header(request, self.everyone)
         fetched = [to_host(part) for part in (common, *own)]
-        for _, arrived in fetched:
-            if arrived is not None:
-                arrived()
-        coded = numbers.encode(fetched[0][0], 0)
-        arrays = request_arrays(request) | common_arrays(coded)
-        rows = max((len(value) for value in common.values() if value.dim() > 0), default=0)
-        message = self._seal("ALL", "*", request.number, head, arrays, bool(common), rows)
-        parts, learners, groups = {}, set(request.learners), []
-        for parties, values, (host, _) in zip(self.groups, own, fetched[1:], strict=False):
-            each = _apart(host, len(parties), numbers)
-            for place, party in enumerate(parties):
+        waits = [arrived for _, arrived in fetched if arrived is not None]
+        if not numbers.full:
+            _wait(waits)
+        coded, rows = numbers.encode(fetched[0][0], 0), max((len(v) for v in common.values() if v.dim() > 0), default=0)
+        each = [_apart(host, len(g), numbers) for g, (host, _) in zip(self.groups, fetched[1:], strict=False)]
+        sealed: dict[str, Release] = {}
+
+        def entries() -> list[Entry]:
+            _wait(waits)
+            made = [self._sealed(*message) for message in self._messages(request, numbers, coded, rows, each)]
+            sealed.update((entry.audience, released) for released, entry in made)
+            # After a restart the same request is sealed again: one release.
+            return [entry for _, entry in made if not self.ledger.holds(entry.digest)]
+
+        self.ledger.expect(entries)
+        if not waits:  # what comes from a GPU is sealed while the GPU goes on, by whoever needs the ledger next
+            self.ledger.settle()
+
+        def messages() -> Mapping[str, Release]:
+            self.ledger.settle()
+            return sealed
+
+        read = common if numbers.full else _like(common, numbers.decode(coded))
+        groups = [v if numbers.full else _together(v, e, numbers) for v, e in zip(own, each, strict=False)]
+        return Down(messages, read, tuple(groups))
+
+    def _messages(
+        self,
+        request: Request,
+        numbers: Numbers,
+        common: Mapping[str, Tensor],
+        rows: int,
+        each: Sequence[Sequence[Mapping[str, Tensor]]],
+    ) -> Iterator[_Message]:
+        """The common message about so many rows, and one for each learner that has a part of its own."""
+        start = {"run": self.run, "kind": "ALL", "sender": COORDINATOR, "own": bool(each)} | numbers.header
+        arrays = request_arrays(request) | common_arrays(common)
+        yield _Message("*", request.number, start | request_header(request, self.everyone), arrays, bool(common), rows)
+        learners, opening = set(request.learners), request.number <= 1  # which is about all training rows
+        for parties, parts in zip(self.groups, each, strict=False):
+            for party, part in zip(parties, parts, strict=True):
                 if party not in learners:
                     continue
                 head = {"run": self.run, "number": request.number, "kind": "OWN", "sender": COORDINATOR, "to": party}
-                mine, opening = own_arrays(each[place]), request.number <= 1  # which is about all training rows
-                about = max((len(value) for value in each[place].values() if value.dim() > 0 and opening), default=0)
-                head |= numbers.header
-                parts[party] = self._seal("OWN", party, request.number, head, mine, bool(mine), about)
-            groups.append(values if numbers.full else _together(values, each, numbers))
-        read = common if numbers.full else _like(common, numbers.decode(coded))
-        return Down(message, parts, read, tuple(groups))
+                about = max((len(value) for value in part.values() if value.dim() > 0 and opening), default=0)
+                yield _Message(party, request.number, head | numbers.header, own_arrays(part), bool(part), about)
 
-    def _seal(
-        self,
-        kind: str,
-        to: str,
-        number: int,
-        head: Mapping[str, Any],
-        arrays: Mapping[str, Tensor],
-        labels: bool,
-        rows: int = 0,
-    ) -> Release:
+    def _sealed(
+        self, to: str, number: int, head: Mapping[str, Any], arrays: Mapping[str, Tensor], labels: bool, rows: int
+    ) -> tuple[Release, Entry]:
+        kind = str(head["kind"])
         released = seal(COORDINATOR, kind, number, encode(head, arrays, known_finite=True))
-        if not self.ledger.holds(released.digest):  # after a restart the same request is sealed again: one release
-            plain = self.labels is None or to == self.guest
-            made = (PLAIN if plain or self.labels is None else self.labels.event) if labels else EMPTY
-            notes = WEIGHTS if {"common.weights", "weights"} & arrays.keys() else ()
-            self.ledger.record(Entry(COORDINATOR, to, made, Purpose.TRAIN, number, rows, released.digest, notes))
-        return released
+        plain = self.labels is None or to == self.guest
+        made = (PLAIN if plain or self.labels is None else self.labels.event) if labels else EMPTY
+        notes = WEIGHTS if {"common.weights", "weights"} & arrays.keys() else ()
+        return released, Entry(COORDINATOR, to, made, Purpose.TRAIN, number, rows, released.digest, notes)
+
+
+class _Message(NamedTuple):
+    """A message of the label holder, before it is sealed."""
+
+    to: str
+    number: int
+    head: Mapping[str, Any]
+    arrays: Mapping[str, Tensor]
+    labels: bool  # whether it carries any
+    rows: int  # that it is about
+
+
+def _wait(arrivals: Sequence[Callable[[], None]]) -> None:
+    for arrived in arrivals:
+        arrived()
 
 
 def _apart(host: Mapping[str, Tensor], parties: int, numbers: Numbers) -> list[dict[str, Tensor]]:

@@ -88,6 +88,7 @@ class Ledger:
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self._entries: list[Entry] = []
         self._expected: deque[Callable[[], Sequence[Entry]]] = deque()
+        self._settling = False
         self._digests: set[str] = set()
         self._precision: dict[str, float] = {}
         for entry in entries:
@@ -104,8 +105,13 @@ class Ledger:
 
     def settle(self) -> None:
         """Wait for every release that was announced, and add it."""
-        while self._expected:
-            for entry in self._expected.popleft()():
+        while self._expected and not self._settling:  # who makes entries may ask for those before them
+            self._settling = True
+            try:
+                entries = self._expected.popleft()()
+            finally:
+                self._settling = False
+            for entry in entries:
                 self._add(entry)
 
     def _add(self, entry: Entry) -> None:

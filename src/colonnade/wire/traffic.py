@@ -7,7 +7,8 @@ traffic, because the literature leaves it out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -37,19 +38,35 @@ class Traffic:
     """The byte counter of a run."""
 
     parties: tuple[str, ...]
-    rounds: list[RoundTraffic] = field(default_factory=list)
+    counted: list[RoundTraffic] = field(default_factory=list)
+    _coming: deque[Callable[[], None]] = field(default_factory=deque, repr=False, compare=False)
+
+    @property
+    def rounds(self) -> list[RoundTraffic]:
+        """All rounds, with the messages that were still being sealed."""
+        self.settle()
+        return self.counted
+
+    def later(self, count: Callable[[], None]) -> None:
+        """Count messages when somebody looks: they may not be sealed yet."""
+        self._coming.append(count)
+
+    def settle(self) -> None:
+        """Count what was put off."""
+        while self._coming:
+            self._coming.popleft()()
 
     def open(self, number: int) -> RoundTraffic:
         """The record of round `number`, made on first use."""
-        if not self.rounds or self.rounds[-1].number != number:
+        if not self.counted or self.counted[-1].number != number:
             zeros = np.zeros(len(self.parties), dtype=np.int64)
-            self.rounds.append(RoundTraffic(number, zeros.copy(), zeros.copy()))
-        return self.rounds[-1]
+            self.counted.append(RoundTraffic(number, zeros.copy(), zeros.copy()))
+        return self.counted[-1]
 
     def begin(self, number: int) -> RoundTraffic:
         """A new record of round `number`; one that a restart interrupted begins again."""
-        if self.rounds and self.rounds[-1].number == number:
-            self.rounds.pop()
+        if self.counted and self.counted[-1].number == number:
+            self.counted.pop()
         return self.open(number)
 
     def until(self, number: int) -> int:
