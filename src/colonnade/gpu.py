@@ -13,20 +13,22 @@ import torch
 from torch import Tensor
 
 
-def take_aside(work: Callable[[], None]) -> None:
+def take_aside(work: Callable[[], None], device: torch.device) -> None:
     """Do something on a stream of its own, as CUDA graphs require before it is recorded."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        work()
-    torch.cuda.current_stream().wait_stream(side)
+    with torch.cuda.device(device):  # streams and graphs belong to the current one, which need not be this
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            work()
+        torch.cuda.current_stream().wait_stream(side)
 
 
-def record(work: Callable[[], None]) -> torch.cuda.CUDAGraph:
+def record(work: Callable[[], None], device: torch.device) -> torch.cuda.CUDAGraph:
     """The work as a graph, recorded and not done. Other threads may use the device meanwhile."""
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-        work()
+    with torch.cuda.device(device):
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            work()
     return graph
 
 

@@ -136,8 +136,8 @@ def test_pieces_in_graphs_give_the_same_bits(
     scale: float, kind: torch.dtype, weighted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The loop of graphs with pieces that run at once; tests/engines/test_gpu.py has real graphs."""
-    monkeypatch.setattr(newton_captured, "record", lambda work: SimpleNamespace(replay=work))
-    monkeypatch.setattr(newton_captured, "take_aside", lambda work: work())
+    monkeypatch.setattr(newton_captured, "record", lambda work, _: SimpleNamespace(replay=work))
+    monkeypatch.setattr(newton_captured, "take_aside", lambda work, _: work())
     for rho in RHOS:
         for seed in range(3):  # the first of a shape is solved step by step, the second captured, the third filled in
             problem = [torch.from_numpy(a).to(kind) for a in rows(100, scale, soft=seed == 2, seed=seed)]

@@ -64,10 +64,10 @@ def replay(cohort: Cohort, key: object, step: Step, inputs: Mapping[str, Tensor]
     warm = known if isinstance(known, WarmingUp) else WarmingUp()
     eager = min(steps, WARM_UP - warm.taken)
     held = {name: value.clone() for name, value in inputs.items()}
-    take_aside(lambda: _take(step, held, eager))
+    take_aside(lambda: _take(step, held, eager), cohort.device)
     cohort.graphs[key] = WarmingUp(warm.taken + eager)
     if steps > eager:
-        captured = cohort.graphs[key] = Captured(record(lambda: step(held)), held)
+        captured = cohort.graphs[key] = Captured(record(lambda: step(held), cohort.device), held)
         captured.replay(steps - eager)
 
 

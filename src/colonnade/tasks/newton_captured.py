@@ -46,8 +46,10 @@ class CapturedNewton:
         self.step = choose(self.at, self.problem, self.rho)
         self.new, self.bad = take(self.step, self.at, self.problem, self.rho)
         self.go_on = torch.stack([self.bad.any(), self.new.open.any()])  # halve it; take another one
-        take_aside(self._each_once)
-        self.begin, self.advance, self.halve = record(self._begin), record(self._advance), record(self._halve)
+        device = inputs[0].device
+        take_aside(self._each_once, device)
+        pieces = (self._begin, self._advance, self._halve)
+        self.begin, self.advance, self.halve = (record(piece, device) for piece in pieces)
 
     def solve(self, inputs: Sequence[Tensor]) -> Tensor:
         """The minimum, in a tensor of its own."""
