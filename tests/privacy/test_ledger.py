@@ -56,6 +56,19 @@ class TestLedger:
         assert look(ledger) == seen
         assert asked == [1]
 
+    def test_what_was_announced_and_failed_is_not_forgotten(self) -> None:
+        ledger, tries = Ledger(), iter([False, True])
+
+        def entries() -> list[Entry]:
+            if not next(tries):
+                raise KeyboardInterrupt
+            return [release(1)]
+
+        ledger.expect(entries)
+        with pytest.raises(KeyboardInterrupt):
+            len(ledger)
+        assert ledger.holds("digest 1")
+
     def test_reading_it_gives_no_handle_to_change_it(self) -> None:
         ledger = Ledger([release()])
         list(ledger).clear()

@@ -97,7 +97,11 @@ class Ledger:
     def record(self, entry: Entry) -> None:
         """Add one release. Called by the gate, before anything can travel."""
         self.settle()
-        self._add(entry)
+        self._entries.append(entry)
+        self._digests.add(entry.digest)
+        precision = entry.event.precision(entry.rows)
+        if precision is not None:
+            self._precision[entry.owner] = self._precision.get(entry.owner, 0.0) + precision
 
     def expect(self, entries: Callable[[], Sequence[Entry]]) -> None:
         """Add releases whose digests are being computed; `entries` waits for them. Called by the gate."""
@@ -105,21 +109,16 @@ class Ledger:
 
     def settle(self) -> None:
         """Wait for every release that was announced, and add it."""
-        while self._expected and not self._settling:  # who makes entries may ask for those before them
-            self._settling = True
-            try:
-                entries = self._expected.popleft()()
-            finally:
-                self._settling = False
-            for entry in entries:
-                self._add(entry)
-
-    def _add(self, entry: Entry) -> None:
-        self._entries.append(entry)
-        self._digests.add(entry.digest)
-        precision = entry.event.precision(entry.rows)
-        if precision is not None:
-            self._precision[entry.owner] = self._precision.get(entry.owner, 0.0) + precision
+        if self._settling:  # who makes entries may ask for those before them
+            return
+        self._settling = True
+        try:
+            while self._expected:
+                for entry in self._expected[0]():
+                    self.record(entry)
+                self._expected.popleft()  # not before: what fails or is interrupted is still missing here
+        finally:
+            self._settling = False
 
     def __iter__(self) -> Iterator[Entry]:
         self.settle()
