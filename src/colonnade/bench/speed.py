@@ -133,20 +133,18 @@ def _stacked(problems: list[Problem], at: int, device: torch.device) -> Tensor:
 
 
 def gate_shares(settings: SpeedSettings, trainer: Trainer, device: torch.device, notify: Notify) -> Results:
-    """The share of a round from an upload to its sealed messages (protect, encode, hash, record); and of replies."""
+    """The share of a round from an upload to its sealed messages (protect, encode, hash, record); and of replies.
+
+    On a GPU it is what the round waits for: uploads are hashed beside it, and replies sealed before the next upload.
+    """
     notify("the gate")
     inside = {"gate_share": 0.0, "reply_gate_share": 0.0}
 
     def timed(gate: Any, key: str) -> None:
         release = gate.release
 
-        def whole(*args: Any, **options: Any) -> Any:
-            passed = release(*args, **options)
-            passed.sealed()  # on a GPU, sealing goes on beside other work, which would not be counted
-            return passed
-
         def watched(*args: Any, **options: Any) -> Any:
-            out, taken = _result_and_seconds(lambda: whole(*args, **options), device)
+            out, taken = _result_and_seconds(lambda: release(*args, **options), device)
             inside[key] += taken
             return out
 
