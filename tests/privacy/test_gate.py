@@ -92,6 +92,14 @@ class TestRelease:
         assert torch.equal(passed.values["h"], decoded)
         assert not torch.equal(decoded, good())
 
+    def test_what_calls_itself_unchanged_and_is_not_leaves_as_it_made_it(self) -> None:
+        class Negated(Unchanged):
+            def __call__(self, upload: Mapping[str, Tensor], *_: Any) -> Mapping[str, Tensor]:
+                return {name: -value for name, value in upload.items()}
+
+        passed = gate(mechanism=Negated()).release(Upload({"h": good()}), PARTIES, 1, Purpose.TRAIN, 2)
+        assert torch.equal(torch.stack([decode(r.payload)[1]["h"] for r in passed.releases]), -good())
+
     def test_noise_belongs_to_the_party_not_to_its_company(self) -> None:
         both = gate(mechanism=Noise()).release(Upload({"h": good()}), PARTIES, 1, Purpose.TRAIN, 2).values["h"]
         alone = gate(mechanism=Noise()).release(Upload({"h": good()[1:]}), PARTIES[1:], 1, Purpose.TRAIN, 2).values["h"]

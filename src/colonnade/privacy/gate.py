@@ -137,7 +137,9 @@ class Gate:
         if isinstance(mechanism, Hiding):
             hidden, extra = mechanism.hide(values, parties, number, part, about), {"roster": mechanism.roster}
             values = {name: value.to(clean[name]) for name, value in values.items()}
-        host, arrived = copy or to_host(hidden or values)
+        sent = hidden or values
+        untouched = all(sent.get(name) is value for name, value in clean.items())
+        host, arrived = copy if copy is not None and untouched else to_host(sent)
         if arrived is not None:
             arrived()
         if not self.numbers.full:
