@@ -202,7 +202,6 @@ class CoordinatorSide:
 
     def count_up(self, request: Request, collected: Collected) -> None:
         """Add the uploads of a round to the traffic."""
-        self.traffic.settle()
         record = self.traffic.open(request.number)
         place = {party: i for i, party in enumerate(self.schema.parties)}
         for query, releases in zip(request.queries, collected.releases, strict=True):

@@ -40,6 +40,7 @@ class Traffic:
     parties: tuple[str, ...]
     counted: list[RoundTraffic] = field(default_factory=list)
     _coming: deque[Callable[[], None]] = field(default_factory=deque, repr=False, compare=False)
+    _settling: bool = field(default=False, repr=False, compare=False)
 
     @property
     def rounds(self) -> list[RoundTraffic]:
@@ -52,21 +53,27 @@ class Traffic:
         self._coming.append(count)
 
     def settle(self) -> None:
-        """Count what was put off."""
-        while self._coming:
-            self._coming.popleft()()
+        """Count what was put off, in its order."""
+        if self._settling:  # who counts opens records
+            return
+        self._settling = True
+        try:
+            while self._coming:
+                self._coming.popleft()()
+        finally:
+            self._settling = False
 
     def open(self, number: int) -> RoundTraffic:
         """The record of round `number`, made on first use."""
-        if not self.counted or self.counted[-1].number != number:
+        if not self.rounds or self.rounds[-1].number != number:
             zeros = np.zeros(len(self.parties), dtype=np.int64)
-            self.counted.append(RoundTraffic(number, zeros.copy(), zeros.copy()))
-        return self.counted[-1]
+            self.rounds.append(RoundTraffic(number, zeros.copy(), zeros.copy()))
+        return self.rounds[-1]
 
     def begin(self, number: int) -> RoundTraffic:
         """A new record of round `number`; one that a restart interrupted begins again."""
-        if self.counted and self.counted[-1].number == number:
-            self.counted.pop()
+        if self.rounds and self.rounds[-1].number == number:
+            self.rounds.pop()
         return self.open(number)
 
     def until(self, number: int) -> int:
