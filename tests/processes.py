@@ -23,6 +23,7 @@ PRELOADED = (
     "skops.io", "matplotlib.figure", "jinja2",
 )  # fmt: skip
 TARGETS = (__name__, "colonnade.bench.restart", "tests.deploy.trials", "tests.e2e.victim")  # what its processes run
+READY = "tests.ready"  # and what each of them would do first
 _TELLING = f"""import atexit, sys
 from colonnade.__main__ import main
 loaded = lambda: [name for name in {HEAVY!r} if name in sys.modules]
@@ -55,7 +56,7 @@ def share_the_fork_server() -> None:
 
     Else the first one chooses, and every process of all later tests loads the rest again: half a second each.
     """
-    forkserver.set_forkserver_preload([*PRELOADED, *TARGETS])
+    forkserver.set_forkserver_preload([*PRELOADED, *TARGETS, READY])
     forkserver.set_forkserver_preload = lambda modules_names: None  # of the package and of single tests
 
 

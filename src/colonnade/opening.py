@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from colonnade.engines.base import numbers_of
+from colonnade.engines.base import known_rows, numbers_of
 from colonnade.engines.coordinator import CoordinatorSide
 from colonnade.engines.plan import SMALL, USUAL, TrainingPlan
 from colonnade.evaluate.decision import check_decision
@@ -44,6 +44,7 @@ class Terms:
     goes_on: bool = False  # without a party that does not answer
     label_key: int | None = field(default=None, repr=False)  # of the label noise; None: the seed's, for simulations
     may_evaluate: bool = True  # something may leave for evaluation, if the settings allow it
+    short_rows: bool = True  # parties read requests that leave out row numbers which they know
 
 
 def open_coordinator(
@@ -115,6 +116,7 @@ def open_coordinator(
             labels,
             numbers_of(schema),
             guest_of(method),
+            known_rows(schema) if terms.short_rows else None,
         ),
         traffic=Traffic(schema.parties),
         row_weights=federation.weights,

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from colonnade.cli.main import main
+from colonnade.report import figures
 
 SMALL = """
 [data]
@@ -63,6 +64,7 @@ def cli(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.
     """Call the command line in an empty folder, as `colonnade ARGUMENTS`."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLONNADE_DATA", str(tmp_path / "no-cache"))
+    monkeypatch.setattr(figures, "LAYOUT", None)  # half the time of a report; tests/report see how it looks
 
     def call(*arguments: object) -> Result:
         capsys.readouterr()

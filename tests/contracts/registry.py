@@ -21,8 +21,9 @@ WITHOUT_NETWORKS = {"linear_admm"}  # a party's model is one matrix: no encoder 
 AT_THE_OPENING = {"one_message"}  # what is ever learned is learned from the opening reply; no round moves a party
 
 TRIED_WITH: dict[str, dict[str, Any]] = {  # where rows are missing and labels are guessed, or a training is long
+    "assisted_boosting": {"local_steps": 20},
     "fedmvt": {"matched": 0.5, "threshold": 0.4, "host_threshold": 0.37, "emphasis": 0.9},
-    "one_message": {"local_steps": 40},  # five networks of each party
+    "one_message": {"local_steps": 20, "folds": 4},  # as many networks of each party
 }
 LONGER = {"fedmvt": 10}  # rounds until every setting has had a say, where three are too few
 

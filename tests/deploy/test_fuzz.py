@@ -19,7 +19,17 @@ import torch
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from colonnade.deploy.agreement import JOIN, PROPOSED, Agreement, canonical, propose, read_join, settle
+from colonnade.deploy.agreement import (
+    JOIN,
+    PROPOSED,
+    Agreement,
+    Proposal,
+    canonical,
+    propose,
+    read_join,
+    read_proposal,
+    settle,
+)
 from colonnade.deploy.coordinator import CoordinatorProcess
 from colonnade.deploy.encryption import MARK, RunEncryption, encryption_of_coordinator, secrets_for
 from colonnade.deploy.membership import PartySetup
@@ -29,7 +39,8 @@ from colonnade.engines.remote import Remote, RoundInProgress
 from colonnade.errors import Diverged, IdentityError, Refused, RunError, WireError
 from colonnade.identity.certificates import make_trial
 from colonnade.identity.credentials import Connection, Credentials
-from colonnade.wire.messages import COORDINATOR
+from colonnade.wire.codec import decode
+from colonnade.wire.messages import COORDINATOR, Purpose, Query, Request
 from colonnade.wire.notice import read_notice
 from tests.deploy.lies import Truth, as_message
 from tests.deploy.trials import DATA, METHOD, MODEL, RUN, TRAINING, FaultyTrial, digest_of
@@ -448,3 +459,32 @@ def opens(encryption: RunEncryption, told: Incoming) -> None:
     """It does not: refused, or left as it came, which its reader refuses."""
     with contextlib.suppress(IdentityError):
         assert not encryption.decrypt(told).encrypted
+
+
+# -- formats of a proposal ------------------------------------------------------------------------
+
+
+def proposed(scene: Scene, number: int) -> Proposal:
+    u, keys = scene.coordinator.undertaking, scene.coordinator.keys
+    return propose(u.body(RUN), u.split.train, keys.public, scene.coordinator.credentials, number)
+
+
+@pytest.mark.parametrize(("number", "short"), [(2, False), (3, True)])
+def test_requests_are_written_as_the_agreement_reads_them(scene: Scene, number: int, short: bool) -> None:
+    """Format 2 is of versions that need every row by its number; whoever agreed on it is told so."""
+    read = read_proposal(read_notice(proposed(scene, number).notice().payload), scene.coordinator.credentials)
+    assert read.short_rows is short
+    side = scene.coordinator._trainer(replace(scene.agreed, proposal=read)).coordinator
+    _, arrays = decode(side.test_request(torch.arange(side.schema.rows))[1].everyone.payload)
+    assert set(arrays) == {"bits.0"}
+    train = side.schema.train.sort().values
+    request = Request(1, (Query(Purpose.TRAIN, (PARTY,), train),))
+    _, arrays = decode(side.gate.release(request, {}, ()).everyone.payload)
+    assert bool(arrays) is not short
+
+
+@pytest.mark.parametrize("number", [1, 4])
+def test_proposals_of_other_formats_are_refused(scene: Scene, number: int) -> None:
+    notice = read_notice(proposed(scene, number).notice().payload)
+    with pytest.raises(WireError, match=rf"format {number}; this version reads 2 and 3"):
+        read_proposal(notice, scene.coordinator.credentials)

@@ -47,7 +47,7 @@ def room(folder: Path, **trial: Any) -> Room:
     return scene
 
 
-@pytest.mark.parametrize("name", ["vimadmm_j", "one_message", "vimadmm"])
+@pytest.mark.parametrize("name", ["assisted_boosting", "vimadmm_j", "one_message", "vimadmm"])
 def test_organisations_compute_what_one_process_computes(name: str, tmp_path: Path) -> None:
     scene = room(tmp_path, method={"name": name, "local_steps": 2})
     whole, rows = scene.trial.federation(), torch.arange(30)

@@ -35,7 +35,7 @@ from colonnade.saved import TRAINED, fingerprint
 from colonnade.store import Store
 from colonnade.wire.container import LIMIT
 from colonnade.wire.messages import COORDINATOR
-from tests.contracts.registry import NAMES, make
+from tests.contracts.registry import NAMES, TRIED_WITH, make
 from tests.contracts.test_models import put_together
 from tests.deploy.memory import Carry, MemoryLink, Room, SmallTrial, Way, at_once
 from tests.federations import small
@@ -59,7 +59,8 @@ def asked_again_soon(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def room(folder: Path, carry: Carry | None = None, method: str = "vimadmm", data: Any = DATA, **training: Any) -> Room:
-    settings = {"local_steps": 2, "noise": False}  # noise of a method's own would be another at each organisation
+    settings = {**TRIED_WITH.get(method, {}), "local_steps": 2}
+    settings["noise"] = False  # of a method's own: it would be another at each organisation
     spec = {"name": method, **{k: v for k, v in settings.items() if k in METHODS[method].model_fields}}
     options: dict[str, Any] = {"data": data, "method": spec, "model": MODEL, "noise": SIGMA, "absence": {"patience": 2}}
     options["training"] = {**TRAINING, **training}

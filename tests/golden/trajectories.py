@@ -22,7 +22,7 @@ DIGITS = 12
 
 def trajectory(name: str) -> dict[str, Any]:
     """What a method's history said round by round, and its final outputs for the test rows."""
-    federation, method = fitting(name, small()), make(name, local_steps=2)
+    federation, method = fitting(name, small()), make(name, local_steps=2, folds=10)
     options: dict[str, Any] = {"rounds": 7, "evaluate_every": 2, "schedule": {"batch": 20}, "engine": "loop", "seed": 3}
     run = open_trainer(federation, method, **options).train()
     rows = federation.split.test

@@ -21,7 +21,7 @@ from colonnade.testing.methods import assert_engines_end_alike, assert_resumes
 from tests.federations import small
 from tests.trainers import open_trainer
 
-TAKES = ("fdml", "local_only", "one_message", "vimadmm", "vimadmm_j")
+TAKES = ("assisted_boosting", "fdml", "local_only", "one_message", "vimadmm", "vimadmm_j")
 TINY = ModelSettings(hidden=6, embedding=4)
 OPTIONS: dict[str, Any] = {"rounds": 5, "evaluate_every": 1, "model": TINY, "dtype": "float64"}
 QUICK: dict[str, Any] = {"local_steps": 2}
@@ -63,7 +63,8 @@ def test_a_party_alone_learns_only_from_what_it_holds(name: str, model: str) -> 
     both = torch.cat([torch.ones(100, 1, dtype=torch.bool), held], dim=1)
     silent = {"party_0": torch.zeros(100, 4), "party_1": pair.parties[1].columns}  # the other party knows nothing
     labels = pair.labels.clone()
-    labels[gone] = 1 - labels[gone]
+    labels[gone] = labels[gone].flip(0)  # as many yes as before, which the others may tell
+    assert int((labels != pair.labels).sum()) > 5
     runs = []
     for y in (pair.labels, labels):
         federation = Federation.from_arrays(silent, y, task=pair.task, split=pair.split, held=both)
@@ -113,11 +114,26 @@ def test_more_rows_are_worth_something() -> None:
     held[whole.split.train[120:], 1] = False
     columns, labels = {party.name: party.columns for party in whole.parties}, whole.labels.bool() ^ flips
     federation = Federation.from_arrays(columns, labels.long(), task="binary", split=whole.split, held=held)
-    for name in ("one_message", "vimadmm_j"):
+    for name in ("assisted_boosting", "one_message", "vimadmm_j"):
         options: dict[str, Any] = {"model": {"encoder": "ridge"}, "rounds": 20, "batch": 2000}
         every, dropped = fit(federation, name, **options), fit(federation.matched(), name, **options)
         assert (every.score or 0) > (dropped.score or 0) + 0.005
         assert every.about["partial"]["complete"] == 120
+
+
+def test_rows_that_judge_increments_do_not_choose_how_they_are_weighed() -> None:
+    """Other labels of the judging rows change no weight, as they change no step size."""
+    federation = lacking(small((4, 4, 3), rows=200, task="binary"))
+    judging = federation.split.validation[1::2]
+    labels = federation.labels.clone()
+    labels[judging] = 1 - labels[judging]
+    options: dict[str, Any] = {"model": ModelSettings(encoder="ridge"), "rounds": 2, "dtype": "float64"}
+    weights = []
+    for one in (federation, replace(federation, labels=labels)):
+        trainer = open_trainer(one, make_method("assisted_boosting", {}), **options)
+        trainer.train()
+        weights.append(trainer.coordinator.state["whole.weights"])
+    assert torch.equal(*weights)
 
 
 class TestTables:
@@ -174,7 +190,7 @@ class TestRefusals:
         assert fit(replace(lacking().matched()), LocalOnly(), rounds=1).score is not None
 
 
-@pytest.mark.parametrize("name", ["vimadmm_j", "fdml"])
+@pytest.mark.parametrize("name", ["assisted_boosting", "vimadmm_j", "fdml"])
 def test_a_secure_sum_of_one_party_is_refused(name: str) -> None:
     """Of a row that only one party holds, the sum would be what that party said."""
     with pytest.raises(ConfigError, match="of a row that only one party holds, the sum is what that party said"):

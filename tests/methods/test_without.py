@@ -32,7 +32,10 @@ from tests.trainers import open_trainer
 
 ADDS = ("assisted_boosting", "fdml", "local_only", "vimadmm", "vimadmm_j")  # one_message, too, if parties are many
 OPTIONS: dict[str, Any] = {"rounds": 6, "evaluate_every": 2, "dtype": "float64", "model": {"hidden": 6, "embedding": 4}}
-BRIEF: dict[str, dict[str, Any]] = {"one_message": {"model": {"encoder": "ridge"}}}
+BRIEF: dict[str, dict[str, Any]] = {
+    "assisted_boosting": {"local_steps": 10},
+    "one_message": {"model": {"encoder": "ridge"}},
+}
 WIDTHS = (4, 3, 4)  # two groups, so that groups and parties are in different orders
 
 
@@ -62,7 +65,7 @@ def terms(run: Run, federation: Federation, rows: Tensor) -> Tensor:
 def test_each_set_of_parties_has_the_combination_of_its_validation_scores(name: str, task: str) -> None:
     """Fitted here from what the parts say; also after the model was saved, and nobody absent releases anything."""
     federation = small(WIDTHS, rows=120, task=task)
-    run = fit(federation, name, **OPTIONS)
+    run = fit(federation, name, **OPTIONS, **BRIEF.get(name, {}))
     validation, test = federation.split.validation, federation.split.test
     scale, shift = run.state.get("target.scale", torch.ones(())), run.state.get("target.shift", torch.zeros(()))
     targets = (federation.labels[validation].double().view(len(validation), -1) - shift) / scale
@@ -103,9 +106,9 @@ def test_many_parties_are_combined_when_it_is_asked_for(name: str, monkeypatch: 
     """The scores of the validation rows stay with the label holder, and give the same answers."""
     federation = small(WIDTHS, rows=120)
     some = columns(federation, federation.split.test, ("party_0", "party_2"))
-    few = fit(federation, name, **OPTIONS).model.prediction(some, absent="leave-out").logits
+    few = fit(federation, name, **OPTIONS, **BRIEF.get(name, {})).model.prediction(some, absent="leave-out").logits
     monkeypatch.setattr(without, "MOST_PARTIES", 2)
-    run = fit(federation, name, **OPTIONS)
+    run = fit(federation, name, **OPTIONS, **BRIEF.get(name, {}))
     assert run.state["subset.scores"].shape == (3, len(federation.split.validation), 3)
     many = run.model.prediction(some, absent="leave-out").logits
     torch.testing.assert_close(many, few, rtol=0, atol=1e-8)

@@ -61,6 +61,34 @@ def test_a_weight_under_two_names_stays_one(way: Any) -> None:
     torch.testing.assert_close(out, torch.stack([module(one) for module, one in zip(made, x, strict=True)]))
 
 
+def repeated() -> nn.Module:
+    """One activation and one layer that come again."""
+    bend, same = nn.Tanh(), nn.Linear(8, 8)
+    return nn.Sequential(same, bend, same, bend)
+
+
+def bent_twice() -> nn.Module:
+    bend = nn.Tanh()
+    return nn.Sequential(nn.Linear(8, 8), bend, nn.Linear(8, 4), bend)
+
+
+@pytest.mark.parametrize("make", [repeated, bent_twice])
+@pytest.mark.parametrize("count", [1, P])
+def test_a_layer_that_comes_again_is_not_left_out(make: Any, count: int) -> None:
+    made, x = modules(make, count), columns(8)[:count]
+    out = Stack(made).forward(x, Mode.LEARN)
+    torch.testing.assert_close(out, torch.stack([module(one) for module, one in zip(made, x, strict=True)]))
+
+
+@pytest.mark.parametrize("count", [1, P])
+def test_a_layer_that_is_listened_to_is_called(count: int) -> None:
+    made, x = modules(mlp, count), columns(8)[:count]
+    for module in made:
+        module[1].register_forward_hook(lambda layer, told, out: out + 1)  # type: ignore[operator,union-attr]
+    out = Stack(made).forward(x, Mode.LEARN)
+    torch.testing.assert_close(out, torch.stack([module(one) for module, one in zip(made, x, strict=True)]))
+
+
 def conv() -> nn.Module:
     return nn.Sequential(nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.Linear(3 * 9, 4))
 

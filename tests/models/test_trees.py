@@ -138,6 +138,23 @@ class TestGrowing:
             assert torch.equal(trees.output(x[part]), again.output(x[part]))
             assert len(trees._sums) <= REMEMBERED <= number + 3
 
+    def test_sums_that_lightgbm_kept_are_those_of_the_trees_read_again(self) -> None:
+        x, generator = torch.randn(300, 4), torch.Generator().manual_seed(1)
+        x[::7, 1], x[:, 2] = torch.nan, x[:, 2].round()
+        target, weights = torch.randn(300, 2, generator=generator), torch.rand(300, 2, generator=generator)
+        grown, read = opened(), opened()
+        grown.fit_weighted(x, target, weights, 12)
+        read.restore(grown.tensors())
+        assert torch.equal(grown.output(x), read.output(x))  # to the bit: of one of them, nothing was predicted
+        assert torch.equal(grown.output(x[50:]), read.output(x)[50:])
+
+    def test_rows_that_are_changed_in_place_are_other_rows(self) -> None:
+        trees, x = opened(), torch.randn(60, 4)
+        trees.approach(x, x[:, :2], 1.0, 3)
+        before = trees.output(x)
+        x[:] = x.flip(0)
+        assert torch.equal(trees.output(x), before.flip(0))
+
     def test_the_order_of_rows_does_not_matter(self) -> None:
         x, target = bent_rows()
         trees, mixed = opened(), opened()

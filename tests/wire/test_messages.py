@@ -23,7 +23,6 @@ from colonnade.wire.messages import (
     read_request,
     request_arrays,
     request_header,
-    rows_size,
     unprefixed,
 )
 from colonnade.wire.traffic import Traffic
@@ -167,37 +166,6 @@ class TestTraffic:
 
 
 class TestBits:
-    @given(st.sets(st.integers(0, 400), min_size=1))
-    def test_rows_that_ascend_are_read_again(self, rows: set[int]) -> None:
-        query = Query(Purpose.TRAIN, EVERYONE, torch.tensor(sorted(rows)))
-        request = Request(1, (query,))
-        arrays = request_arrays(request)
-        again = read_request(request_header(request, EVERYONE), arrays, EVERYONE)
-        assert torch.equal(again.queries[0].rows, query.rows)
-        assert sum(a.numel() * a.element_size() for a in arrays.values()) == rows_size(query.rows)
-        assert rows_size(query.rows) == min(4 * len(rows), max(rows) // 8 + 1)
-
-    def test_rows_in_another_order_keep_it(self) -> None:
-        request = Request(1, (Query(Purpose.TRAIN, EVERYONE, torch.arange(50).flip(0)),))
-        assert set(request_arrays(request)) == {"rows.0"}
-        again = read_request(request_header(request, EVERYONE), request_arrays(request), EVERYONE)
-        assert torch.equal(again.queries[0].rows, torch.arange(50).flip(0))
-
-    @pytest.mark.parametrize(
-        "arrays",
-        [
-            {"bits.0": torch.ones(4)},
-            {"bits.0": torch.ones(2, 2, dtype=torch.uint8)},
-            {"bits.0": torch.ones(2, dtype=torch.uint8), "rows.0": torch.arange(2)},
-            {"bits.0": torch.full((2**20 + 1,), 255, dtype=torch.uint8)},
-        ],
-        ids=["fractions", "a matrix", "both", "more rows than fit a message"],
-    )
-    def test_bits_that_are_no_rows(self, arrays: dict[str, torch.Tensor]) -> None:
-        header = request_header(Request(1, (Query(Purpose.TRAIN, EVERYONE, torch.arange(2)),)), EVERYONE)
-        with pytest.raises(WireError, match="malformed"):
-            read_request(header, arrays, EVERYONE)
-
     @given(st.integers(1, 40), st.integers(1, 3))
     def test_labels_of_yes_and_no_are_read_again(self, rows: int, labels: int) -> None:
         flags = (torch.arange(rows * labels) % 3 == 1).view(rows, labels)

@@ -60,6 +60,9 @@ class AnySubsetSettings(Settings):
     methods: tuple[str, ...] = Field(("one_message", "vimadmm_j"), min_length=1, description="by name")
     masked: tuple[str, ...] = Field((), description="methods that also train on rows that parties lack")
     missing: float = Field(0.3, gt=0, lt=1, description="share of the rows that one party lacks")
+    missing_seeds: int = Field(
+        1, ge=1, description="splits with such rows, if more than --seeds: what they gain is small beside chance"
+    )
     party_dropout: float = Field(0.3, ge=0, lt=1, description="of trainings of all parties, where a method has rounds")
 
 
@@ -98,7 +101,8 @@ def run_any_subset(bench: Bench, options: Options, notify: Notify) -> dict[str, 
                 gaps[method].found.append(gap)
                 told = f"AUC gap {gap.auc:+.4f}, log loss gap {gap.log_loss:+.4f}"
                 notify(f"{name}, seed {seed}, {method}, {'+'.join(parties)}: {told}")
-        for seed, method in itertools.product(range(options.seeds), settings.masked):
+        many = range(max(options.seeds, settings.missing_seeds))
+        for seed, method in itertools.product(many, settings.masked):
             for party, gain in _missing(federation_of(table, seed), method, seed, settings.missing):
                 gains.setdefault(name, []).append(gain)
                 notify(f"{name}, seed {seed}, {method}, {party} lacks rows: AUC gain {gain:+.4f}")

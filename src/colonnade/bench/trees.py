@@ -15,7 +15,8 @@ SET:
     mb.METHOD.SET          10^6 bytes that cross between organisations in training: labels or targets down, scores of
                            training and validation rows up, numbers of rows; of all parties but the label holder's own
     cpu_ratio.METHOD.SET   CPU seconds of the training of all parties, over those of the central model; one thread each,
-                           because threads of LightGBM that wait for each other are busy all the while
+                           because threads of LightGBM that wait for each other are busy all the while; intervals of
+                           test scores, which the central model does not get, are not part of it
     auc_eps1.METHOD.SET    AUC where labels leave behind randomised response with label epsilon 1, mean over the draws
 """
 
@@ -130,8 +131,8 @@ class Trial:
         """A split by seed. It counts classes, which private labels do not cover: all that is compared has it."""
         rows = split_rows(found, seed)
         classes = sorted(set(found.labels.tolist())) if found.goal in ("auc", "accuracy") else None
-        train, validation, test = (torch.from_numpy(np.sort(part)) for part in (rows.train, rows.validation, rows.test))
-        split = RowSplit(train, validation, test)
+        train, validation = (torch.from_numpy(np.sort(part)) for part in (rows.train, rows.validation))
+        split = RowSplit(train, validation, train[:0])  # who tests predicts later, as the central model does
         federation = Federation.from_tables(
             dict(found.tables), labels=found.labels, task=TASKS[found.goal], classes=classes, split=split, name=name
         )
@@ -180,17 +181,15 @@ class Trial:
 
 
 def crossed(run: Run, home: str) -> int:
-    """The bytes of a training that went to and came from all parties but one, with validation, without the test.
+    """The bytes of a training that went to and came from all parties but one, with validation.
 
     Messages of validation rows are counted for all parties together; they are equally long.
     """
     away = [place for place, party in enumerate(run.traffic.parties) if party != home]
-    tested = run.traffic.rounds[-1].number if run.result["test_score"] is not None else None
     total = 0.0
     for one in run.traffic.rounds:
         total += int(one.up[away].sum() + one.down[away].sum())
-        if one.number != tested:
-            total += (one.evaluation_up + one.evaluation_down) * len(away) / len(run.traffic.parties)
+        total += (one.evaluation_up + one.evaluation_down) * len(away) / len(run.traffic.parties)
     return round(total)
 
 

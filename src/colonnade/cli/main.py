@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -99,11 +100,17 @@ def _warnings_in_one_line() -> Iterator[None]:
         yield
 
 
+@cache
+def command_line() -> Callable[..., Any]:
+    """What `app` calls, built once in a process: it reads the signatures of all commands."""
+    return typer.main.get_command(app)
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; `arguments` replace those of the process."""
     try:
         with _warnings_in_one_line():
-            app(arguments)
+            command_line()(arguments)
     except ColonnadeError as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(2)

@@ -45,7 +45,8 @@ from colonnade.tasks import find_task
 from colonnade.wire.messages import COORDINATOR
 from colonnade.wire.notice import Notice
 
-FORMAT = 2
+FORMAT = 3
+READABLE = (2, FORMAT)  # 2: requests name all rows by number or bits
 PROPOSAL, JOIN, AGREED, CLOSE = "PROPOSAL", "JOIN", "AGREED", "CLOSE"
 PROPOSED, SETTLED, CLOSED = -1, 0, -3  # the numbers of these messages; requests count from 1
 MOST_ROWS = 2**31 - 1
@@ -79,6 +80,16 @@ class Proposal:
     def lacking(self) -> bool:
         """Whether rows train that some parties do not hold."""
         return self.body.get("lacking") is True
+
+    @property
+    def format(self) -> int:
+        """Of its text, and of what follows it."""
+        return int(self.body["format"])
+
+    @property
+    def short_rows(self) -> bool:
+        """Whether requests leave out row numbers that all sides know (`wire/rows.py`)."""
+        return self.format > 2
 
     def method(self) -> Method:
         """The method, from this installation."""
@@ -137,9 +148,11 @@ def canonical(body: Mapping[str, Any]) -> bytes:
         raise WireError(f"the text cannot be signed: {error}") from None
 
 
-def propose(body: Mapping[str, Any], train: Tensor, key: bytes, credentials: Credentials) -> Proposal:
-    """Sign a proposal and the coordinator's public key; the training rows are covered by their digest."""
-    full = {"format": FORMAT, **body, "key": key.hex(), "train": hashlib.sha256(_as_bytes(train)).hexdigest()}
+def propose(
+    body: Mapping[str, Any], train: Tensor, key: bytes, credentials: Credentials, number: int = FORMAT
+) -> Proposal:
+    """Sign a proposal of format `number` and the coordinator's public key; the rows are covered by their digest."""
+    full = {"format": number, **body, "key": key.hex(), "train": hashlib.sha256(_as_bytes(train)).hexdigest()}
     plain = json.loads(canonical(full))  # as its readers will see it: lists, not tuples
     return Proposal(plain, train, credentials.sign(canonical(plain)))
 
@@ -150,8 +163,9 @@ def read_proposal(notice: Notice, credentials: Credentials) -> Proposal:
     if not isinstance(body, dict) or not isinstance(signature, dict) or train is None:
         raise WireError("the proposal lacks its text, its signature or its rows")
     credentials.verify(canonical(body), signature, COORDINATOR)
-    if body.get("format") != FORMAT:
-        raise WireError(f"the proposal has format {body.get('format')!r}; this version reads format {FORMAT}")
+    if type(body.get("format")) is not int or body["format"] not in READABLE:
+        readable = " and ".join(map(str, READABLE))
+        raise WireError(f"the proposal has format {body.get('format')!r:.32}; this version reads {readable}")
     if body.get("run") != notice.run or hashlib.sha256(train).hexdigest() != body.get("train"):
         raise IdentityError("the proposal's run or training rows are not those that were signed")
     rows = torch.from_numpy(np.frombuffer(train, dtype="<i4").astype(np.int64))

@@ -191,7 +191,8 @@ class CoordinatorProcess:
         u = self.undertaking
         if self.store.begun:
             agreement = Agreement.from_json(self.store.about()["agreement"])
-            offered = propose(u.body(self.link.run), u.split.train, self.keys.public, self.credentials)
+            body, former = u.body(self.link.run), agreement.proposal.format
+            offered = propose(body, u.split.train, self.keys.public, self.credentials, former)
             if offered.digest != agreement.proposal.digest:
                 raise RunError(
                     f"{self.folder} holds run {self.link.run!r} with other settings, rows or labels; continue it with "
@@ -276,7 +277,8 @@ class CoordinatorProcess:
         if u.held is not None:
             schema = replace(schema, held=u.held.to(schema.device))
         federation, ledger, run = u.federation(agreement), Ledger(), self.link.run
-        terms = Terms(u.privacy, u.absence.then == "continue", self.label_key, u.may_evaluate)
+        short = agreement.proposal.short_rows
+        terms = Terms(u.privacy, u.absence.then == "continue", self.label_key, u.may_evaluate, short)
         coordinator = open_coordinator(federation, schema, u.method, u.training, ledger, run, terms)
         coordinator.noised = not kind_of(u.named_mechanism).bare
         engine = Remote(self.link, schema, u.method, run, absence or u.absence, self.notify)

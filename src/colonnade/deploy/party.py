@@ -20,7 +20,7 @@ from colonnade.deploy.agreement import AGREED, CLOSE, PROPOSAL, PROPOSED, SETTLE
 from colonnade.deploy.encryption import own_keys, unopened
 from colonnade.deploy.export import export
 from colonnade.deploy.membership import Membership, PartySetup, in_short
-from colonnade.engines.base import numbers_of
+from colonnade.engines.base import known_rows, numbers_of
 from colonnade.engines.link import Link
 from colonnade.engines.message import Incoming, Notify, Outgoing
 from colonnade.engines.party import PartySide
@@ -173,6 +173,7 @@ class PartyProcess:
     def _open_side(self) -> PartySide:
         """This party's side of the run; what fails in its computing is, with noise, for its own operator alone."""
         side = self.member.open_side(self.ledger)
+        self.known = known_rows(side.cohort.schema)
         side.tell = lambda reason: self.notify("kept to itself", reason=reason)
         return side
 
@@ -223,7 +224,8 @@ class PartyProcess:
         received = [incoming for n in list(self._pool) if n <= number for incoming, *_ in self._pool.pop(n).values()]
         try:
             schema, (_, header, arrays) = self._side.cohort.schema, parts["ALL"]
-            request, numbers = read_request(header, arrays, schema.parties), numbers_of(schema).reply(number)
+            request = read_request(header, arrays, schema.parties, self.known)
+            numbers = numbers_of(schema).reply(number)
             self._check_sequence(request)
             own = read_own(numbers.read(*parts["OWN"][1:])) if "OWN" in parts else {}
             self._carry_out(request, numbers.read(header, arrays), own, received)

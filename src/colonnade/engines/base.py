@@ -30,6 +30,7 @@ from colonnade.privacy.gate import Down
 from colonnade.randomness import dropout_key, key, seeded
 from colonnade.wire.messages import Request
 from colonnade.wire.numbers import NumberFormat, Numbers
+from colonnade.wire.rows import KnownRows
 
 Local = nn.Module | Regressor  # the local model of one party: a network, or anything that can be moved to a target
 Encoders = Mapping[str, Local] | Callable[[str, tuple[int, ...]], Local | None] | None
@@ -204,6 +205,11 @@ def cohort_builder(
 def numbers_of(schema: Schema) -> Numbers:
     """The numbers in which the messages of a run travel."""
     return Numbers(cast(NumberFormat, schema.numbers), schema.dtype)
+
+
+def known_rows(schema: Schema) -> KnownRows:
+    """Which rows train, for reading and writing requests."""
+    return KnownRows(schema.train, schema.rows)
 
 
 @dataclass(frozen=True)

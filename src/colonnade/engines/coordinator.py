@@ -48,7 +48,8 @@ from colonnade.record import Round
 from colonnade.schedule import Schedule, chunked
 from colonnade.upload_cache import UploadCache
 from colonnade.wire.codec import all_finite
-from colonnade.wire.messages import COORDINATOR, Purpose, Query, Request, rows_size
+from colonnade.wire.messages import COORDINATOR, Purpose, Query, Request
+from colonnade.wire.rows import rows_size
 from colonnade.wire.traffic import Traffic
 
 
@@ -134,7 +135,7 @@ class CoordinatorSide:
         """Add the messages of a request to the traffic."""
         record = self.traffic.begin(request.number)
         asked = [query for query in request.queries if query.purpose is Purpose.EVALUATE]
-        evaluating = sum(rows_size(query.rows) for query in asked)
+        evaluating = sum(rows_size(query.rows, self.gate.known) for query in asked)
         if not request.learners and request.stop is None and len(asked) == len(request.queries):
             evaluating = len(down.everyone.payload)  # the evaluation on the test rows: nothing of it is training
         record.down += len(down.everyone.payload) - evaluating
@@ -214,7 +215,8 @@ class CoordinatorSide:
     def _evaluate(self, request: Request, uploads: list[Uploads]) -> float:
         if self.opener is None:  # of a secure sum there is only the total
             uneven = self.schedule.leaves_out or self.schema.held is not None
-            fit_for_all(self.method, self.state, uploads, self.labels, self.validation, uneven)
+            places = self._choosing if uneven else None
+            fit_for_all(self.method, self.state, uploads, self.labels, self.validation, places)
             self.state = canonical_all(self.state)
         remember(self.method, self.state, self.validation.to(self.schema.device), uploads)
         logits = torch.cat([outputs(self.method, self.state, h) for h in uploads])
@@ -244,6 +246,13 @@ class CoordinatorSide:
     def judging(self) -> Tensor | None:
         """Places of the validation rows that judge; None: all of them."""
         return self.method.judging(self.validation) if isinstance(self.method, AddsIncrements) else None
+
+    @cached_property
+    def _choosing(self) -> Tensor:
+        """Places of the validation rows that something may be fitted to: all, or those that do not judge."""
+        every = torch.arange(len(self.validation))
+        free = every if self.judging is None else every[~torch.isin(every, self.judging.cpu())]
+        return free if len(free) else every
 
     @property
     def judging_rows(self) -> Tensor:
@@ -299,10 +308,8 @@ class CoordinatorSide:
             raise Diverged(COORDINATOR, "set of heads") from None
         finally:
             self.state = canonical_all(self.state)
-        if not all_finite(*(v for part in (reply.common, *reply.own) for v in part.values())):
-            raise Diverged(COORDINATOR, "reply")
-        numbers = self.gate.numbers
-        if not all(numbers.fit(v) for part in (reply.common, *reply.own) for v in part.values()):
+        replied = [value for part in (reply.common, *reply.own) for value in part.values()]
+        if not (all_finite(*replied) and all(map(self.gate.numbers.fit, replied))):
             raise Diverged(COORDINATOR, "reply")
         if self.noised and not small_enough(reply.common, *reply.own):  # parties would refuse it
             raise Diverged(COORDINATOR, "reply")

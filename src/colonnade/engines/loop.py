@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from colonnade.engines.base import CohortBuilder, Collected, GroupUploads, numbers_of
+from colonnade.engines.base import CohortBuilder, Collected, GroupUploads, known_rows, numbers_of
 from colonnade.engines.party import PartySide
 from colonnade.errors import ColonnadeError, WireError
 from colonnade.methods.base import Method, Received
@@ -23,7 +24,9 @@ from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.mechanism import Protection
 from colonnade.privacy.sealed import Release
 from colonnade.wire.codec import decode
+from colonnade.wire.container import Header
 from colonnade.wire.messages import Request, read_common, read_own, read_request
+from colonnade.wire.rows import KnownRows
 
 
 @dataclass
@@ -63,7 +66,7 @@ class Loop:
         try:
             numbers = numbers_of(self.schema).reply(number)
             header, arrays = decode(down.everyone.payload)
-            request, arrays = read_request(header, arrays, self.schema.parties), numbers.read(header, arrays)
+            request, arrays = self._read(header, arrays), numbers.read(header, arrays)
             own = read_own(numbers.read(*decode(down.own[party].payload))) if party in down.own else {}
             device = self.schema.device
             common = {k: v.to(device) for k, v in read_common(arrays).items()}
@@ -73,6 +76,14 @@ class Loop:
             raise
         except Exception as error:
             raise RuntimeError(f"party {party!r} failed in round {number}: {error}") from error
+
+    def _read(self, header: Header, arrays: Mapping[str, Tensor]) -> Request:
+        return read_request(header, arrays, self.schema.parties, self.known)
+
+    @cached_property
+    def known(self) -> KnownRows:
+        """Which rows train, as every party knows."""
+        return known_rows(self.schema)
 
     def _decode(self, parties: tuple[str, ...], messages: Mapping[str, Release]) -> GroupUploads:
         decoded: list[dict[str, Tensor]] = []

@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -30,7 +31,8 @@ Z = 1.959964  # the normal distribution's
 RESAMPLES = 500
 CELLS = 2 * 10**7  # row weights that a bootstrap draws at most, but for
 FEWEST = 100  # resamples
-KEPT = 1000  # rows whose resamples are drawn once and kept: every metric of every run on these rows takes the same
+TOGETHER = 500_000  # of them that are counted at a time: what a metric makes of more leaves a processor's cache
+FEW = 1000  # rows whose resamples are kept for as many as four numbers of rows; of more, those of the last number
 Interval = tuple[float, float]
 
 
@@ -172,23 +174,32 @@ def bootstrap(
 
 def resamples(rows: int, weights: Tensor | None = None) -> Iterator[Tensor]:
     """How much each row counts in which resample, (some, rows) at a time: the same for every metric and model."""
-    for times in _kept(rows) if rows <= KEPT else _drawn(rows):
-        yield times.clone() if weights is None else times * weights.cpu().double()  # whoever gets it may change it
+    for times in _drawn(rows) if rows * FEWEST > CELLS else _kept(rows) if rows <= FEW else _kept_last(rows):
+        yield times.double() if weights is None else times * weights.cpu().double()
 
 
 @lru_cache(maxsize=4)
 def _kept(rows: int) -> tuple[Tensor, ...]:
+    """Drawing takes longer than most metrics do, and all of a result take the same draws; a byte for each cell."""
+    return tuple(_drawn(rows))
+
+
+@lru_cache(maxsize=1)
+def _kept_last(rows: int) -> tuple[Tensor, ...]:
     return tuple(_drawn(rows))
 
 
 def _drawn(rows: int) -> Iterator[Tensor]:
+    """How often each row was drawn, (some, rows) at a time; in bytes: 256 times has a chance of 1/256!."""
     count = min(RESAMPLES, max(FEWEST, CELLS // rows))
-    step = max(1, CELLS // (10 * rows))
+    step = max(1, TOGETHER // rows)
     draw = stream(rows, "bootstrap")
     for first in range(0, count, step):
-        picked = torch.from_numpy(draw.integers(0, rows, (min(step, count - first), rows)))
-        once = torch.ones_like(picked, dtype=torch.float64)
-        yield torch.zeros_like(once).scatter_add_(1, picked, once)
+        lines = min(step, count - first)
+        times = np.empty((lines, rows), dtype=np.uint8)
+        for line, picked in zip(times, draw.integers(0, rows, (lines, rows)), strict=True):
+            line[:] = np.bincount(picked, minlength=rows)
+        yield torch.from_numpy(times)
 
 
 def percentiles(values: Tensor) -> Interval | None:

@@ -117,9 +117,20 @@ def area(scores: Tensor, yes: Tensor, weights: Tensor) -> Tensor:
         yes: (B,) 0 or 1; or between them: a row is then a yes with this weight and a no with the rest.
         weights: (R, B).
     """
+    order = _order(scores)
+    if order is not None and bool(((yes == 0) | (yes == 1)).all()):
+        return _area_without_ties(weights[:, order], yes[order].nonzero()[:, 0])
     ayes, noes = _by_score(scores, yes, weights)
     below = noes.cumsum(dim=1) - noes
     return (ayes * (below + noes / 2)).sum(dim=1) / (ayes.sum(dim=1) * noes.sum(dim=1))
+
+
+def _area_without_ties(weights: Tensor, places: Tensor) -> Tensor:
+    """The same of rows in the order of their scores, of which some are a yes: most classes have few of them."""
+    ayes = weights[:, places]
+    below = weights.cumsum(dim=1)[:, places] - ayes.cumsum(dim=1)
+    total = ayes.sum(dim=1)
+    return (ayes * below).sum(dim=1) / (total * (weights.sum(dim=1) - total))
 
 
 def average_precision(task: Task, outputs: Tensor, truth: Tensor, weights: Tensor) -> Tensor:
@@ -142,11 +153,20 @@ def _yes(task: Task, truth: Tensor) -> Tensor:
     return _one_hot(task, truth) if task.exclusive else truth.double().reshape(len(truth), -1)
 
 
+def _order(scores: Tensor) -> Tensor | None:
+    """(B,) the rows by ascending score; None where two have the same."""
+    ranked, order = scores.double().sort()
+    return order if bool((ranked[1:] > ranked[:-1]).all()) else None
+
+
 def _by_score(scores: Tensor, yes: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
     """Weights (R, G) of the yes and the no at each different score, ascending."""
+    y, order = yes.double(), _order(scores)
+    if order is not None:
+        heavy = weights[:, order]
+        return heavy * y[order], heavy * (1 - y[order])
     _, place = scores.double().unique(return_inverse=True)
     empty = torch.zeros(len(weights), int(place.max()) + 1, dtype=torch.float64)
-    y = yes.double()
     return empty.index_add(1, place, weights * y), empty.index_add(1, place, weights * (1 - y))
 
 

@@ -17,6 +17,7 @@ party computes them where labels are plain: one array says both. Step sizes are 
 seven binary digits, which every number format carries exactly, so that both sides have the same sum.
 
 Where only the total of the increments can be read (secure sum), and where nothing is ever evaluated, a_k = 1/M.
+Of a row that a party lacks, its increments are zero, and none is fitted to it.
 Differences from the paper: Newton's targets and weights in place of the plain gradient, step sizes on rows that train
 nobody, half of the step, and the model as local models see it: trees, ridge, networks, or a regressor of a user's own.
 Labels: v gives them away, as ADMM's does. Behind a label mechanism y are the noisy labels, everywhere.
@@ -59,6 +60,7 @@ class AssistedBoosting(Settings):
     pools: ClassVar[bool] = False
     needs_gradients: ClassVar[bool] = False
     whole: ClassVar[bool] = True
+    lacking: ClassVar[bool] = True
     usual: ClassVar[Usual] = Usual(rounds=20, evaluate_every=1, patience=4, by_loss=True)
 
     share: float = Field(0.5, gt=0, le=1, description="part of the chosen steps that is taken")
@@ -94,7 +96,9 @@ class AssistedBoosting(Settings):
         new = Increments.within(cohort).newest(x)
         if new is None and training:
             new = cohort.schema.zeros(len(cohort.names), x.shape[1], cohort.schema.outputs)
-        return Upload(self.computed(cohort, x, Mode.PREDICT) if new is None else {"o": new})
+        if new is None:
+            return Upload(self.computed(cohort, x, Mode.PREDICT))
+        return Upload({"o": cohort.silent_where_lacking(new)})
 
     def computed(self, cohort: Cohort, x: Tensor, mode: Mode) -> dict[str, Tensor]:
         """F_k of every party."""
@@ -142,14 +146,16 @@ class AssistedBoosting(Settings):
         target, weights = newton(s.task, told)
         if "weights" in cohort.memory:
             weights = weights * cohort.memory["weights"][0, plan.rows.to(cohort.device), None].double()
-        x, efforts, grown = cohort.x(plan.rows), dict(plan.steps), Increments.within(cohort)
+        x, held = cohort.x(plan.rows), cohort.holding(plan.rows)
+        efforts, grown = dict(plan.steps), Increments.within(cohort)
         grown.training = True
         for place, own in enumerate(grown.parties):
             model, effort = own.fresh(plan.number + 1), efforts.get(cohort.names[place])
             if plan.number != OPENING:
                 own.settle(self.share * checked(float(reply.own["step"][place, 0])))
-            if effort != 0:
-                wanted = Wanted(x[[place]], target, weights, effort, plan.number + 1)
+            mine = slice(None) if held is None else held[place]  # a row that it lacks teaches a party nothing
+            wanted = Wanted(x[place : place + 1, mine], target[mine], weights[mine], effort, plan.number + 1)
+            if effort != 0 and len(wanted.target):
                 fit_increment(model, wanted, self.local_steps, self.optimiser)
                 own.pending = model
 

@@ -82,16 +82,18 @@ def check_party_dropout(method: Method, rate: float, goes_on: bool, layers: int)
 
 
 def fit_for_all(
-    method: Method, state: State, uploads: Sequence[Uploads], labels: Labels, rows: Tensor, uneven: bool
+    method: Method, state: State, uploads: Sequence[Uploads], labels: Labels, rows: Tensor, places: Tensor | None
 ) -> None:
     """Fit what the prediction of all parties needs to validation rows, whose uploads come in pieces.
 
-    `uneven` says that training lacked parties. Never called under a secure sum.
+    `places` are those of the rows that a combination may be fitted to; None: training lacked no party, and none is
+    needed. Never called under a secure sum.
     """
     if isinstance(method, FitsOutputs):
         method.fit_outputs(state, uploads, labels, rows)
-    elif uneven and isinstance(method, AddsScores) and not _knows_subsets(method, state):
-        scores, targets = _scores(method, state, uploads), labels.held_out(rows)
+    elif places is not None and isinstance(method, AddsScores) and not _knows_subsets(method, state):
+        scores, rows = _scores(method, state, uploads), rows[places.to(rows.device)]
+        scores, targets = scores[:, places.to(scores.device)], labels.held_out(rows)
         everybody = torch.ones(1, len(scores), dtype=torch.bool)
         found = fit_subsets(labels.task, scores, targets, everybody, labels.weights(rows, targets))
         if not bool(found.fitted.all()):

@@ -95,7 +95,7 @@ class Increments:
 
     def output(self, x: Tensor, mode: Mode) -> Tensor:
         """(P, B, K): what counts already, whatever the mode."""
-        found = torch.cat([own.output(x[[place]]) for place, own in enumerate(self.parties)])
+        found = torch.cat([own.output(mine) for own, mine in zip(self.parties, x.split(1), strict=True)])
         return found.to(self.parties[0].first.schema.dtype)
 
     def newest(self, x: Tensor) -> Tensor | None:
@@ -104,9 +104,8 @@ class Increments:
             return None
         outputs = self.parties[0].first.schema.outputs
         none = torch.zeros(1, x.shape[1], outputs, dtype=self.parties[0].first.schema.dtype, device=x.device)
-        return torch.cat(
-            [none if own.pending is None else said(own.pending, x[[place]]) for place, own in enumerate(self.parties)]
-        )
+        each = zip(self.parties, x.split(1), strict=True)
+        return torch.cat([none if own.pending is None else said(own.pending, mine) for own, mine in each])
 
     def explained(self) -> WeightedSum | None:
         """What says what each column of the first party adds to its outputs; None: its models do not say so."""

@@ -105,14 +105,21 @@ class AdamW(Settings):
         dtype = parameters[0].dtype  # one for all of a cohort: once per step, not once per parameter
         size = (self.lr * rate / (1 - self.beta1**count)).to(dtype)
         root = (1 - self.beta2**count).sqrt().to(dtype)
-        for i, (p, g) in enumerate(zip(parameters, gradients, strict=True)):
-            m, v = state[f"mean.{i}"], state[f"square.{i}"]
-            if active is None:
-                m.lerp_(g, 1 - self.beta1)
-                v.mul_(self.beta2).addcmul_(g, g, value=1 - self.beta2)
+        means, squares = ([state[f"{kind}.{i}"] for i in range(len(parameters))] for kind in ("mean", "square"))
+        if active is None:
+            torch._foreach_lerp_(means, gradients, 1 - self.beta1)
+            torch._foreach_mul_(squares, self.beta2)
+            torch._foreach_addcmul_(squares, gradients, gradients, 1 - self.beta2)
+            for p in parameters:
                 p.mul_(decay)
-                p.sub_(_along(size, p) * m / (v.sqrt() / _along(root, p) + self.eps))
-                continue
+            below = torch._foreach_sqrt(squares)
+            torch._foreach_div_(below, [_along(root, p) for p in parameters])
+            torch._foreach_add_(below, self.eps)
+            moves = torch._foreach_mul(means, [_along(size, p) for p in parameters])
+            torch._foreach_div_(moves, below)
+            torch._foreach_sub_(parameters, moves)
+            return
+        for p, g, m, v in zip(parameters, gradients, means, squares, strict=True):
             mask = _along(active, p)
             new_m, new_v = torch.lerp(m, g, 1 - self.beta1), self.beta2 * v + (1 - self.beta2) * g * g
             move = _along(size, p) * new_m / (new_v.sqrt() / _along(root, p) + self.eps)

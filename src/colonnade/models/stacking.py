@@ -4,8 +4,8 @@
     W, b   = argmin  sum_i w_i loss(z_i W + b, y_i) + RIDGE/2 |W|^2
 
 with the task's own loss: logistic regression with C = 1 for yes/no and classes, ridge regression for numbers, Poisson
-regression for counts. The problem is convex. It is solved in float64 on the CPU by Newton steps, whose directions come
-from conjugate gradients: no matrix of second derivatives is built, which for many classes would be large.
+regression for counts. The problem is convex. It is solved in float64 on the CPU by Newton steps. Few numbers have their
+matrix of second derivatives built and solved; of many it would be large, and the steps come from conjugate gradients.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ STEPS = 100  # Newton needs about ten
 HALVINGS = 30  # of a step that does not lower the loss
 TOLERANCE = 1e-12  # of the gradient, per row
 ROUNDING = 1e-14  # of a loss: the last steps, which are the best, change less
+DIRECT = 128  # numbers of a stack whose second derivatives are built
 INNER = 1e-8  # by how much conjugate gradients shrink what is left of the linear system
 
 
@@ -48,7 +49,7 @@ def fit_stack(task: Task, z: Tensor, targets: Tensor, counts: Tensor | None = No
         value, slope = problem.value(place), problem.slope(place)
         if float(slope.abs().max()) <= TOLERANCE * max(1.0, float(heavy.sum())):
             break
-        move = _conjugate_gradients(problem, place, slope)
+        move = _newton_step(problem, place, slope)
         lower = _line_search(problem, place, move, value, slope)
         if lower is None:
             break
@@ -102,10 +103,33 @@ class _Problem:
         found[:-1] += RIDGE
         return found.clamp(min=1e-12)
 
+    def matrix(self, curve: tuple[Tensor, Tensor]) -> Tensor:
+        """All second derivatives (P, P), P = K (D + 1): output by output; positive definite."""
+        mean, spread = curve
+        own = self.design.T @ (spread.T[:, :, None] * self.design)  # (K, D + 1, D + 1)
+        own.diagonal(dim1=1, dim2=2)[:, :-1] += RIDGE
+        found: Tensor = torch.block_diag(*own)
+        if self.task.exclusive:
+            each = (mean[:, :, None] * self.design[:, None, :]).flatten(1)  # (B, P)
+            found -= each.T @ (self.counts * each)
+            biases = slice(self.design.shape[1] - 1, None, self.design.shape[1])
+            found[biases, biases] += 1.0  # flat: they may all grow together, and no slope leads there
+        return found
+
     @staticmethod
     def _weights(place: Tensor) -> Tensor:
         """A place without its bias, which has no penalty."""
         return torch.cat([place[:-1], torch.zeros_like(place[-1:])])
+
+
+def _newton_step(problem: _Problem, place: Tensor, slope: Tensor) -> Tensor:
+    """Second derivatives times step = - slope."""
+    if slope.numel() <= DIRECT:
+        factor, wrong = torch.linalg.cholesky_ex(problem.matrix(problem.curve(place)))
+        if not int(wrong):  # else too flat to be told from zero
+            step: Tensor = torch.cholesky_solve(-slope.T.reshape(-1, 1), factor)
+            return step.reshape(slope.shape[::-1]).T
+    return _conjugate_gradients(problem, place, slope)
 
 
 def _conjugate_gradients(problem: _Problem, place: Tensor, slope: Tensor) -> Tensor:

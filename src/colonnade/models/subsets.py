@@ -15,6 +15,7 @@ product of matrices.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -64,17 +65,18 @@ def fit_subsets(
     heavy = torch.ones(rows, dtype=torch.float64) if counts is None else counts.double().cpu()
     problem = _Problem(task, scores.detach().double().cpu(), targets.double().cpu(), heavy, sets.cpu())
     place = problem.lowest()
+    value = problem.value(place)
     going = torch.ones(len(sets), dtype=torch.bool)  # sets that are not done
     for _ in range(STEPS):
-        value, slope, curve = problem.expand(place)
+        slope, curve = problem.expand(place)
         going = going & (slope.abs().amax(dim=1) > TOLERANCE * max(1, rows))
         if not bool(going.any()):
             break
         step = torch.linalg.solve_ex(curve, -slope)[0]  # scores come from outside: what cannot be solved is not fitted
         step = step.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
-        place, moved = _line_search(problem, place, step * going[:, None], value, slope)
+        place, value, moved = _line_search(problem, place, step * going[:, None], value, slope)
         going = going & moved
-    fitted = problem.expand(place)[1].abs().amax(dim=1) <= ENOUGH * max(1, rows)
+    fitted = problem.expand(place)[0].abs().amax(dim=1) <= ENOUGH * max(1, rows)
     place = torch.where(fitted[:, None], place, 0.0)
     return Combinations(place[:, :parties].contiguous(), place[:, parties:].contiguous(), fitted)
 
@@ -86,21 +88,27 @@ def combine(weights: Tensor, bias: Tensor, scores: Tensor, present: Tensor) -> T
     return (torch.einsum("m,mbk->bk", w, scores[chosen].double()) + b).to(scores.dtype)
 
 
-def _line_search(problem: _Problem, place: Tensor, step: Tensor, value: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
-    """Of every set the first of ever shorter steps that lowers its loss enough (Armijo), and whether there was one."""
+def _line_search(
+    problem: _Problem, place: Tensor, step: Tensor, value: Tensor, slope: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Of every set the first of ever shorter steps that lowers its loss enough (Armijo).
+
+    Where it leads, the loss there, and whether there was one.
+    """
     fall, rounding = 1e-4 * (slope * step).sum(dim=1), ROUNDING * (1 + value.abs())
     length, moved = torch.ones(len(place), dtype=torch.float64), torch.zeros(len(place), dtype=torch.bool)
-    there = place
+    there, there_value = place, value
     for _ in range(HALVINGS):
         tried = place + step * length[:, None]
-        low = problem.value(tried) <= value + length * fall + rounding
+        tried_value = problem.value(tried)
+        low = tried_value <= value + length * fall + rounding
         fits = ~moved & low & (tried != place).any(dim=1)
-        there = torch.where(fits[:, None], tried, there)
+        there, there_value = torch.where(fits[:, None], tried, there), torch.where(fits, tried_value, there_value)
         moved = moved | fits
         if bool((moved | (step == 0).all(dim=1)).all()):
             break
         length = torch.where(moved, length, length / 2)
-    return there, moved
+    return there, there_value, moved
 
 
 @dataclass(frozen=True)
@@ -113,7 +121,7 @@ class _Problem:
     counts: Tensor = field(repr=False)  # (B,)
     sets: Tensor = field(repr=False)  # (S, M)
 
-    @property
+    @cached_property
     def start(self) -> Tensor:
         """Every term as it was trained, which is also where the ridge pulls to."""
         biases = torch.zeros(len(self.sets), self.scores.shape[2], dtype=torch.float64)
@@ -126,7 +134,7 @@ class _Problem:
         guess[:, len(self.scores) :] = self.task.constant(share).double()
         return torch.where((self.value(self.start) <= self.value(guess))[:, None], self.start, guess)
 
-    @property
+    @cached_property
     def free(self) -> Tensor:
         """(S, M + K) which numbers a set has: the weights of others stay zero."""
         everything = torch.ones(len(self.sets), self.scores.shape[2], dtype=torch.float64)
@@ -135,16 +143,16 @@ class _Problem:
     def value(self, place: Tensor) -> Tensor:
         """(S,) the losses."""
         found = RIDGE / 2 * (place - self.start).square().sum(dim=1)
-        for design, targets, counts in self._pieces():
+        for design, targets, counts in self._pieces:
             cells = self.task.losses(self._outputs(design, place), targets)
             found = found + (cells * counts[:, None]).sum(dim=(1, 2))
         return found.nan_to_num(nan=torch.inf)
 
-    def expand(self, place: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(S,) the losses, their gradients (S, P) and second derivatives (S, P, P), P = M + K."""
+    def expand(self, place: Tensor) -> tuple[Tensor, Tensor]:
+        """The gradients (S, P) of the losses and their second derivatives (S, P, P), P = M + K."""
         width, free = place.shape[1], self.free
         slope, curve = RIDGE * (place - self.start), torch.zeros(len(place), width, width, dtype=torch.float64)
-        for design, targets, counts in self._pieces():
+        for design, targets, counts in self._pieces:
             outputs = self._outputs(design, place)  # (S, b, K)
             guess, heavy = self.task.mean(outputs), counts[:, None]
             slope = slope + torch.einsum("sbk,bkp->sp", heavy * (guess - targets), design)
@@ -156,13 +164,14 @@ class _Problem:
                 curve = curve - torch.einsum("sbp,sbq->spq", heavy * mean, mean)
         own = free > 0  # others' scores may be infinite: nothing is multiplied by zero here
         curve = torch.where(own[:, :, None] & own[:, None, :], curve, 0.0)
-        return self.value(place), torch.where(own, slope, 0.0), curve + RIDGE * torch.eye(width, dtype=torch.float64)
+        return torch.where(own, slope, 0.0), curve + RIDGE * torch.eye(width, dtype=torch.float64)
 
     @staticmethod
     def _outputs(design: Tensor, place: Tensor) -> Tensor:
         """(S, b, K)."""
         return torch.einsum("bkp,sp->sbk", design, place)
 
+    @cached_property
     def _pieces(self) -> list[tuple[Tensor, Tensor, Tensor]]:
         """Rows in pieces: their design (b, K, P), whose product with a place is their outputs; targets; counts."""
         parties, _, outputs = self.scores.shape

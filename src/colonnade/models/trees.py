@@ -94,7 +94,7 @@ class Trees:
         self.texts: list[list[str]] = []  # of each output and round, as LightGBM writes a model
         self._boosters: list[list[Any]] = []  # the same, read; never changed
         self._sums: dict[bytes, tuple[int, Values]] = {}  # by rows: of how many rounds, and the sums (B, outputs)
-        self._known: list[_Rows] = []  # the tables that were asked about last; shared by all increments of a party
+        self._known: list[_Rows] = []  # the tables that were asked about last; shared by all copies
         self._data: tuple[object, Any] = (None, None)  # the last rows that trees were grown on, as LightGBM has them
 
     def open(self, shape: tuple[int, ...], outputs: int, seed: int) -> None:
@@ -132,18 +132,25 @@ class Trees:
         """So many more trees for what is left of a target (B, outputs)."""
         wanted = _sorted(target, rows)
         heavy = None if weights is None else _sorted(weights, rows)
-        now, leaf = self._summed(rows), min(self.settings.smallest_leaf, max(FEWEST, len(rows.table) // SHARE))
-        data, parameters = self._dataset(rows, leaf), self._parameters(leaf)
+        now, leaf = self._summed(rows), min(self.settings.smallest_leaf, max(FEWEST, len(rows.order) // SHARE))
+        data, parameters = self._dataset(rows, leaf), self._parameters(leaf) | {"metric": "none"}
+        fresh, reached = not any(self._boosters), np.empty_like(now)  # from zero, LightGBM's own sums are ours
         for output, boosters in enumerate(self._boosters):
             number = sum(booster.num_trees() for booster in boosters)
             purpose = "trees" if self.number == 0 else f"trees of increment {self.number}"
             seed = key(self.seed, purpose, str(output), number) % 2**31
-            data.set_label(wanted[output])
-            data.set_field("weight", None if heavy is None else heavy[output])  # set_weight would keep those of before
-            data.set_init_score(np.ascontiguousarray(now[:, output]))
-            grown = self._lightgbm.train({**parameters, "seed": seed}, data, count)
+            data.set_field("label", wanted[output].astype(np.float32))  # set_label and others look for data frames
+            data.set_field("weight", None if heavy is None else heavy[output])
+            data.set_field("init_score", np.ascontiguousarray(now[:, output]))
+            grown = self._lightgbm.Booster({**parameters, "seed": seed}, data)  # `train` would write and read it again
+            for _ in range(count):
+                grown.update()
+            if fresh:
+                reached[:, output] = _reached(grown)
             self.texts[output].append(grown.model_to_string())
             boosters.append(self._lightgbm.Booster(model_str=self.texts[output][-1]))
+        if fresh:
+            self._sums[rows.digest] = (1, reached)
 
     def learn_labels(self, lesson: Lesson) -> None:
         """Trees by the loss of the labels' family, until the rows held out are no better; classes share one model."""
@@ -188,14 +195,14 @@ class Trees:
 
     def _summed(self, rows: _Rows) -> Values:
         """(B, outputs) in the order of the sorted rows; not to be changed."""
-        count = len(rows.table)
+        count = len(rows.order)
         rounds, sums = self._sums.pop(rows.digest, (0, np.zeros((count, len(self.texts)))))
         if count and any(boosters[rounds:] for boosters in self._boosters):
             sums = sums.copy()
             for output, boosters in enumerate(self._boosters):
                 for booster in boosters[rounds:]:
-                    found = booster.predict(rows.table, raw_score=True, num_threads=self.settings.threads)
-                    sums[:, _outputs(booster, output)] += found.reshape(count, -1)
+                    found = booster.predict(rows.given, raw_score=True, num_threads=self.settings.threads)
+                    sums[:, _outputs(booster, output)] += found.reshape(count, -1)[rows.order]
         self._sums[rows.digest] = (max(map(len, self._boosters), default=0), sums)  # the last place: asked for last
         while len(self._sums) > REMEMBERED:
             self._sums.pop(next(iter(self._sums)))
@@ -204,9 +211,9 @@ class Trees:
     def _dataset(self, rows: _Rows, leaf: int) -> Any:
         """The rows as LightGBM has them; those of the last round where they are the same."""
         if self._data[0] != (rows.digest, leaf):
-            data = self._lightgbm.Dataset(rows.table, params=self._parameters(leaf), free_raw_data=False)
-            data.set_label(np.zeros(len(rows.table)))
-            data.set_init_score(np.zeros(len(rows.table)))
+            data = self._lightgbm.Dataset(rows.given[rows.order], params=self._parameters(leaf))
+            data.set_label(np.zeros(len(rows.order)))
+            data.set_init_score(np.zeros(len(rows.order)))
             self._data = ((rows.digest, leaf), data.construct())
         return self._data[1]
 
@@ -254,7 +261,7 @@ class Trees:
         """A copy that grows by itself; the trees of now, which nobody changes, are shared."""
         twin = copy.copy(self)
         twin.texts, twin._boosters = [list(one) for one in self.texts], [list(one) for one in self._boosters]
-        twin._sums, twin._data, twin._known = dict(self._sums), (None, None), list(self._known)
+        twin._sums, twin._data, twin._known = dict(self._sums), (None, None), self._known
         return twin
 
     def __repr__(self) -> str:
@@ -267,6 +274,18 @@ def _sorted(values: Tensor, rows: _Rows) -> Values:
     return np.ascontiguousarray(values.double().cpu().numpy()[rows.order].T)
 
 
+def _reached(grown: Any) -> Values:
+    """(B,) the sums of the trees over the rows that grew them, which LightGBM has kept, without a prediction."""
+    kept: list[Values] = []
+
+    def keep(sums: Values, _: object) -> tuple[str, float, bool]:
+        kept.append(sums.copy())
+        return "sums", 0.0, False
+
+    grown.eval_train(keep)
+    return kept[0]
+
+
 def _outputs(booster: Any, output: int) -> slice:
     """For which outputs a model speaks: its own, or all of them where they are classes."""
     return slice(None) if booster.num_model_per_iteration() > 1 else slice(output, output + 1)
@@ -274,11 +293,11 @@ def _outputs(booster: Any, output: int) -> slice:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Rows in an order that follows from their content, so that equal sets of rows are equal."""
+    """Rows, and an order of them that follows from their content, so that equal sets of rows are equal."""
 
     order: Values  # (B,) where each of the sorted rows stands among those that were given
-    table: Values  # (B, F) sorted
-    digest: bytes
+    given: Values  # (B, F) as they were given; a copy
+    digest: bytes  # of the sorted rows
 
     @classmethod
     def of(cls, x: Tensor, known: list[_Rows]) -> _Rows:
@@ -291,11 +310,10 @@ class _Rows:
 
     def _is(self, given: Values) -> bool:
         """Whether these are the rows of a table, in its order; to the bit."""
-        if given.shape != self.table.shape or given.dtype != self.table.dtype:
+        if given.shape != self.given.shape or given.dtype != self.given.dtype:
             return False
-        mine, theirs = self.table.view(np.uint32), given.view(np.uint32)
-        few = self.order[:16]  # another table differs here already
-        return np.array_equal(mine[:16], theirs[few]) and np.array_equal(mine, theirs[self.order])
+        mine, theirs = self.given.view(np.uint32), given.view(np.uint32)
+        return np.array_equal(mine[:16], theirs[:16]) and np.array_equal(mine, theirs)  # others differ early
 
     @classmethod
     def _sorted(cls, given: Values) -> _Rows:
@@ -304,9 +322,9 @@ class _Rows:
         for column, factor in zip(words.T, _multipliers(words.shape[1]), strict=True):  # no copy of the whole table
             mixed += column * factor
         order = np.argsort(mixed, kind="stable")
-        table = np.ascontiguousarray(given[order])
-        about = repr((table.shape, table.dtype)).encode()
-        return cls(order, table, hashlib.blake2b(table.tobytes() + about, digest_size=16).digest())
+        about = repr((given.shape, given.dtype)).encode()
+        digest = hashlib.blake2b(given[order].tobytes() + about, digest_size=16).digest()
+        return cls(order, given.copy(), digest)  # whoever gave them may change them
 
 
 @functools.cache

@@ -42,6 +42,7 @@ from colonnade.wire.messages import (
     request_header,
 )
 from colonnade.wire.numbers import Numbers
+from colonnade.wire.rows import KnownRows
 
 EMPTY = EmptyEvent(unit=Unit.LABEL)
 WEIGHTS: Parameters = (("weights", 1.0),)  # noted where weights of rows travel with the labels
@@ -226,6 +227,7 @@ class CoordinatorGate:
     labels: Labels | None = None  # what the replies are made from; None: plain ones
     numbers: Numbers = field(default_factory=Numbers)  # in which replies travel, but for the one before round 1
     guest: str = ""  # the label holder's own party: what goes to it alone is made from true labels
+    known: KnownRows | None = None  # which rows train, where everybody agreed on them: requests need not name those
 
     def release(self, request: Request, common: Mapping[str, Tensor], own: tuple[Mapping[str, Tensor], ...]) -> Down:
         """Seal the common message, and one for each party that learns from a part of its own; nobody else gets any."""
@@ -272,8 +274,9 @@ class CoordinatorGate:
     ) -> Iterator[_Message]:
         """The common message about so many rows, and one for each learner that has a part of its own."""
         start = {"run": self.run, "kind": "ALL", "sender": COORDINATOR, "own": bool(each)} | numbers.header
-        arrays = request_arrays(request) | common_arrays(common)
-        yield _Message("*", request.number, start | request_header(request, self.everyone), arrays, bool(common), rows)
+        arrays = request_arrays(request, self.known) | common_arrays(common)
+        head = start | request_header(request, self.everyone, self.known)
+        yield _Message("*", request.number, head, arrays, bool(common), rows)
         learners, opening = set(request.learners), request.number <= 1  # which is about all training rows
         for parties, parts in zip(self.groups, each, strict=False):
             for party, part in zip(parties, parts, strict=True):

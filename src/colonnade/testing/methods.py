@@ -17,7 +17,7 @@ import inspect
 import json
 import textwrap
 from collections.abc import Callable, Mapping
-from functools import cache, partial
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar, get_args
@@ -152,13 +152,20 @@ class SettingsContract(Tried):
             self.make(**{f: getattr(m, f) for f, m in zip(choices, combination, strict=True)})
             for combination in product(*choices.values())
         ]
-        trained = cache(lambda place: self.weights(bases[place]))
+        known: dict[tuple[str, bool], str] = {}
+
+        def trained(method: Any, noisy: bool = False) -> str:
+            key = method.model_dump_json(), noisy
+            if key not in known:  # a choice that is changed is often another base
+                known[key] = self.weights(method, NOISY_LABELS if noisy else None)
+            return known[key]
+
         for field in fields:
             matters = any(
-                trained(place) != self.weights(base.model_copy(update={field: getattr(variant, field)}))
-                for place, base in enumerate(bases)
+                trained(base) != trained(base.model_copy(update={field: getattr(variant, field)}))
+                for base in bases
                 for variant in self.changed(field)
-            ) or any(self.weights(usual, NOISY_LABELS) != self.weights(v, NOISY_LABELS) for v in self.changed(field))
+            ) or any(trained(usual, noisy=True) != trained(variant, noisy=True) for variant in self.changed(field))
             assert matters, f"{self.name}.{field} changes nothing"
 
     def changed(self, field: str) -> list[Any]:

@@ -23,13 +23,11 @@ from torch import Tensor
 
 from colonnade.errors import WireError
 from colonnade.layout import canonical
+from colonnade.wire.rows import KnownRows, read_rows, rows_arrays, word_of
 
 COORDINATOR = "coordinator"
 MOST_ROUNDS = 2**31  # a number beyond this is no round
-ROWS, BITS = "rows.", "bits."  # before the number of a query: its rows by number, or a bit for each row
 FLAGS, LENGTH = "flags.", "length."  # before the name of yes and no that travel as bits, and of how many there are
-MOST_BITS = 2**23  # rows of one query that bits may name, about as many as fit a message by number
-_ONES = np.array([bin(byte).count("1") for byte in range(256)])
 
 
 class Purpose(str, Enum):
@@ -68,7 +66,7 @@ class Request:
         return next((query.senders for query in self.queries if query.purpose is Purpose.TRAIN), ())
 
 
-def request_header(request: Request, everyone: tuple[str, ...]) -> dict[str, object]:
+def request_header(request: Request, everyone: tuple[str, ...], known: KnownRows | None = None) -> dict[str, object]:
     """The header of an ALL message; "*" stands for everyone, so it does not grow with the federation."""
 
     def short(names: tuple[str, ...]) -> str | list[str]:
@@ -76,7 +74,10 @@ def request_header(request: Request, everyone: tuple[str, ...]) -> dict[str, obj
 
     return {
         "number": request.number,
-        "asks": [{"purpose": query.purpose.value, "speakers": short(query.senders)} for query in request.queries],
+        "asks": [
+            {"purpose": query.purpose.value, "speakers": short(query.senders), **word_of(query.rows, known)}
+            for query in request.queries
+        ],
         "learners": short(request.learners),
         "steps": [list(pair) for pair in request.steps],
         "keep": request.keep,
@@ -85,52 +86,28 @@ def request_header(request: Request, everyone: tuple[str, ...]) -> dict[str, obj
     }
 
 
-def request_arrays(request: Request) -> dict[str, Tensor]:
-    """The row numbers of each query: four bytes each, since a federation has fewer than 2^31 rows.
-
-    Rows that ascend travel as one bit for every row up to the last of them, where that is shorter.
-    """
-    return dict(_rows_array(i, query.rows) for i, query in enumerate(request.queries))
-
-
-def rows_size(rows: Tensor) -> int:
-    """The bytes that the row numbers of one query take."""
-    array = _rows_array(0, rows)[1]
-    return array.numel() * array.element_size()
+def request_arrays(request: Request, known: KnownRows | None = None) -> dict[str, Tensor]:
+    """The row numbers of each query (`rows.py`), where the header does not name them."""
+    out: dict[str, Tensor] = {}
+    for place, query in enumerate(request.queries):
+        out |= rows_arrays(place, query.rows, known)
+    return out
 
 
-def _rows_array(place: int, rows: Tensor) -> tuple[str, Tensor]:
-    """The row numbers of a query, and what their array is called."""
-    if len(rows) and (int(rows[-1]) + 8) // 8 < 4 * len(rows) and bool((rows.diff() > 0).all()):
-        marks = np.zeros(int(rows[-1]) + 1, dtype=np.bool_)
-        marks[rows.cpu().numpy()] = True
-        return f"{BITS}{place}", torch.from_numpy(np.packbits(marks, bitorder="little"))
-    return f"{ROWS}{place}", rows.to(torch.int32)
-
-
-def _read_rows(arrays: Mapping[str, Tensor], place: int) -> Tensor:
-    """The row numbers of a query in a decoded message."""
-    if f"{BITS}{place}" not in arrays:
-        return arrays[f"{ROWS}{place}"].to(torch.int64)
-    bits = arrays[f"{BITS}{place}"]
-    if bits.dtype != torch.uint8 or bits.dim() != 1 or f"{ROWS}{place}" in arrays:
-        raise ValueError("rows that are no bits")
-    packed = bits.cpu().numpy()
-    if int(_ONES[packed].sum()) > MOST_BITS:
-        raise ValueError(f"more than {MOST_BITS} rows")
-    found: Tensor = torch.from_numpy(np.flatnonzero(np.unpackbits(packed, bitorder="little")))
-    return found
-
-
-def read_request(header: Mapping[str, Any], arrays: Mapping[str, Tensor], everyone: tuple[str, ...]) -> Request:
-    """The request inside a decoded ALL message."""
+def read_request(
+    header: Mapping[str, Any],
+    arrays: Mapping[str, Tensor],
+    everyone: tuple[str, ...],
+    known: KnownRows | None = None,
+) -> Request:
+    """The request inside a decoded ALL message; `known` are the rows that were agreed on."""
 
     def full(names: Any) -> tuple[str, ...]:
         return everyone if names == "*" else tuple(str(n) for n in names)
 
     try:
         queries = tuple(
-            Query(Purpose(query["purpose"]), full(query["speakers"]), _read_rows(arrays, i))
+            Query(Purpose(query["purpose"]), full(query["speakers"]), read_rows(query, arrays, i, known))
             for i, query in enumerate(header["asks"])
         )
         steps = tuple((str(party), int(count)) for party, count in header["steps"])
