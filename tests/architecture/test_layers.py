@@ -5,7 +5,7 @@ import pytest
 from tests.architecture.source import Source, lines, package
 
 BASE = {
-    "errors", "randomness", "config", "extras", "federation", "folder", "layout", "mapped", "plugins", "record",
+    "errors", "randomness", "config", "extras", "federation", "folder", "gpu", "layout", "mapped", "plugins", "record",
     "row_split", "rows", "tasks", "temporary",
 }  # fmt: skip
 DOMAIN = {"admm", "upload_cache", "models", "privacy", "schedule", "wire"} | BASE
@@ -44,6 +44,7 @@ EVERYTHING = {
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),  # the exception tree stands on nothing
     "randomness": {"errors"},  # streams know only how to refuse
+    "gpu": set(),  # work and copies that nobody waits for, whatever is computed
     "layout": {"errors"},  # how tensors lie in memory: a contract of all stations, whatever they compute
     "extras": {"errors"},  # libraries that only some install know only how to be missing
     "folder": {"errors"},  # a lock knows nothing of what is written under it
@@ -53,7 +54,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "mapped": {"errors", "temporary"},  # numbers in files, whoever's they are
     "rows": {"errors", "mapped"},  # rows to predict: columns by party, and nothing of who trained what
     "plugins": {"errors"},  # tables that other packages add to; they know nothing of what is in them
-    "tasks": {"errors", "plugins", "record"},  # what labels mean, before there are rows and parties
+    "tasks": {"errors", "gpu", "plugins", "record"},  # what labels mean, before there are rows and parties
     "row_split": {"config", "errors", "randomness"},  # numbers of rows, and what the label holder says of them
     "federation": {"errors", "config", "mapped", "row_split", "rows", "tasks"},  # parties, labels, rows: all take it
     "data": BASE,  # loaders and splits make Federations and know no training

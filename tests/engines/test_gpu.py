@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from colonnade.bench.made_up import local_work, make_federation
+from colonnade.bench.made_up import local_work, make_federation, one_round
 from colonnade.bench.made_up import open_trainer as bench_trainer
 from colonnade.bench.settings import Shape
 from colonnade.fit import Trainer, fit, resume
@@ -20,6 +20,8 @@ from colonnade.models.graphs import Captured
 from colonnade.models.heads import HeadSettings
 from colonnade.models.optimise import SGD
 from colonnade.models.stack import Mode
+from colonnade.privacy import gate
+from colonnade.tasks import newton, newton_captured, prox
 from tests.contracts.registry import NAMES, WITHOUT_NETWORKS, for_heads, make
 from tests.federations import images, mixed_encoder, normed_encoder, small
 from tests.mechanisms import Noise
@@ -129,6 +131,43 @@ def test_one_step_per_round_is_captured_in_the_third(name: str, scenario: str, m
     monkeypatch.setattr(descend, "worth_capturing", lambda *_: False)
     for party, tensors in trained(name, {**chosen, "rounds": 8}, 1)[1].items():
         assert_same_tensors(replayed[party], tensors, atol=1e-11)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+def test_captured_zsteps_are_the_eager_ones(kind: torch.dtype, weighted: bool) -> None:
+    """Bit by bit; the first of a shape is solved step by step, the second captured, the third filled in."""
+    drawn = torch.Generator().manual_seed(0)
+    for rho in (0.05, 1.0, 20.0):
+        for scale in (1, 5, 100, 1000):
+            for _ in range(3):
+                total, dual = (torch.randn(200, 10, generator=drawn, dtype=kind) for _ in range(2))
+                targets = torch.rand(200, 10, generator=drawn, dtype=kind).softmax(1)
+                problem = [value.cuda() for value in (scale * total, dual / 5, targets)]
+                each = rho * (torch.rand(200, 1, generator=drawn).double() + 0.1).cuda() if weighted else rho
+                solved = newton_captured.solve_captured(*problem, each)
+                assert torch.equal(solved, newton.solve(newton.pose(*problem, each), each))
+
+
+def test_rounds_of_graphs_are_the_eager_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bit by bit: models, state, and the ledger of messages that were hashed beside the round."""
+    shape = Shape(parties=3, columns=(2, 4), rows=4000, batch=1024, embedding=16, hidden=8, local_steps=STEPS)
+
+    def after(rounds: int) -> tuple[dict[str, torch.Tensor], list[Any]]:
+        trainer = bench_trainer(shape, make_federation(shape), torch.device("cuda"))
+        trainer.coordinator.gate.run = trainer.engine.parties()[0].gate.run = "one"
+        for _ in range(rounds):
+            one_round(trainer)()
+        return trainer.engine.tensors() | trainer.coordinator.tensors(), [r.to_json() for r in trainer.ledger]
+
+    tensors, entries = after(9)  # two epochs, whose last rounds are shorter
+    monkeypatch.setattr(descend, "worth_capturing", lambda *_: False)
+    monkeypatch.setattr(prox, "solve_captured", lambda t, d, y, rho: newton.solve(newton.pose(t, d, y, rho), rho))
+    monkeypatch.setattr(gate, "beside", lambda work, count: lambda: [work(place) for place in range(count)])
+    eager, said = after(9)
+    assert entries == said
+    assert tensors.keys() == eager.keys()
+    assert all(torch.equal(value, eager[name]) for name, value in tensors.items())
 
 
 @pytest.mark.parametrize("name", NAMES)

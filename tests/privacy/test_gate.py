@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,12 +19,13 @@ from colonnade.privacy.gate import CoordinatorGate, Gate
 from colonnade.privacy.gaussian import Gaussian, SeededNoise
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.mechanism import Mechanism, Protection, Unchanged
-from colonnade.privacy.sealed import Array, Upload, unwrap
+from colonnade.privacy.sealed import Array, Release, Upload, seal, unwrap
 from colonnade.wire.codec import decode
 from colonnade.wire.messages import COORDINATOR, Purpose, Query, Request
 from tests.contracts.registry import NAMES, covering, make
 from tests.federations import small
 from tests.mechanisms import Noise, Rounding
+from tests.processes import LONG
 from tests.releases import released
 from tests.trainers import ENGINES, open_trainer, rounds_of
 
@@ -57,6 +59,28 @@ class TestRelease:
             for p, r in zip(PARTIES, passed.releases, strict=True)
         ]
 
+    def test_hashed_beside_other_work_they_are_the_same(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """As from a GPU: the gate returns before they are hashed, and nobody sees one before it is recorded."""
+        values, plain, aside = torch.randn(2, 9000, 3), gate(), gate()
+        said = [plain.release(Upload({"h": values + n}), PARTIES, n, Purpose.TRAIN, 9000).releases for n in (1, 2)]
+        free = threading.Event()
+
+        def slow(*message: Any) -> Release:
+            assert free.wait(LONG)
+            return seal(*message)
+
+        with monkeypatch.context() as patch:
+            patch.setattr("colonnade.privacy.gate.to_host", lambda sent: (dict(sent), lambda: None))
+            patch.setattr("colonnade.privacy.gate.seal", slow)
+            first = aside.release(Upload({"h": values + 1}), PARTIES, 1, Purpose.TRAIN, 9000)
+            threading.Timer(0.2, free.set).start()
+            assert not free.is_set(), "the gate waited, so nothing is compared"
+            assert len(aside.ledger) == 2
+            assert free.is_set()
+        second = aside.release(Upload({"h": values + 2}), PARTIES, 2, Purpose.TRAIN, 9000)
+        assert [[r.payload for r in p.releases] for p in (first, second)] == [[r.payload for r in p] for p in said]
+        assert list(aside.ledger) == list(plain.ledger)
+
     def test_unchanged_says_so(self) -> None:
         g = gate()
         g.release(Upload({"h": good()}), PARTIES, 1, Purpose.TRAIN, 2)
@@ -67,6 +91,14 @@ class TestRelease:
         decoded = torch.stack([decode(r.payload)[1]["h"] for r in passed.releases])
         assert torch.equal(passed.values["h"], decoded)
         assert not torch.equal(decoded, good())
+
+    def test_what_calls_itself_unchanged_and_is_not_leaves_as_it_made_it(self) -> None:
+        class Negated(Unchanged):
+            def __call__(self, upload: Mapping[str, Tensor], *_: Any) -> Mapping[str, Tensor]:
+                return {name: -value for name, value in upload.items()}
+
+        passed = gate(mechanism=Negated()).release(Upload({"h": good()}), PARTIES, 1, Purpose.TRAIN, 2)
+        assert torch.equal(torch.stack([decode(r.payload)[1]["h"] for r in passed.releases]), -good())
 
     def test_noise_belongs_to_the_party_not_to_its_company(self) -> None:
         both = gate(mechanism=Noise()).release(Upload({"h": good()}), PARTIES, 1, Purpose.TRAIN, 2).values["h"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,44 @@ class TestLedger:
         assert [r.number for r in ledger] == [0, 1, 2]
         assert [r.number for r in ledger.since(1)] == [1, 2]
         public = {name for name in dir(ledger) if not name.startswith("_")}
-        assert public == {"record", "since", "holds", "counts", "precision"}  # no way to take one back
+        assert public == {"record", "expect", "settle", "since", "holds", "counts", "precision"}  # none takes one back
+
+    def test_what_was_announced_stands_where_it_was(self) -> None:
+        ledger = Ledger([release(0)])
+        ledger.expect(lambda: [release(1), release(2)])
+        ledger.expect(lambda: [release(3)])
+        ledger.record(release(4))
+        assert [r.number for r in ledger] == [0, 1, 2, 3, 4]
+
+    @pytest.mark.parametrize(
+        ("look", "seen"),
+        [
+            (len, 1),
+            (lambda ledger: ledger.holds("digest 1"), True),
+            (lambda ledger: ledger.precision("bank"), 0.0),
+            (lambda ledger: len(ledger.since(0)), 1),
+            (lambda ledger: ledger.counts(), {("bank", Purpose.TRAIN): 1}),
+        ],
+    )
+    def test_whoever_looks_waits_for_what_was_announced(self, look: Callable[[Ledger], object], seen: object) -> None:
+        ledger, asked = Ledger(), []
+        ledger.expect(lambda: [asked.append(1) or release(1)])  # type: ignore[func-returns-value]
+        assert not asked
+        assert look(ledger) == seen
+        assert asked == [1]
+
+    def test_what_was_announced_and_failed_is_not_forgotten(self) -> None:
+        ledger, tries = Ledger(), iter([False, True])
+
+        def entries() -> list[Entry]:
+            if not next(tries):
+                raise KeyboardInterrupt
+            return [release(1)]
+
+        ledger.expect(entries)
+        with pytest.raises(KeyboardInterrupt):
+            len(ledger)
+        assert ledger.holds("digest 1")
 
     def test_reading_it_gives_no_handle_to_change_it(self) -> None:
         ledger = Ledger([release()])

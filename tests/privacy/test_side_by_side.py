@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from colonnade.privacy.side_by_side import side_by_side
+from colonnade.privacy.side_by_side import beside, side_by_side
 from tests.processes import LONG
 
 
@@ -48,3 +48,16 @@ def test_nobody_waits_for_a_busy_pool() -> None:
     finally:
         free.set()
         blocked.join()
+
+
+def test_work_beside_goes_on_without_its_caller() -> None:
+    free = threading.Event()
+    wait = beside(lambda number: (free.wait(LONG), number)[1], 20)
+    free.set()
+    assert wait() == list(range(20)) == wait()
+
+
+def test_an_error_beside_is_raised_where_it_is_waited_for() -> None:
+    wait = beside(lambda number: 1 // number, 3)
+    with pytest.raises(ZeroDivisionError):
+        wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from scipy.optimize import brentq, minimize
 from scipy.special import expit, softmax
 
 from colonnade.admm.step import residuals, update_dual, update_z
-from colonnade.tasks import TASKS, prox
+from colonnade.tasks import TASKS, newton, newton_captured
 from colonnade.tasks.multiclass import Multiclass
 from colonnade.tasks.prox import prox_cross_entropy, prox_logistic, prox_poisson, prox_squared, wright_omega
 from tests.reference.zstep import by_optimiser, gradient, objective, oracle
@@ -94,7 +95,7 @@ class TestHardRows:
     def test_most_rows_need_the_line_search_at_small_rho(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """So that nobody takes it out: without it, these rows fail."""
         problem = rows(300, 5)
-        monkeypatch.setattr("colonnade.tasks.prox.ARMIJO", -1e30)  # accepts every step
+        monkeypatch.setattr("colonnade.tasks.newton.ARMIJO", -1e30)  # accepts every step
         slope = np.abs(gradient(ours(*problem, 0.05), *problem, 0.05)).max(axis=1)
         assert (slope > 1e-3).mean() > 0.2
 
@@ -114,18 +115,35 @@ class TestHardRows:
     def test_few_newton_steps_are_enough(self, kind: type, soft: bool, monkeypatch: pytest.MonkeyPatch) -> None:
         """One row that cannot take a step for rounding would hold up its whole batch."""
         steps: list[int] = []
-        take = prox._backtrack
+        choose = newton.choose
 
         def counted(*problem: Any) -> Any:
             steps.append(1)
-            return take(*problem)
+            return choose(*problem)
 
-        monkeypatch.setattr(prox, "_backtrack", counted)
+        monkeypatch.setattr(newton, "choose", counted)
         for rho in RHOS:
             for scale in SCALES:
                 steps.clear()
                 ours(*(a.astype(kind) for a in rows(500, scale, soft, seed=4)), rho)
                 assert len(steps) <= 25, f"rho {rho}, logits of {scale}"
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+@pytest.mark.parametrize("scale", SCALES)
+def test_pieces_in_graphs_give_the_same_bits(
+    scale: float, kind: torch.dtype, weighted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop of graphs with pieces that run at once; tests/engines/test_gpu.py has real graphs."""
+    monkeypatch.setattr(newton_captured, "record", lambda work, _: SimpleNamespace(replay=work))
+    monkeypatch.setattr(newton_captured, "take_aside", lambda work, _: work())
+    for rho in RHOS:
+        for seed in range(3):  # the first of a shape is solved step by step, the second captured, the third filled in
+            problem = [torch.from_numpy(a).to(kind) for a in rows(100, scale, soft=seed == 2, seed=seed)]
+            each = rho * torch.rand(100, 1, dtype=torch.float64) + 0.01 if weighted else rho
+            solved = newton_captured.solve_captured(*problem, each)
+            assert torch.equal(solved, newton.solve(newton.pose(*problem, each), each))
 
 
 @pytest.mark.parametrize("scale", SCALES)

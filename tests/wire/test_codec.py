@@ -12,11 +12,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
+from safetensors.numpy import save as save_arrays
 from safetensors.torch import save
 
 from colonnade.errors import WireError
 from colonnade.wire.codec import ALLOWED, decode, encode
-from colonnade.wire.container import VERSION
+from colonnade.wire.container import VERSION, pack
 
 names = st.text(min_size=1, max_size=10).filter(lambda n: n != "__metadata__")
 kinds = st.sampled_from([np.float16, np.float32, np.float64, np.int8, np.uint8, np.int32, np.int64])
@@ -45,13 +46,22 @@ def finite_arrays() -> st.SearchStrategy[np.ndarray]:
 @given(headers, st.dictionaries(names, finite_arrays(), max_size=4))
 def test_what_goes_in_comes_out(header: dict[str, Any], content: dict[str, np.ndarray]) -> None:
     sent = {name: torch.from_numpy(value) for name, value in content.items()}
-    got_header, got = decode(encode(header, sent))
+    payload = encode(header, sent)
+    metadata = {"colonnade": json.dumps({"version": VERSION, **header}, separators=(",", ":"))}
+    assert payload == save_arrays(content, metadata)  # byte for byte as the library's own writer
+    got_header, got = decode(payload)
     assert got_header == {"version": VERSION, **header}
     assert got.keys() == sent.keys()
     for name, value in sent.items():
         assert got[name].dtype is value.dtype
         assert got[name].shape == value.shape
         assert torch.equal(got[name], value)
+
+
+def test_only_kinds_that_may_travel_are_packed() -> None:
+    for kind in (">f4", "f4,i4", "u4", "bool"):
+        with pytest.raises(WireError, match=r"'x' has dtype .* may not travel"):
+            pack({}, {"x": np.zeros(3, dtype=kind)})
 
 
 def test_views_and_leaves_travel_as_their_values() -> None:

@@ -130,6 +130,19 @@ class TestTraffic:
         assert 0 < second.up[0] - 8 * b * d_f < 250
         assert 0 < second.down[0] - 8 * (b + d_f) * d_c - 4 * b < 700
 
+    def test_what_is_counted_later_stands_in_its_order(self) -> None:
+        """A request is sealed after the next one has begun, but counted where it was made."""
+        traffic = Traffic(("bank", "telco"))
+
+        def count(number: int) -> None:
+            traffic.begin(number).multicast_down += number
+
+        traffic.later(lambda: count(1))
+        traffic.later(lambda: count(2))
+        traffic.begin(3).multicast_down += 3
+        traffic.later(lambda: count(3))  # made again after a restart
+        assert [(r.number, r.multicast_down) for r in traffic.rounds] == [(1, 1), (2, 2), (3, 3)]
+
     def test_it_survives_json(self) -> None:
         trainer = open_trainer(small(), VIMADMM(), rounds=3, evaluate_every=1)
         for _ in rounds_of(trainer):

@@ -133,7 +133,10 @@ def _stacked(problems: list[Problem], at: int, device: torch.device) -> Tensor:
 
 
 def gate_shares(settings: SpeedSettings, trainer: Trainer, device: torch.device, notify: Notify) -> Results:
-    """The share of a round from an upload to its sealed messages (protect, encode, hash, record); and of replies."""
+    """The share of a round from an upload to its sealed messages (protect, encode, hash, record); and of replies.
+
+    On a GPU it is what the round waits for: uploads are hashed beside it, and replies sealed before the next upload.
+    """
     notify("the gate")
     inside = {"gate_share": 0.0, "reply_gate_share": 0.0}
 

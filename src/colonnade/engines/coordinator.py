@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -26,6 +27,7 @@ from colonnade.errors import Diverged, RunError
 from colonnade.evaluate.decision import Decision, fit_decision
 from colonnade.evaluate.judge import Judge
 from colonnade.evaluate.metrics import Metric, choose_metric, metric_of
+from colonnade.gpu import to_device
 from colonnade.layout import canonical, canonical_all, check
 from colonnade.methods._guest import opening_reply
 from colonnade.methods.base import (
@@ -45,6 +47,7 @@ from colonnade.privacy.mechanism import Opener
 from colonnade.record import Round
 from colonnade.schedule import Schedule, chunked
 from colonnade.upload_cache import UploadCache
+from colonnade.wire.codec import all_finite
 from colonnade.wire.messages import COORDINATOR, Purpose, Query, Request
 from colonnade.wire.rows import rows_size
 from colonnade.wire.traffic import Traffic
@@ -101,7 +104,7 @@ class CoordinatorSide:
         request = Request(number, queries, () if stop else self.learners, self.steps, self.keep, stop)
         reply = Reply() if stop else self.reply
         down = self.gate.release(request, reply.common, reply.own)
-        self.count_down(request, down)
+        self.traffic.later(lambda: self.count_down(request, down))
         return request, down
 
     def test_request(self, rows: Tensor) -> tuple[Request, Down]:
@@ -138,16 +141,14 @@ class CoordinatorSide:
         record.down += len(down.everyone.payload) - evaluating
         record.evaluation_down += evaluating * len(self.schema.parties)
         record.multicast_down += len(down.everyone.payload) - evaluating
-        for place, party in enumerate(self.schema.parties):
-            if party in down.own:
-                record.down[place] += len(down.own[party].payload)
-                record.multicast_down += len(down.own[party].payload)
+        own = {party: len(released.payload) for party, released in down.own.items()}
+        record.down += np.array([own.get(party, 0) for party in self.schema.parties], dtype=np.int64)
+        record.multicast_down += sum(own.values())
 
     # -- up -----------------------------------------------------------------------------------
 
     def receive(self, request: Request, collected: Collected) -> None:
         """Take the uploads of a round: evaluate first, then coordinate."""
-        self.count_up(request, collected)
         self.keep, self.away = False, collected.absent
         record: Round = {"round": request.number - 1}
         if collected.absent:
@@ -173,6 +174,7 @@ class CoordinatorSide:
         self.number = request.number
         if len(record) > 1:
             self.history.append(record)
+        self.count_up(request, collected)  # last, because their messages may be hashed beside all this
 
     def uploads(self, request: Request, place: int, uploaded: Sequence[GroupUploads]) -> Uploads:
         """The uploads to one query by group, of others from the upload cache; under a secure sum only the total."""
@@ -297,7 +299,7 @@ class CoordinatorSide:
         plan = self.schedule.plan(number)
         present = tuple(p for p in plan.learners if p not in self.away)
         senders = tuple(p for p in plan.senders if p not in self.away)
-        plan = replace(plan, rows=plan.rows.to(self.schema.device), senders=senders, learners=present)
+        plan = replace(plan, rows=to_device(plan.rows, self.schema.device), senders=senders, learners=present)
         try:
             with torch.no_grad():
                 reply = self.method.coordinate(self.state, plan, uploads, self.labels).canonical()
@@ -306,10 +308,8 @@ class CoordinatorSide:
             raise Diverged(COORDINATOR, "set of heads") from None
         finally:
             self.state = canonical_all(self.state)
-        if not all(bool(torch.isfinite(v).all()) for part in (reply.common, *reply.own) for v in part.values()):
-            raise Diverged(COORDINATOR, "reply")
-        numbers = self.gate.numbers
-        if not all(numbers.fit(v) for part in (reply.common, *reply.own) for v in part.values()):
+        replied = [value for part in (reply.common, *reply.own) for value in part.values()]
+        if not (all_finite(*replied) and all(map(self.gate.numbers.fit, replied))):
             raise Diverged(COORDINATOR, "reply")
         if self.noised and not small_enough(reply.common, *reply.own):  # parties would refuse it
             raise Diverged(COORDINATOR, "reply")

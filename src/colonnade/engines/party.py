@@ -18,10 +18,11 @@ import torch
 from torch import Tensor
 
 from colonnade.errors import ColonnadeError, ModelError, WireError
+from colonnade.gpu import to_device
 from colonnade.layout import canonical, check
 from colonnade.methods.base import LARGEST_REPLY, Method, Received, check_classifiers, check_gradients, small_enough
 from colonnade.models.cohort import Cohort
-from colonnade.privacy.gate import Gate, Passed
+from colonnade.privacy.gate import NOTHING, Gate, Passed
 from colonnade.privacy.sealed import Upload
 from colonnade.privacy.training_rows import note
 from colonnade.schedule import RoundPlan
@@ -121,12 +122,12 @@ class PartySide:
         names = self.cohort.names
         wanted = set(query.senders)
         places = [i for i, name in enumerate(names) if name in wanted]
-        rows = query.rows.to(self.cohort.device)
+        rows = to_device(query.rows, self.cohort.device)
         training = query.purpose is Purpose.TRAIN
         if training:
             self.plan = RoundPlan(number, rows, query.senders, ())
         if not places:
-            return Passed((), (), {})
+            return NOTHING
         whole = len(places) == len(names)
         cohort = self.cohort if whole else self.cohort.pick(places)
         upload = self._upload(cohort, rows, training)

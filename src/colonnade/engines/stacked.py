@@ -6,8 +6,9 @@ this process has just encoded. A contract test holds every number and byte again
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import overload
 
 import torch
 from torch import Tensor
@@ -19,13 +20,33 @@ from colonnade.models.allocator import keep_large_blocks
 from colonnade.models.choose import choose_way
 from colonnade.models.schema import Schema
 from colonnade.models.stack import Stack, Way
-from colonnade.privacy.gate import Down, Gate
+from colonnade.privacy.gate import Down, Gate, Passed
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.mechanism import Protection
 from colonnade.privacy.sealed import Release
 from colonnade.wire.messages import Request
 
 TIMED_ROWS = 256  # rows of the timed first step
+
+
+@dataclass
+class Messages(Sequence[Release]):
+    """The messages of several groups; they may still be being hashed, so whoever looks at them waits."""
+
+    passed: list[Passed]
+
+    def __len__(self) -> int:
+        return sum(len(part.parties) for part in self.passed)
+
+    @overload
+    def __getitem__(self, place: int) -> Release: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Release]: ...
+    def __getitem__(self, place: int | slice) -> Release | Sequence[Release]:
+        return [released for part in self.passed for released in part.releases][place]
+
+    def __iter__(self) -> Iterator[Release]:
+        return (released for part in self.passed for released in part.releases)
 
 
 @dataclass
@@ -68,13 +89,13 @@ class Stacked:
     def run_round(self, request: Request, down: Down) -> Collected:
         """Hand the request to each group and collect what it released."""
         uploaded: list[list[GroupUploads]] = [[] for _ in request.queries]
-        releases: list[list[Release]] = [[] for _ in request.queries]
+        releases = [Messages([]) for _ in request.queries]
         for number, side in enumerate(self.sides):
             own = down.groups[number] if down.groups else {}
             place = {name: i for i, name in enumerate(side.cohort.names)}
             for at, passed in enumerate(side.answer(request, Received(down.common, own))):
                 uploaded[at].append(GroupUploads(tuple(place[p] for p in passed.parties), passed.sent))
-                releases[at] += passed.releases
+                releases[at].passed.append(passed)
         return Collected(uploaded, releases)
 
     def parties(self) -> list[PartySide]:

@@ -17,12 +17,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from colonnade.errors import ModelError
 from colonnade.models.cohort import Cohort
-from colonnade.models.descend import Parts, descend
+from colonnade.models.descend import Parts, Slope, descend
 from colonnade.models.heads import Head, apply_heads
 from colonnade.models.local import Regressors
 from colonnade.models.optimise import Optimiser
@@ -51,15 +50,16 @@ class SquaredGap:
 
     weight: float
 
-    def __call__(self, cohort: Cohort, inputs: Mapping[str, Tensor]) -> Tensor:
+    def __call__(self, cohort: Cohort, inputs: Mapping[str, Tensor]) -> Slope:
         """The objective of a gradient step."""
         head = {k.removeprefix(HEAD): w for k, w in inputs.items() if k.startswith(HEAD)} or cohort.head
         h = cohort.encode(inputs["x"], Mode.LEARN)
         logits = apply_heads(head, h, cohort.schema.head.dropout, inputs["key"], inputs["draw"])
-        target = inputs["target"]
+        gap = logits.detach() - inputs["target"]
         if "held" in inputs:  # what a party does not hold, it does not learn
-            target = torch.where(inputs["held"].unsqueeze(2), target, logits.detach())
-        return F.mse_loss(logits, target, reduction="sum") * (self.weight / (2 * logits.shape[1]))
+            gap = gap.masked_fill(~inputs["held"].unsqueeze(2), 0.0)
+        # The weight is a product of the backward pass: one that began with cuBLAS would be warned about by torch.
+        return Slope(logits * (self.weight / logits.shape[1]), gap)
 
 
 def approach(

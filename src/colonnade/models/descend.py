@@ -8,6 +8,7 @@ CUDA graph and replayed; the eager loop here stays the reference.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,7 +18,15 @@ from colonnade.models.cohort import Cohort
 from colonnade.models.graphs import replay, worth_capturing
 from colonnade.models.optimise import Optimiser, rate_of
 
-Objective = Callable[[Cohort, Mapping[str, Tensor]], Tensor]
+
+class Slope(NamedTuple):
+    """An objective by its derivative in some outputs: steps never need its value."""
+
+    outputs: Tensor
+    derivative: Tensor  # of the shape of the outputs
+
+
+Objective = Callable[[Cohort, Mapping[str, Tensor]], Tensor | Slope]
 Parts = tuple[tuple[str, ...], ...]  # what each sub-step trains: (("head",), ("encoder",)) alternates
 Plan = tuple[tuple[tuple[str, ...], Optimiser], ...]  # the same, each with its optimiser
 
@@ -52,7 +61,7 @@ def descend(  # one signature for every method's local work
         if "+".join(names) not in cohort.optimiser:
             cohort.optimiser["+".join(names)] = rule.open([p.detach() for p in cohort.trained(names)])
     everyone = min(counts) == max(counts)
-    rate = torch.tensor(rate_of(plan[0][1], round_number), dtype=torch.float64, device=cohort.device)
+    rate = torch.full((), rate_of(plan[0][1], round_number), dtype=torch.float64, device=cohort.device)
     inputs = {**inputs, "draw": torch.zeros((), dtype=torch.int64, device=cohort.device), "rate": rate}
 
     def step(values: Mapping[str, Tensor], active: Tensor | None) -> None:
@@ -80,7 +89,9 @@ def one_step(
     for names, optimiser in plan:
         before = None if active is None else {k: v.clone() for k, v in buffers.items()}
         parameters = cohort.trained(names)
-        gradients = list(torch.autograd.grad(objective(cohort, inputs), parameters, materialize_grads=True))
+        goal = objective(cohort, inputs)
+        outputs, derivative = goal if isinstance(goal, Slope) else (goal, None)
+        gradients = list(torch.autograd.grad(outputs, parameters, derivative, materialize_grads=True))
         with torch.no_grad():
             optimiser.step(parameters, gradients, cohort.optimiser["+".join(names)], active, inputs["rate"])
             if before is not None and active is not None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from colonnade.gpu import record, take_aside
 from colonnade.models.cohort import Cohort
 
 WARM_UP = 2  # eager steps on a side stream before a capture, as CUDA graphs require
@@ -63,26 +64,13 @@ def replay(cohort: Cohort, key: object, step: Step, inputs: Mapping[str, Tensor]
     warm = known if isinstance(known, WarmingUp) else WarmingUp()
     eager = min(steps, WARM_UP - warm.taken)
     held = {name: value.clone() for name, value in inputs.items()}
-    _take_aside(step, held, eager)
+    take_aside(lambda: _take(step, held, eager), cohort.device)
     cohort.graphs[key] = WarmingUp(warm.taken + eager)
     if steps > eager:
-        captured = cohort.graphs[key] = Captured(_record(step, held), held)
+        captured = cohort.graphs[key] = Captured(record(lambda: step(held), cohort.device), held)
         captured.replay(steps - eager)
 
 
-def _take_aside(step: Step, inputs: Mapping[str, Tensor], steps: int) -> None:
-    """Steps on a side stream."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(steps):
-            step(inputs)
-    torch.cuda.current_stream().wait_stream(side)
-
-
-def _record(step: Step, inputs: Mapping[str, Tensor]) -> torch.cuda.CUDAGraph:
-    """One step, recorded and not run."""
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+def _take(step: Step, inputs: Mapping[str, Tensor], steps: int) -> None:
+    for _ in range(steps):
         step(inputs)
-    return graph

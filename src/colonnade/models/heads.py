@@ -14,6 +14,7 @@ from pydantic import Field
 from torch import Tensor
 
 from colonnade.config import Settings
+from colonnade.gpu import to_device
 from colonnade.models.dropout import keyed_mask
 from colonnade.randomness import stream
 
@@ -61,4 +62,4 @@ def apply_heads(head: Head, h: Tensor, drop: float = 0.0, key: Tensor | None = N
 
 def dropout_keys(keys: Sequence[int], device: torch.device) -> Tensor:
     """Per-party dropout keys in the shape `apply_heads` needs."""
-    return torch.tensor(list(keys), dtype=torch.int64, device=device).view(-1, 1, 1)
+    return to_device(torch.tensor(list(keys), dtype=torch.int64), device).view(-1, 1, 1)

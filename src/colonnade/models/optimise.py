@@ -17,6 +17,7 @@ from torch import Tensor
 from colonnade.config import Settings
 
 State = dict[str, Tensor]
+FEW = 16  # parameters that a GPU steps faster one by one: for all at once it cuts them into a few large pieces
 Rate = float | Tensor  # a tensor where a captured step must see it change
 
 
@@ -40,6 +41,8 @@ class SGD(Settings):
         velocity = [state[f"velocity.{i}"] for i in range(len(parameters))]
         if active is not None:
             return self._masked(parameters, gradients, velocity, active, rate)
+        if parameters[0].is_cuda and len(parameters) <= FEW:
+            return self._one_by_one(parameters, gradients, velocity, rate)
         torch._foreach_mul_(velocity, self.momentum)
         torch._foreach_add_(velocity, gradients)
         if self.weight_decay:
@@ -49,6 +52,18 @@ class SGD(Settings):
         else:
             torch._foreach_add_(parameters, velocity, alpha=-self.lr)
         return None
+
+    def _one_by_one(
+        self, parameters: list[Tensor], gradients: list[Tensor], velocity: list[Tensor], rate: Rate
+    ) -> None:
+        for p, g, v in zip(parameters, gradients, velocity, strict=True):
+            v.mul_(self.momentum).add_(g)
+            if self.weight_decay:
+                v.add_(p, alpha=self.weight_decay)
+            if self.halve_every:
+                p.add_(-self.lr * rate * v)
+            else:
+                p.add_(v, alpha=-self.lr)
 
     def _masked(
         self, parameters: list[Tensor], gradients: list[Tensor], velocity: list[Tensor], on: Tensor, rate: Rate

@@ -14,22 +14,23 @@ as 0, and the upload leaves like any other.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from colonnade.errors import Diverged, GateError
+from colonnade.gpu import to_host
 from colonnade.layout import canonical_all
 from colonnade.privacy.events import EmptyEvent, Parameters, Unit
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.labels.plain import PLAIN
 from colonnade.privacy.ledger import Entry, Ledger
-from colonnade.privacy.mechanism import Hiding, Mechanism, Protection
+from colonnade.privacy.mechanism import Hiding, Mechanism, Protection, Unchanged
 from colonnade.privacy.sealed import Array, Release, Upload, seal, unwrap
-from colonnade.privacy.side_by_side import side_by_side
+from colonnade.privacy.side_by_side import beside, side_by_side
 from colonnade.wire.codec import all_finite, encode
 from colonnade.wire.messages import (
     COORDINATOR,
@@ -54,9 +55,14 @@ class Passed:
     """What a cohort released for one ask: sealed messages, and what their reader will decode."""
 
     parties: tuple[str, ...]
-    releases: tuple[Release, ...]
+    sealed: Callable[[], tuple[Release, ...]] = field(repr=False)  # see `releases`
     values: Mapping[str, Tensor] = field(repr=False)  # (P, B, ...), never the clean upload
     hidden: Mapping[str, Tensor] | None = field(default=None, repr=False)  # what left, where it opens only together
+
+    @property
+    def releases(self) -> tuple[Release, ...]:
+        """The messages, one per party. While they are being hashed, this waits until the ledger has them."""
+        return self.sealed()
 
     @property
     def sent(self) -> Mapping[str, Tensor]:
@@ -64,14 +70,26 @@ class Passed:
         return self.values if self.hidden is None else self.hidden
 
 
+NOTHING = Passed((), tuple, {})  # of parties that were not asked
+
+
 @dataclass(frozen=True)
 class Down:
     """What the coordinator released in one round: sealed messages, and what their readers will decode."""
 
-    everyone: Release
-    own: Mapping[str, Release]
+    sealed: Callable[[], Mapping[str, Release]] = field(repr=False)  # by reader, "*" being everyone; see `everyone`
     common: Mapping[str, Tensor] = field(repr=False)
     groups: tuple[Mapping[str, Tensor], ...] = field(repr=False)  # own parts by group, (P, ...)
+
+    @property
+    def everyone(self) -> Release:
+        """The common message. Where it is not sealed yet, this does it, and records it."""
+        return self.sealed()["*"]
+
+    @property
+    def own(self) -> Mapping[str, Release]:
+        """The messages to single parties, by party, likewise."""
+        return {party: released for party, released in self.sealed().items() if party != "*"}
 
 
 LACKING = "lacking_rows"  # what the ledger calls their number
@@ -110,12 +128,15 @@ class Gate:
         Whatever may be refused is refused before the first event is written. `part` tells apart the pieces of one
         round, so that a mechanism never draws the same noise for two of them. `about` is the digest of the rows.
         """
+        self.ledger.settle()  # a reply of before, while a GPU still computes this upload
         clean, mechanism = canonical_all(unwrap(upload)), self.protection.before(purpose)
         told = mechanism.event.bare  # whether anybody may be told that numbers are not finite
         self._check(clean, parties, rows)
         self._check_numbers(mechanism)
         self.protection.check(self.ledger, parties, purpose, rows)
-        clean = {name: _finite(value, parties, told) for name, value in clean.items()}
+        copy = to_host(clean) if isinstance(mechanism, Unchanged) else None  # on its way while the numbers are checked
+        if not all_finite(*clean.values()):
+            clean, copy = {name: _finite(value, parties, told) for name, value in clean.items()}, None
         values = mechanism(clean, parties, number, f"{purpose.value}.{part}")
         values = {  # rounding may overflow
             name: value if value is clean[name] else _finite(value, parties, told) for name, value in values.items()
@@ -124,22 +145,57 @@ class Gate:
         if isinstance(mechanism, Hiding):
             hidden, extra = mechanism.hide(values, parties, number, part, about), {"roster": mechanism.roster}
             values = {name: value.to(clean[name]) for name, value in values.items()}
-        host = {name: value.detach().cpu() for name, value in (hidden or values).items()}
+        sent = hidden or values
+        untouched = all(sent.get(name) is value for name, value in clean.items())
+        host, arrived = copy if copy is not None and untouched else to_host(sent)
+        if arrived is not None:
+            arrived()
         if not self.numbers.full:
             host = self._coded(host, parties, 1 if purpose is Purpose.TRAIN else None)
             values = {name: value.to(clean[name]) for name, value in self.numbers.decode(host).items()}
 
-        payloads = []
-        for index, party in enumerate(parties):
+        def one(index: int) -> Release:
+            party = parties[index]
             header = {"run": self.run, "number": number, "kind": purpose.value, "part": part, "sender": party} | extra
             mine = {name: value[index] for name, value in host.items()}
-            payloads.append(encode(header, mine, known_finite=True))
-        sealed = _seal_all(parties, purpose.value, number, payloads)
-        for released in sealed:
-            notes = (*self.notes, *self.shown, *_lacks(self.lacking.get(released.sender, 0)))
-            event = Entry(released.sender, COORDINATOR, mechanism.event, purpose, number, rows, released.digest, notes)
-            self.ledger.record(event)
-        return Passed(tuple(parties), tuple(sealed), canonical_all(values), hidden and canonical_all(hidden))
+            return seal(party, purpose.value, number, encode(header, mine, known_finite=True))
+
+        notes = {party: (*self.notes, *self.shown, *_lacks(self.lacking.get(party, 0))) for party in parties}
+
+        def entry(released: Release) -> Entry:
+            party, digest = released.sender, released.digest
+            return Entry(party, COORDINATOR, mechanism.event, purpose, number, rows, digest, notes[party])
+
+        sealed = self._seal_all(one, len(parties), entry, host, aside=arrived is not None)
+        return Passed(tuple(parties), sealed, canonical_all(values), hidden and canonical_all(hidden))
+
+    def _seal_all(
+        self,
+        one: Callable[[int], Release],
+        count: int,
+        entry: Callable[[Release], Entry],
+        host: Mapping[str, Tensor],
+        aside: bool,
+    ) -> Callable[[], tuple[Release, ...]]:
+        """Seal and record in order; in threads where there is much to hash, since hashing lets other threads run.
+
+        `aside`: nobody waits for them now, but whoever wants a message or looks into the ledger.
+        """
+        many = count > 1 and sum(value.nbytes for value in host.values()) >= count * WORTH_A_THREAD
+        if many and aside:
+            sealing = beside(one, count)
+        else:
+            done = side_by_side(one, count) if many else [one(place) for place in range(count)]
+            sealing = done.copy
+        self.ledger.expect(lambda: [entry(released) for released in sealing()])
+        if not (many and aside):
+            self.ledger.settle()
+
+        def sealed() -> tuple[Release, ...]:
+            self.ledger.settle()
+            return tuple(sealing())
+
+        return sealed
 
     def _coded(self, host: Mapping[str, Tensor], parties: Sequence[str], rows: int | None) -> dict[str, Tensor]:
         """In the agreed numbers. That some are too large for them may be told: it is about what may leave."""
@@ -184,53 +240,90 @@ class CoordinatorGate:
     def release(self, request: Request, common: Mapping[str, Tensor], own: tuple[Mapping[str, Tensor], ...]) -> Down:
         """Seal the common message, and one for each party that learns from a part of its own; nobody else gets any."""
         numbers = self.numbers.reply(request.number)
-        for name, value in [*common.items(), *(item for part in own for item in part.items())]:
-            if value.is_floating_point() and not (all_finite(value) and numbers.fit(value)):
+        reals = [(n, v) for part in (common, *own) for n, v in part.items() if v.is_floating_point()]
+        finite = all_finite(*(value for _, value in reals))
+        for name, value in reals:
+            if not ((finite or all_finite(value)) and numbers.fit(value)):
                 raise GateError(f"reply {name!r} holds NaN, infinite or too large values; nothing was released")
-        head = {"run": self.run, "kind": "ALL", "sender": COORDINATOR, "own": bool(own)} | numbers.header
-        head |= request_header(request, self.everyone, self.known)
-        coded = numbers.encode(common, 0)
-        arrays = request_arrays(request, self.known) | common_arrays(coded)
-        rows = max((len(value) for value in common.values() if value.dim() > 0), default=0)
-        message = self._seal("ALL", "*", request.number, head, arrays, bool(common), rows)
-        parts, learners, groups = {}, set(request.learners), []
-        for parties, values in zip(self.groups, own, strict=False):
-            each = _apart(values, len(parties), numbers)
-            for place, party in enumerate(parties):
+        fetched = [to_host(part) for part in (common, *own)]
+        waits = [arrived for _, arrived in fetched if arrived is not None]
+        if not numbers.full:
+            _wait(waits)
+        coded, rows = numbers.encode(fetched[0][0], 0), max((len(v) for v in common.values() if v.dim() > 0), default=0)
+        each = [_apart(host, len(g), numbers) for g, (host, _) in zip(self.groups, fetched[1:], strict=False)]
+        sealed: dict[str, Release] = {}
+
+        def entries() -> list[Entry]:
+            _wait(waits)
+            made = [self._sealed(*message) for message in self._messages(request, numbers, coded, rows, each)]
+            sealed.update((entry.audience, released) for released, entry in made)
+            # After a restart the same request is sealed again: one release.
+            return [entry for _, entry in made if not self.ledger.holds(entry.digest)]
+
+        self.ledger.expect(entries)
+        if not waits:  # what comes from a GPU is sealed while the GPU goes on, by whoever needs the ledger next
+            self.ledger.settle()
+
+        def messages() -> Mapping[str, Release]:
+            self.ledger.settle()
+            return sealed
+
+        read = common if numbers.full else _like(common, numbers.decode(coded))
+        groups = [v if numbers.full else _together(v, e, numbers) for v, e in zip(own, each, strict=False)]
+        return Down(messages, read, tuple(groups))
+
+    def _messages(
+        self,
+        request: Request,
+        numbers: Numbers,
+        common: Mapping[str, Tensor],
+        rows: int,
+        each: Sequence[Sequence[Mapping[str, Tensor]]],
+    ) -> Iterator[_Message]:
+        """The common message about so many rows, and one for each learner that has a part of its own."""
+        start = {"run": self.run, "kind": "ALL", "sender": COORDINATOR, "own": bool(each)} | numbers.header
+        arrays = request_arrays(request, self.known) | common_arrays(common)
+        head = start | request_header(request, self.everyone, self.known)
+        yield _Message("*", request.number, head, arrays, bool(common), rows)
+        learners, opening = set(request.learners), request.number <= 1  # which is about all training rows
+        for parties, parts in zip(self.groups, each, strict=False):
+            for party, part in zip(parties, parts, strict=True):
                 if party not in learners:
                     continue
                 head = {"run": self.run, "number": request.number, "kind": "OWN", "sender": COORDINATOR, "to": party}
-                mine, opening = own_arrays(each[place]), request.number <= 1  # which is about all training rows
-                about = max((len(value) for value in each[place].values() if value.dim() > 0 and opening), default=0)
-                head |= numbers.header
-                parts[party] = self._seal("OWN", party, request.number, head, mine, bool(mine), about)
-            groups.append(values if numbers.full else _together(values, each, numbers))
-        read = common if numbers.full else _like(common, numbers.decode(coded))
-        return Down(message, parts, read, tuple(groups))
+                about = max((len(value) for value in part.values() if value.dim() > 0 and opening), default=0)
+                yield _Message(party, request.number, head | numbers.header, own_arrays(part), bool(part), about)
 
-    def _seal(
-        self,
-        kind: str,
-        to: str,
-        number: int,
-        head: Mapping[str, Any],
-        arrays: Mapping[str, Tensor],
-        labels: bool,
-        rows: int = 0,
-    ) -> Release:
+    def _sealed(
+        self, to: str, number: int, head: Mapping[str, Any], arrays: Mapping[str, Tensor], labels: bool, rows: int
+    ) -> tuple[Release, Entry]:
+        kind = str(head["kind"])
         released = seal(COORDINATOR, kind, number, encode(head, arrays, known_finite=True))
-        if not self.ledger.holds(released.digest):  # after a restart the same request is sealed again: one release
-            plain = self.labels is None or to == self.guest
-            made = (PLAIN if plain or self.labels is None else self.labels.event) if labels else EMPTY
-            notes = WEIGHTS if {"common.weights", "weights"} & arrays.keys() else ()
-            notes += ((SIDES, float(arrays["common.sides"].shape[1])),) if "common.sides" in arrays else ()
-            self.ledger.record(Entry(COORDINATOR, to, made, Purpose.TRAIN, number, rows, released.digest, notes))
-        return released
+        plain = self.labels is None or to == self.guest
+        made = (PLAIN if plain or self.labels is None else self.labels.event) if labels else EMPTY
+        notes = WEIGHTS if {"common.weights", "weights"} & arrays.keys() else ()
+        notes += ((SIDES, float(arrays["common.sides"].shape[1])),) if "common.sides" in arrays else ()
+        return released, Entry(COORDINATOR, to, made, Purpose.TRAIN, number, rows, released.digest, notes)
 
 
-def _apart(values: Mapping[str, Tensor], parties: int, numbers: Numbers) -> list[dict[str, Tensor]]:
+class _Message(NamedTuple):
+    """A message of the label holder, before it is sealed."""
+
+    to: str
+    number: int
+    head: Mapping[str, Any]
+    arrays: Mapping[str, Tensor]
+    labels: bool  # whether it carries any
+    rows: int  # that it is about
+
+
+def _wait(arrivals: Sequence[Callable[[], None]]) -> None:
+    for arrived in arrivals:
+        arrived()
+
+
+def _apart(host: Mapping[str, Tensor], parties: int, numbers: Numbers) -> list[dict[str, Tensor]]:
     """Own parts (P, ...) by party, as they travel: each by itself, so that no two share a scale."""
-    host = {name: value.detach().cpu() for name, value in values.items()}
     return [numbers.encode({name: value[place] for name, value in host.items()}, 0) for place in range(parties)]
 
 
@@ -253,16 +346,6 @@ def repeat(ledger: Ledger, sender: str, kind: str, number: int, payload: bytes) 
     if not ledger.holds(released.digest):
         raise GateError(f"a stored message of round {number} is not in the ledger; it is not sent")
     return released
-
-
-def _seal_all(parties: Sequence[str], kind: str, number: int, payloads: Sequence[bytes]) -> list[Release]:
-    """Seal in order; in threads where there is much to hash, since hashing lets other threads run."""
-
-    def one(place: int) -> Release:
-        return seal(parties[place], kind, number, payloads[place])
-
-    many = len(payloads) > 1 and len(payloads[0]) >= WORTH_A_THREAD
-    return side_by_side(one, len(payloads)) if many else [one(place) for place in range(len(payloads))]
 
 
 def _lacks(rows: int) -> Parameters:

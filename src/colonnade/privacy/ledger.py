@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
@@ -79,10 +79,16 @@ class Entry:
 
 
 class Ledger:
-    """An append-only list of releases; there is no way to take one back."""
+    """An append-only list of releases; there is no way to take one back.
+
+    A gate that hashes beside other work says which entries will come (`expect`). They stand where they were announced:
+    whoever reads or writes here waits for them first.
+    """
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self._entries: list[Entry] = []
+        self._expected: deque[Callable[[], Sequence[Entry]]] = deque()
+        self._settling = False
         self._digests: set[str] = set()
         self._precision: dict[str, float] = {}
         for entry in entries:
@@ -90,30 +96,53 @@ class Ledger:
 
     def record(self, entry: Entry) -> None:
         """Add one release. Called by the gate, before anything can travel."""
+        self.settle()
         self._entries.append(entry)
         self._digests.add(entry.digest)
         precision = entry.event.precision(entry.rows)
         if precision is not None:
             self._precision[entry.owner] = self._precision.get(entry.owner, 0.0) + precision
 
+    def expect(self, entries: Callable[[], Sequence[Entry]]) -> None:
+        """Add releases whose digests are being computed; `entries` waits for them. Called by the gate."""
+        self._expected.append(entries)
+
+    def settle(self) -> None:
+        """Wait for every release that was announced, and add it."""
+        if self._settling:  # who makes entries may ask for those before them
+            return
+        self._settling = True
+        try:
+            while self._expected:
+                for entry in self._expected[0]():
+                    self.record(entry)
+                self._expected.popleft()  # not before: what fails or is interrupted is still missing here
+        finally:
+            self._settling = False
+
     def __iter__(self) -> Iterator[Entry]:
+        self.settle()
         return iter(self._entries)
 
     def __len__(self) -> int:
+        self.settle()
         return len(self._entries)
 
     def since(self, count: int) -> tuple[Entry, ...]:
         """The releases recorded after the first `count`."""
+        self.settle()
         return tuple(self._entries[count:])
 
     def holds(self, digest: str) -> bool:
         """Whether a payload with this digest was released."""
+        self.settle()
         return digest in self._digests
 
     def precision(self, owner: str) -> float:
         """The sum of 1/sigma^2 over an owner's Gaussian releases: what a budget is compared with."""
+        self.settle()
         return self._precision.get(owner, 0.0)
 
     def counts(self) -> dict[tuple[str, Purpose], int]:
         """How often each owner released something, by purpose."""
-        return dict(Counter((r.owner, r.purpose) for r in self._entries))
+        return dict(Counter((r.owner, r.purpose) for r in self))

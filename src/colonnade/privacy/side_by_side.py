@@ -13,6 +13,7 @@ from functools import cache
 from typing import TypeVar
 
 T = TypeVar("T")
+BESIDE = 4  # threads that work beside their caller
 
 
 def side_by_side(work: Callable[[int], T], count: int) -> list[T]:
@@ -33,6 +34,25 @@ def side_by_side(work: Callable[[int], T], count: int) -> list[T]:
     for other in waiting:
         other.result()
     return [done[number] for number in range(count)]
+
+
+def beside(work: Callable[[int], T], count: int) -> Callable[[], list[T]]:
+    """Begin `work(0)` to `work(count - 1)` in threads, and go on; what is returned waits for the results, in order.
+
+    A few threads only: all of them want the interpreter now and then, and so does the caller.
+    """
+    numbers = iter(range(count))
+
+    def take() -> dict[int, T]:
+        return {number: work(number) for number in numbers}
+
+    pending = [_threads()[0].submit(take) for _ in range(min(BESIDE, count))]
+
+    def wait() -> list[T]:
+        done = {number: result for one in pending for number, result in one.result().items()}
+        return [done[number] for number in range(count)]
+
+    return wait
 
 
 @cache

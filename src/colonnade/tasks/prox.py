@@ -13,67 +13,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-TOLERANCE = 1e-10  # on the gradient, relative to the size of its largest term
-MAX_NEWTON = 100  # the worst seen over rho 0.05..20 and logits to 1000 is 18
-MAX_HALVINGS = 40
-ARMIJO = 1e-4
+from colonnade.tasks.newton import MAX_NEWTON, TOLERANCE, pose, solve
+from colonnade.tasks.newton_captured import solve_captured
 
 
 def prox_cross_entropy(total: Tensor, dual: Tensor, targets: Tensor, rho: float | Tensor) -> Tensor:
-    """Softmax cross-entropy with probability targets (B, K); damped Newton.
-
-    Plain Newton from z = total cycles for small rho (most rows at rho 0.05 with logits of
-    scale 5), so Armijo backtracking is part of the algorithm, not a precaution.
-    """
-    q, c = total.double(), targets.double() + dual.double()  # y and lambda enter only through their sum
-    rest = 1 - c.sum(1)  # zero while the duals of a row sum to zero
-    row_rho = rho if isinstance(rho, float | int) else rho[:, 0]
-    scale = TOLERANCE * (1 + row_rho * q.abs().amax(dim=1) + c.abs().amax(dim=1))  # (B,)
-    z = q
-    value, p = _objective(z, q, c, rest, rho)
-    for _ in range(MAX_NEWTON):
-        g = p - c + rho * (z - q)  # gradient
-        open_rows = g.abs().amax(dim=1) > scale
-        if not bool(open_rows.any()):
-            break
-        d = p + rho  # the Hessian is diag(d) - p p'
-        g_d, p_d = g / d, p / d
-        # Sherman-Morrison; 1 - p'(p/d) = rho sum(p/d), written so that nothing cancels.
-        step = g_d + p_d * ((p * g_d).sum(1, keepdim=True) / (rho * p_d.sum(1, keepdim=True)))
-        step = torch.where(open_rows.unsqueeze(1), step, 0.0)
-        z, value, p = _backtrack(z, step, (g * step).sum(1), value, q, c, rest, rho)
-    return z.to(total.dtype)
-
-
-def _objective(z: Tensor, q: Tensor, c: Tensor, rest: Tensor, rho: float | Tensor) -> tuple[Tensor, Tensor]:
-    """log-sum-exp(z) - c.z + rho/2 |z - q|^2 per row, and softmax(z).
-
-    Shifted by top = max(z): log-sum-exp(z) - c.z = log-sum-exp(z - top) - c.(z - top) + (1 - sum c) top.
-    Logits of 1000 stay finite, and large terms do not cancel.
-    """
-    top = z.amax(dim=1, keepdim=True)
-    shifted = z - top
-    e = shifted.exp()
-    total = e.sum(1, keepdim=True)
-    loss = total.log().squeeze(1) + rest * top.squeeze(1) - (c * shifted).sum(1)
-    row_rho = rho if isinstance(rho, float | int) else rho[:, 0]
-    return loss + row_rho / 2 * (z - q).square().sum(1), e / total
-
-
-def _backtrack(  # the line search needs the whole problem
-    z: Tensor, step: Tensor, slope: Tensor, value: Tensor, q: Tensor, c: Tensor, rest: Tensor, rho: float | Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Halve the step of each row until Armijo's condition holds; slack for rounding of the value and its terms."""
-    size = torch.ones_like(slope)
-    slack = 1e-13 * (1 + value.abs() + (c * z).abs().sum(1))  # the terms may cancel, their rounding does not
-    for _ in range(MAX_HALVINGS):
-        trial = z - size.unsqueeze(1) * step
-        new, p = _objective(trial, q, c, rest, rho)
-        bad = new > value - ARMIJO * size * slope + slack
-        if not bool(bad.any()):
-            break
-        size = torch.where(bad, size / 2, size)
-    return trial, new, p
+    """Softmax cross-entropy with probability targets (B, K); damped Newton."""
+    if total.is_cuda and total.numel() and not (total.requires_grad or dual.requires_grad or targets.requires_grad):
+        return solve_captured(total, dual, targets, rho).to(total.dtype)
+    return solve(pose(total, dual, targets, rho), rho).to(total.dtype)
 
 
 def prox_squared(total: Tensor, dual: Tensor, targets: Tensor, rho: float | Tensor) -> Tensor:

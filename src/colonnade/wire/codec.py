@@ -52,10 +52,14 @@ def _check(name: str, array: Tensor, known_finite: bool = False) -> None:
         raise WireError(f"array {name!r} holds NaN or infinite values")
 
 
-def all_finite(array: Tensor) -> bool:
+def all_finite(*arrays: Tensor) -> bool:
     """Whether every number is finite.
 
     A finite sum has no NaN and no infinity in it, and takes one pass over memory instead of five; a sum may
-    also overflow, so only if it is not finite is each number checked.
+    also overflow, so only if it is not finite is each number checked. A GPU is asked once about all of its arrays.
     """
-    return math.isfinite(array.sum().item()) or bool(torch.isfinite(array).all())
+    far = [array.sum(dtype=torch.float64) for array in arrays if array.is_cuda]
+    if far and not all(map(math.isfinite, torch.stack(far).tolist())):
+        return all(bool(torch.isfinite(array).all()) for array in arrays)
+    near = [array for array in arrays if not array.is_cuda]
+    return all(math.isfinite(array.sum().item()) or bool(torch.isfinite(array).all()) for array in near)

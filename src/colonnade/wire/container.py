@@ -1,18 +1,21 @@
 """Bytes of a message: a header of plain JSON values and named buffers, in one safetensors container.
 
 Its Rust reader checks offsets and sizes; on top of that a message must carry our version and stay below a size
-limit. No torch in here, so that commands which only send notices start at once; `codec.py` has the tensors.
+limit. Messages are written here, byte for byte as the library's own writer does it, which copies every number twice.
+No torch in here, so that commands which only send notices start at once; `codec.py` has the tensors.
 """
 
 from __future__ import annotations
 
+import functools
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError
-from safetensors.numpy import load, save
+from safetensors.numpy import load
 
 from colonnade.errors import WireError
 
@@ -21,15 +24,39 @@ Header = dict[str, Any]  # what a message says of itself; nothing in it is trust
 LIMIT = 32_000_000  # bytes per message, in every engine alike, so that all send the same ones
 HEADER_LIMIT = 2**20
 DAMAGE = (SafetensorError, ValueError, TypeError, KeyError, AttributeError)  # what safetensors raises about bytes
+# What safetensors calls the kinds of numbers that may travel (little-endian), in the order in which it writes them.
+_KINDS = {"<i8": "I64", "<f8": "F64", "<f4": "F32", "<i4": "I32", "<f2": "F16", "|i1": "I8", "|u1": "U8"}
+_ORDER = {kind: place for place, kind in enumerate(_KINDS)}
+_compact = json.JSONEncoder(separators=(",", ":"))
+_plain = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)  # as the library's writer has names
+_Shape = tuple[str, str, tuple[int, ...]]  # an array's name, kind and shape
 
 
 def pack(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
     """One message as bytes; what is in the arrays is for the caller to check."""
-    metadata = {"colonnade": json.dumps({"version": VERSION, **header}, separators=(",", ":"))}
-    payload = save(dict(arrays), metadata)
-    if len(payload) > LIMIT:
-        raise WireError(f"a message of {len(payload):,} bytes is over the limit of {LIMIT:,}; use a smaller batch")
-    return payload
+    order, places = _layout(tuple((name, array.dtype.str, array.shape) for name, array in arrays.items()))
+    about = _plain.encode(_compact.encode({"version": VERSION, **header}))
+    text = f'{{"__metadata__":{{"colonnade":{about}}}{places}}}'.encode()
+    text += b" " * (-len(text) % 8)
+    numbers = [np.ascontiguousarray(arrays[name]).data for name in order]
+    size = sum(array.nbytes for array in arrays.values()) + 8 + len(text)
+    if size > LIMIT:
+        raise WireError(f"a message of {size:,} bytes is over the limit of {LIMIT:,}; use a smaller batch")
+    return b"".join([len(text).to_bytes(8, "little"), text, *numbers])
+
+
+@functools.lru_cache(maxsize=256)  # the messages of a round have few layouts
+def _layout(shapes: tuple[_Shape, ...]) -> tuple[list[str], str]:
+    """In which order arrays are written, and where each of them lies."""
+    for name, kind, _ in shapes:
+        if kind not in _KINDS:
+            raise WireError(f"array {name!r} has dtype {kind}, which may not travel")
+    ordered, places, end = sorted(shapes, key=lambda shape: (_ORDER[shape[1]], shape[0])), "", 0
+    for name, kind, sizes in ordered:
+        begin, end = end, end + math.prod(sizes) * int(kind[2:])
+        place = {"dtype": _KINDS[kind], "shape": sizes, "data_offsets": (begin, end)}
+        places += f",{_plain.encode(name)}:{_plain.encode(place)}"
+    return [name for name, _, _ in ordered], places
 
 
 def pack_blobs(header: Mapping[str, Any], blobs: Mapping[str, bytes]) -> bytes:

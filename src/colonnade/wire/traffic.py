@@ -7,7 +7,8 @@ traffic, because the literature leaves it out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -37,7 +38,30 @@ class Traffic:
     """The byte counter of a run."""
 
     parties: tuple[str, ...]
-    rounds: list[RoundTraffic] = field(default_factory=list)
+    counted: list[RoundTraffic] = field(default_factory=list)
+    _coming: deque[Callable[[], None]] = field(default_factory=deque, repr=False, compare=False)
+    _settling: bool = field(default=False, repr=False, compare=False)
+
+    @property
+    def rounds(self) -> list[RoundTraffic]:
+        """All rounds, with the messages that were still being sealed."""
+        self.settle()
+        return self.counted
+
+    def later(self, count: Callable[[], None]) -> None:
+        """Count messages when somebody looks: they may not be sealed yet."""
+        self._coming.append(count)
+
+    def settle(self) -> None:
+        """Count what was put off, in its order."""
+        if self._settling:  # who counts opens records
+            return
+        self._settling = True
+        try:
+            while self._coming:
+                self._coming.popleft()()
+        finally:
+            self._settling = False
 
     def open(self, number: int) -> RoundTraffic:
         """The record of round `number`, made on first use."""
