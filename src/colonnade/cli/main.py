@@ -38,6 +38,7 @@ from colonnade.cli.privacy import app as privacy
 from colonnade.cli.report import report
 from colonnade.cli.resume import resume
 from colonnade.cli.scorecard import scorecard
+from colonnade.cli.serve import serve
 from colonnade.cli.train import train
 from colonnade.cli.tune import tune
 from colonnade.cli.worth import worth
@@ -58,7 +59,7 @@ COMMANDS = (
 )  # fmt: skip
 for command in COMMANDS:
     app.command()(command)
-for deployed in (certificates, nats_config, align, party, coordinator):
+for deployed in (certificates, nats_config, align, party, coordinator, serve):
     app.command(rich_help_panel="Separate organisations")(deployed)
 app.add_typer(init, name="init")
 app.add_typer(privacy, name="privacy")

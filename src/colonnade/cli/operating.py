@@ -55,7 +55,7 @@ class Journal:
             print(f"{time.strftime('%H:%M:%S')} {in_words(event, facts)}", file=sys.stderr, flush=True)
 
     def _is_news(self, event: str, facts: Mapping[str, Any]) -> bool:
-        about, now = f"{event} {facts.get('parties')}", time.monotonic()
+        about, now = f"{event} {facts.get('run')} {facts.get('parties')}", time.monotonic()
         news = now - self._told.get(about, -EVERY) >= EVERY
         if news:
             self._told[about] = now

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
@@ -66,6 +66,7 @@ from colonnade.wire.notice import Notice, notice_of
 from colonnade.wire.numbers import WireSettings
 
 T = TypeVar("T")
+Invite = Callable[[Sequence[str]], None]  # tells some parties, who may serve many runs, that there is this one
 PURPOSES = (Purpose.TRAIN, Purpose.EVALUATE, Purpose.PREDICT)
 
 
@@ -145,7 +146,13 @@ class CoordinatorProcess:
     """The label holder in one run."""
 
     def __init__(
-        self, folder: Path, link: Link, credentials: Credentials, undertaking: Undertaking, notify: Notify
+        self,
+        folder: Path,
+        link: Link,
+        credentials: Credentials,
+        undertaking: Undertaking,
+        notify: Notify,
+        invite: Invite | None = None,
     ) -> None:
         if undertaking.method.pools:
             raise ConfigError(
@@ -159,6 +166,7 @@ class CoordinatorProcess:
         for party in undertaking.parties:
             check_gradients(undertaking.method, party, undertaking.model.of(party).gradients)
         self.folder, self.link, self.credentials, self.notify = folder, link, credentials, notify
+        self._invite: Invite = invite or (lambda parties: None)
         training = undertaking.training.model_copy(update={"checkpoint_every": 1})
         self.undertaking = replace(undertaking, training=training, privacy=_in_full(undertaking))
         self.store, self.keys = Store(folder / STORE), own_keys(folder)
@@ -191,6 +199,7 @@ class CoordinatorProcess:
         """What was agreed on, or is agreed on now."""
         u = self.undertaking
         if self.store.begun:
+            self._invite(u.parties)  # who has lost its record of the run is to say so
             agreement = Agreement.from_json(self.store.about()["agreement"])
             body, former = u.body(self.link.run), agreement.proposal.format
             offered = propose(body, u.split.train, self.keys.public, self.credentials, former)
@@ -243,6 +252,7 @@ class CoordinatorProcess:
                     self.link.lay(self.undertaking.parties, anew=True)
                 to_send = [Outgoing(p, notice) for p in missing] if asked else [Outgoing("*", notice)]
                 self.link.send(*to_send, again=True)
+                self._invite(missing)
                 asked = time.monotonic()
             incoming = self.link.next(1.0)
             if incoming is None:

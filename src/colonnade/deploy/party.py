@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,7 @@ class PartyProcess:
         self._notice: dict[str, str] = {}  # sent instead of a release in the last round
         self._spoke = 0.0  # when the last answer had left
         self._pool: dict[int, Parts] = {}  # messages of requests that are not complete yet
+        self.turn: AbstractContextManager[Any] = nullcontext()  # held while it trains
         if self.store.begun:
             self._reopen()
 
@@ -255,7 +257,8 @@ class PartyProcess:
         common = {k: v.to(side.cohort.device) for k, v in read_common(arrays).items()}
         reply = Received(common, {k: v.unsqueeze(0).to(side.cohort.device) for k, v in own.items()})
         before, self._notice = len(self.ledger), {}
-        passed = self._answer(side, request, reply)
+        with self.turn if request.learners or request.trainers else nullcontext():
+            passed = self._answer(side, request, reply)
         if request.stop is not None:
             side.use_best()
             self.finished = request.stop

@@ -40,7 +40,11 @@ class PartySection(TableSection):
     """[party]: who this is, which run, and where its columns are."""
 
     name: PartyName = Field(description="this party's name; also the common name of its certificate")
-    run: Name = Field(description="the run's name, as the label holder calls it: small letters, digits and -")
+    run: Name | None = Field(
+        None,
+        description="the run's name, as the label holder calls it: small letters, digits and -; for `colonnade serve` "
+        "there is none to name",
+    )
     categories: tuple[str, ...] = Field((), description="columns that hold categories although they look like numbers")
     alignment: Path = Field(Path("alignment"), description="folder of the aligned rows, made by `colonnade align`")
     folder: Path = Field(Path("party"), description="where the party keeps its model, its ledger and what it sent")
@@ -50,6 +54,13 @@ class PartySection(TableSection):
     most_ids: int = Field(
         5_000_000, ge=1, le=MOST_IDS, description="alignment: ids the label holder may bring; each one is a question"
     )
+
+    @property
+    def one_run(self) -> str:
+        """The run's name, for a command that is about one run."""
+        if self.run is None:
+            raise ConfigError("[party] needs 'run': the run's name, as the label holder calls it")
+        return self.run
 
 
 class CoordinatorSection(TableSection):
