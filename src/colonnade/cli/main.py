@@ -37,6 +37,7 @@ from colonnade.cli.predict import predict
 from colonnade.cli.privacy import app as privacy
 from colonnade.cli.report import report
 from colonnade.cli.resume import resume
+from colonnade.cli.runs import approve, refuse, runs
 from colonnade.cli.scorecard import scorecard
 from colonnade.cli.serve import serve
 from colonnade.cli.train import train
@@ -59,7 +60,7 @@ COMMANDS = (
 )  # fmt: skip
 for command in COMMANDS:
     app.command()(command)
-for deployed in (certificates, nats_config, align, party, coordinator, serve):
+for deployed in (certificates, nats_config, align, party, coordinator, serve, runs, approve, refuse):
     app.command(rich_help_panel="Separate organisations")(deployed)
 app.add_typer(init, name="init")
 app.add_typer(privacy, name="privacy")

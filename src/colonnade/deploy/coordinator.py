@@ -26,6 +26,7 @@ from colonnade.deploy.agreement import (
     read_join,
     settle,
 )
+from colonnade.deploy.approval import PENDING
 from colonnade.deploy.encryption import encryption_of_coordinator, own_keys, secrets_for
 from colonnade.engines.link import Link
 from colonnade.engines.message import Incoming, Notify, Outgoing
@@ -166,6 +167,7 @@ class CoordinatorProcess:
         for party in undertaking.parties:
             check_gradients(undertaking.method, party, undertaking.model.of(party).gradients)
         self.folder, self.link, self.credentials, self.notify = folder, link, credentials, notify
+        self._pending: set[str] = set()  # parties where a person has to approve the proposal
         self._invite: Invite = invite or (lambda parties: None)
         training = undertaking.training.model_copy(update={"checkpoint_every": 1})
         self.undertaking = replace(undertaking, training=training, privacy=_in_full(undertaking))
@@ -244,6 +246,7 @@ class CoordinatorProcess:
     def roll_call(self, notice: Notice, answer: str, read: Callable[[Notice], T]) -> dict[str, T]:
         """Say something to everybody and wait for everybody's answer, as long as it takes."""
         answers: dict[str, T] = {}
+        self._pending.clear()
         asked = 0.0
         while missing := [p for p in self.undertaking.parties if p not in answers]:
             if time.monotonic() - asked > ASK_AGAIN or self.link.came_back.is_set():
@@ -256,7 +259,7 @@ class CoordinatorProcess:
                 asked = time.monotonic()
             incoming = self.link.next(1.0)
             if incoming is None:
-                self.notify("waiting", round=notice.number, parties=missing)
+                self.notify("waiting", round=notice.number, parties=missing, note=_persons(self._pending & {*missing}))
                 continue
             try:
                 answered = self._read(incoming, notice.number, answer)
@@ -278,6 +281,8 @@ class CoordinatorProcess:
         if answered.kind == REFUSED:
             reason = str(answered.facts.get("reason", "it gave no reason"))[:500]
             raise Refused(f"party {answered.sender!r} refuses: {reason}")
+        if answered.kind == PENDING:
+            self._pending.add(answered.sender)
         return answered if answered.kind == answer else None
 
     # -- training -----------------------------------------------------------------------------
@@ -327,6 +332,10 @@ class CoordinatorProcess:
         if not left:
             self.link.purge()  # nothing of the run stays on the server's disk
         self.notify("closed", run=self.link.run, **({"not_told": left} if left else {}))
+
+
+def _persons(parties: set[str]) -> str:
+    return f"a person at {', '.join(sorted(parties))} has to approve the run" if parties else ""
 
 
 def _in_full(u: Undertaking) -> PrivacySettings:

@@ -142,11 +142,16 @@ class Membership:
             check_shown(proposal.method(), noised, privacy.secure_sum.use)
             check_numbers(proposal.method(), proposal.training().wire.numbers, privacy.secure_sum.use)
             privacy.check_sum(len(proposal.parties), proposal.method().needs_uploads, silence, proposal.lacking)
-            spends = privacy.spends(self._releases(proposal)) if privacy.epsilon is None else privacy.epsilon
+            spends = self.epsilon(proposal)
         except ConfigError as error:
             raise Refused(f"the proposal cannot be carried out: {error}") from None
         check_columns(self.setup.policy, what_is_shown(proposal.method(), self.me), is_told(proposal.method()))
         check_run(self.setup.policy, {**body, "spends": {"epsilon": spends, "delta": privacy.delta}})
+
+    def epsilon(self, proposal: Proposal) -> float:
+        """What training would cost this party at most (unit PARTY, exact accountant); without noise, infinite."""
+        privacy = proposal.privacy()
+        return privacy.spends(self._releases(proposal)) if privacy.epsilon is None else privacy.epsilon
 
     def _check_mechanism(self, proposal: Proposal) -> None:
         """The proposal names what will really stand at this party's gate, and leaves out nothing of the party's own."""

@@ -17,7 +17,8 @@ from typing import Any
 
 from torch import Tensor
 
-from colonnade.deploy.agreement import AGREED, CLOSE, PROPOSAL, PROPOSED, SETTLED, Agreement, refusal
+from colonnade.deploy.agreement import AGREED, CLOSE, PROPOSAL, PROPOSED, SETTLED, Agreement, Proposal, refusal
+from colonnade.deploy.approval import PENDING, check_decision, decided, note, why_a_person
 from colonnade.deploy.encryption import own_keys, unopened
 from colonnade.deploy.export import export
 from colonnade.deploy.membership import Membership, PartySetup, in_short
@@ -58,12 +59,13 @@ class PartyProcess:
 
     def __init__(self, folder: Path, link: Link, credentials: Credentials, setup: PartySetup, notify: Notify) -> None:
         self.me, self.run, self.link, self.notify = credentials.name, link.run, link, notify
-        self.store, self.ledger = Store(folder / STORE), Ledger()
+        self.folder, self.store, self.ledger = folder, Store(folder / STORE), Ledger()
         self.member = Membership(self.run, credentials, setup, own_keys(folder))
         self.number, self.finished = BEFORE, ""
         self.side: PartySide | None = None
         self._notice: dict[str, str] = {}  # sent instead of a release in the last round
         self._spoke = 0.0  # when the last answer had left
+        self._asked = ""  # digest of the proposal that waits for a person
         self._pool: dict[int, Parts] = {}  # messages of requests that are not complete yet
         self.turn: AbstractContextManager[Any] = nullcontext()  # held while it trains
         if self.store.begun:
@@ -135,12 +137,34 @@ class PartyProcess:
         """Join a proposal, or say why not."""
         try:
             proposal = self.member.read(notice)
-            self.notify("proposal", digest=proposal.digest[:12], **in_short(proposal))
-            consent = self.member.consider(proposal)
         except ColonnadeError as error:
             return self._refuse(PROPOSED, error, unencrypted=True)
+        try:
+            decision = decided(self.folder, proposal.digest, self.member.credentials)
+            if self._asked == proposal.digest and decision is None:
+                return self._tell(PENDING, PROPOSED, unencrypted=True)
+            self.notify("proposal", digest=proposal.digest[:12], **in_short(proposal))
+            consent = self.member.consider(proposal)
+            check_decision(decision)
+        except ColonnadeError as error:
+            if self.member.agreement is None:
+                note(self.folder, proposal, "refused", str(error))
+            return self._refuse(PROPOSED, error, unencrypted=True)
+        why = why_a_person(self.member.setup.policy, self.member.epsilon(proposal))
+        if why and decision is None and self.member.agreement is None:
+            return self._ask_a_person(proposal, why)
+        self._asked = ""
+        note(self.folder, proposal, "joined")
         self.notify("joined", digest=proposal.digest[:12])
         return self.link.send(Outgoing(COORDINATOR, consent, unencrypted=True))
+
+    def _ask_a_person(self, proposal: Proposal, why: str) -> None:
+        """Keep the proposal for whoever decides; the coordinator, which makes it again and again, is told to wait."""
+        self._asked = proposal.digest
+        note(self.folder, proposal, "waits for approval", why)
+        told = f"see `colonnade runs`, then `colonnade approve {self.run}`, or `colonnade refuse {self.run}`"
+        self.notify("approval needed", digest=proposal.digest[:12], reason=why, note=told)
+        self._tell(PENDING, PROPOSED, unencrypted=True)
 
     def _agree(self, notice: Notice) -> None:
         """Store the agreement; from here on the party belongs to the run, and everything is encrypted."""

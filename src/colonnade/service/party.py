@@ -31,7 +31,7 @@ from colonnade.folder import claimed
 from colonnade.identity.credentials import Credentials
 from colonnade.service.columns import SharedColumns
 from colonnade.service.run_thread import TICK, Means, Place, RunThread
-from colonnade.store import Store
+from colonnade.store import peek
 
 MOST_RUNS = 200  # that one process serves: each has a thread and a connection
 PATIENCE = 20.0  # seconds that a local step may take to end when the process is told to
@@ -166,13 +166,8 @@ def stored(folder: Path) -> Iterator[tuple[str, Place]]:
 
 def _begun(folder: Path) -> str | None:
     """The name of the run whose agreement a folder holds."""
-    if not (folder / STORE).exists():
-        return None
-    store = Store(folder / STORE)
-    try:
-        return str(store.about()["agreement"]["proposal"]["run"]) if store.begun else None
-    finally:
-        store.close()
+    found = peek(folder / STORE, "$.agreement.proposal.run")
+    return str(found[0]) if found else None
 
 
 def _one_at_a_time(notify: Notify) -> Notify:
