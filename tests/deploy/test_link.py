@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from colonnade.config import build
 from colonnade.deploy import coordinator as coordinator_module
 from colonnade.deploy.agreement import CLOSED
 from colonnade.deploy.coordinator import Undertaking
-from colonnade.deploy.predict import Wish
+from colonnade.deploy.predict import Wish, _check_alignment
 from colonnade.engines import nats, remote
 from colonnade.engines.link import Link
 from colonnade.errors import Refused, RunError
@@ -419,3 +420,11 @@ def test_both_links_have_the_face_of_a_link() -> None:
 
 def test_our_largest_message_fits_a_record_of_the_server() -> None:
     assert LIMIT + nats.OVERHEAD < nats.RECORD
+
+
+def test_rows_of_another_alignment_are_other_people() -> None:
+    agreement: Any = SimpleNamespace(proposal=SimpleNamespace(body={"run": "churn", "alignment": "1" * 64}))
+    for digest in (None, "1" * 64):
+        _check_alignment(agreement, Wish(torch.arange(2), alignment=digest))
+    with pytest.raises(RunError, match="trained on the rows of alignment 111111111111, and the alignment here is 222"):
+        _check_alignment(agreement, Wish(torch.arange(2), alignment="2" * 64))

@@ -67,7 +67,7 @@ def predict_ids(
         read = read_coordinator(config or _config_of(folder))
         alignment = read_alignment(read.coordinator.alignment)
         names = read_wanted(ids[0], read.coordinator.id, ids[1])
-        wish = Wish(_rows(names, alignment), alignment.presence, when.absent, when.patience)
+        wish = Wish(_rows(names, alignment), alignment.presence, when.absent, when.patience, alignment.digest)
         name = _deployed(folder).get("run", read.coordinator.run)  # the file may name another by now
         with claimed(folder), linked(read.credentials(), name, notify) as link:
             found = predict_rows(folder, link, wish, notify)

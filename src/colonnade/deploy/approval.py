@@ -105,7 +105,7 @@ def note(folder: Path, proposal: Proposal, state: State, reason: str = "") -> No
     )
 
 
-def noted(folder: Path) -> dict[str, Any] | None:
+def noted(folder: Path) -> Mapping[str, Any] | None:
     """The last proposal of a run that was kept, as `note` wrote it; None: there is none."""
     return _read(folder / PROPOSAL)
 
@@ -140,7 +140,7 @@ def _name(proposal: str) -> str:
     return f"decision-{proposal[:16]}.json"
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def _read(path: Path) -> Mapping[str, Any] | None:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

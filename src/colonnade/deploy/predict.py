@@ -47,11 +47,13 @@ class Wish:
     presence: Mapping[str, np.ndarray] | None = field(default=None, repr=False)  # who holds which row; None: all do
     absent: WhenAbsent = "refuse"
     patience: float = 30.0
+    alignment: str | None = None  # digest of the alignment that the row numbers are of; None: not checked
 
 
 def predict_rows(folder: Path, link: Link, wish: Wish, notify: Notify) -> Prediction:
     """Ask the parties of a finished run about some rows."""
     run, agreement, last = _finished(folder)
+    _check_alignment(agreement, wish)
     if wish.absent == "leave-out":  # before anybody is asked: what was released cannot be taken back
         check_can_leave_out(run.method, run.state, run.privacy.secure_sum.use)
     schema = agreement.schema(find_device(run.training.device))
@@ -74,6 +76,16 @@ def predict_rows(folder: Path, link: Link, wish: Wish, notify: Notify) -> Predic
     if adders is not None:
         return _opened(run, schema, request, asked, collected, adders.predicting()[1])
     return _add_up(run, schema, wish, asked, collected)
+
+
+def _check_alignment(agreement: Agreement, wish: Wish) -> None:
+    """Row numbers of another alignment are other customers: predictions would be wrong, and nobody would see it."""
+    began = agreement.proposal.body.get("alignment")
+    if began and wish.alignment is not None and wish.alignment != began:
+        raise RunError(
+            f"run {agreement.proposal.body['run']!r} was trained on the rows of alignment {str(began)[:12]}, and the "
+            f"alignment here is {wish.alignment[:12]}: put the former one back, or train a new run"
+        )
 
 
 def _released(run: Run, link: Link, schema: Schema, request: Request) -> Down:
