@@ -31,6 +31,7 @@ from colonnade.cli.estimate import estimate
 from colonnade.cli.explain import explain
 from colonnade.cli.extend import extend
 from colonnade.cli.init import app as init
+from colonnade.cli.models import models
 from colonnade.cli.nats_config import nats_config
 from colonnade.cli.party import party
 from colonnade.cli.predict import predict
@@ -60,7 +61,8 @@ COMMANDS = (
 )  # fmt: skip
 for command in COMMANDS:
     app.command()(command)
-for deployed in (certificates, nats_config, align, party, coordinator, serve, runs, approve, refuse):
+DEPLOYED = (certificates, nats_config, align, party, coordinator, serve, runs, approve, refuse, models)
+for deployed in DEPLOYED:
     app.command(rich_help_panel="Separate organisations")(deployed)
 app.add_typer(init, name="init")
 app.add_typer(privacy, name="privacy")

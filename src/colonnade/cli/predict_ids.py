@@ -57,7 +57,9 @@ def predict_ids(
         from colonnade.folder import claimed
         from colonnade.methods.without import check_can_leave_out
         from colonnade.run import Run
+        from colonnade.service.versions import used_folder
 
+        folder = used_folder(folder)
         run = Run.load(folder)
         if run.about["engine"] != "nats":
             raise RunError(f"{folder} is a simulated run; predict it with --rows or --tables")

@@ -10,39 +10,53 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
 
 import typer
 
+from colonnade.cli.align import Config
+from colonnade.cli.coordinator import rounds_told
 from colonnade.cli.operating import Journal, LogKind, operated
 from colonnade.cli.options import Overrides, Quiet
-from colonnade.errors import ConfigError
 
 
 def serve(
-    config: Annotated[Path, typer.Argument(metavar="PARTY.toml", help="Who this is, and what it holds.")],
+    config: Config,
     overrides: Overrides = None,
     log: LogKind = "text",
     quiet: Quiet = False,
 ) -> None:
-    """Take part in every run that the label holder invites this organisation to, until stopped.
+    """Serve until stopped: as a party all runs that it is invited to, as the label holder all versions of its model.
 
-    Each run has a folder of its own. After a restart all of them go on, and finished ones answer predictions. SIGHUP
-    reads the policy file again, without a pause. It may be stopped or killed at any moment and started again.
+    A party has a folder for each run. After a restart all of them go on, and finished ones answer predictions. SIGHUP
+    reads its policy file again. The label holder trains a version, and others when asked for or by [schedule]; one that
+    is not worse is put to use. Both may be stopped or killed at any moment and started again.
 
     Example: colonnade serve party.toml --log json
     """
+    from colonnade.deploy.sections import role_of
+
+    if role_of(config) == "coordinator":
+        return _label_holder(config, overrides, Journal(log, quiet), log)
+    return _party(config, overrides, Journal(log, quiet))
+
+
+def _label_holder(config: Path, overrides: list[str] | None, journal: Journal, log: str) -> None:
+    with operated(journal) as notify:
+        from colonnade.deploy.sections import read_coordinator_file
+
+        read_coordinator_file(config, overrides).credentials()  # what is wrong is said at once, before torch is loaded
+        from colonnade.service.label_holder import LabelHolderDaemon
+
+        LabelHolderDaemon(config, overrides, notify).serve(rounds_told(journal, log))
+
+
+def _party(config: Path, overrides: list[str] | None, journal: Journal) -> None:
     daemon, reload = None, threading.Event()
     try:
-        with _on_hangup(reload), operated(Journal(log, quiet)) as notify:
-            from colonnade.deploy.sections import read_party_file, role_of
+        with _on_hangup(reload), operated(journal) as notify:
+            from colonnade.deploy.sections import read_party_file
 
-            if role_of(config) == "coordinator":
-                raise ConfigError(
-                    f"{config} is a label holder's; `colonnade serve` is for parties, and a label holder trains with "
-                    "`colonnade coordinator`"
-                )
-            read_party_file(config, overrides).credentials()  # what is wrong is said at once, before torch is loaded
+            read_party_file(config, overrides).credentials()
             from colonnade.service.party import open_daemon
 
             daemon = open_daemon(config, overrides, notify, reload)

@@ -33,7 +33,7 @@ from colonnade.identity.names import COORDINATOR
 from colonnade.record import Section, Sections
 
 OF_A_PARTY = ("party", "connection", "model", "columns")
-OF_THE_COORDINATOR = ("coordinator", "connection", "method", "model", "training", "privacy", "absence")
+OF_THE_COORDINATOR = ("coordinator", "connection", "method", "model", "training", "privacy", "absence", "schedule")
 
 
 class PartySection(TableSection):
@@ -112,6 +112,23 @@ class CoordinatorSection(TableSection):
         return self
 
 
+class Retraining(Settings):
+    """[schedule]: when a label holder that serves trains again."""
+
+    every: str | None = Field(
+        None,
+        pattern=r"^[1-9]\d{0,4}[mhdw]$",
+        description="time after the end of a training until the next: minutes, hours, days or weeks, e.g. 7d; unset: "
+        "only when asked for",
+    )
+
+    @property
+    def seconds(self) -> float | None:
+        """The same in seconds."""
+        units = {"m": 60, "h": 3600, "d": 86400, "w": 604800}
+        return None if self.every is None else float(self.every[:-1]) * units[self.every[-1]]
+
+
 @dataclass(frozen=True)
 class PartyFile:
     """party.toml; [model] and [columns] are not checked yet."""
@@ -132,6 +149,11 @@ class CoordinatorFile:
     coordinator: CoordinatorSection
     connection: Connection
     tables: Sections = field(repr=False)  # all sections as read, for the record
+
+    @property
+    def schedule(self) -> Retraining:
+        """When it trains again."""
+        return build(Retraining, self.tables.get("schedule", {}), "schedule")
 
     def credentials(self) -> Credentials:
         """The coordinator's identity."""
@@ -158,7 +180,9 @@ def read_coordinator_file(path: Path, overrides: list[str] | None = None) -> Coo
     """Read coordinator.toml, and check what is not for training."""
     tables = _tables(path, overrides, OF_THE_COORDINATOR)
     section = build(CoordinatorSection, tables.get("coordinator", {}), "coordinator")
-    return CoordinatorFile(_placed(section, path), _connection(tables, path), tables)
+    read = CoordinatorFile(_placed(section, path), _connection(tables, path), tables)
+    _ = read.schedule  # what is wrong with it is said now
+    return read
 
 
 def _tables(path: Path, overrides: list[str] | None, sections: tuple[str, ...]) -> dict[str, Section]:
