@@ -65,6 +65,7 @@ class PartyProcess:
         self.side: PartySide | None = None
         self._notice: dict[str, str] = {}  # sent instead of a release in the last round
         self._spoke = 0.0  # when the last answer had left
+        self._outdated = False  # the files for people lack the last releases
         self._asked = ""  # digest of the proposal that waits for a person
         self._pool: dict[int, Parts] = {}  # messages of requests that are not complete yet
         self.turn: AbstractContextManager[Any] = nullcontext()  # held while it trains
@@ -79,10 +80,21 @@ class PartyProcess:
         self.notify("listening", run=self.run, note="for a proposal" if self.side is None else "")
         while True:
             incoming = self.link.next(1.0)
-            if incoming is not None and self.handle(incoming):
+            if incoming is None:
+                self.tidy()
+            elif self.handle(incoming):
                 if once:
                     return self.finished
                 self.notify("staying", run=self.run, note="to answer predictions, until stopped")
+
+    def tidy(self) -> None:
+        """Write the files for people again, if something left since: while nobody asks, for it takes its time.
+
+        What left is in the store already; killed before this, a party writes them when it is started again.
+        """
+        if self._outdated:
+            self._outdated = False
+            self._export()
 
     def handle(self, incoming: Incoming) -> bool:
         """Take one message; true if the run is over. Whatever is in it, it changes nothing or is carried out whole."""
@@ -126,6 +138,7 @@ class PartyProcess:
         elif kind == AGREED:
             self._agree(notice)
         elif kind == CLOSE:
+            self.tidy()
             self._tell(DONE, notice.number)
             self.notify("closed", run=self.run, reason=self.finished)
         else:
@@ -289,8 +302,9 @@ class PartyProcess:
         sent = [(part, s.releases[0]) for part, s in enumerate(passed) if s.releases]
         self.number = request.number
         self._commit(sent, before)
-        if self.finished:
+        if request.stop is not None:
             self._export()
+        self._outdated = bool(self.finished) and request.stop is None  # its files lack this release, until `tidy`
         self._send(sent, received)
         size = sum(len(released.payload) for _, released in sent)
         self.notify("answered", round=request.number, bytes=size)

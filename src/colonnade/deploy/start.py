@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import torch
@@ -46,7 +46,8 @@ def run_party(config: Path, overrides: list[str] | None, once: bool, notify: Not
             stop = process.serve(once)
             return {"run": run, "party": read.party.name, "stop": stop, "folder": str(read.party.folder)}
         finally:
-            process.store.close()
+            with closing(process.store):
+                process.tidy()
 
 
 def party_setup(read: PartyConfig) -> PartySetup:

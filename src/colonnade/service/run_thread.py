@@ -113,10 +113,12 @@ class RunThread:
             while not self._ending.is_set():
                 incoming = link.next(TICK)
                 if incoming is None:
+                    process.tidy()
                     continue
                 self._follow_policy(process)
                 with alone:
                     process.handle(incoming)
+            process.tidy()
 
     def _follow_policy(self, process: PartyProcess) -> None:
         policy = self.means.policy()
