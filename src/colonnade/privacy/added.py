@@ -23,6 +23,7 @@ from colonnade.privacy.grid import add_on_grid, add_steps, step_of
 from colonnade.privacy.side_by_side import PIECE, beside, side_by_side
 
 WORTH_A_THREAD = 2**13  # cells of one party's upload from which drawing in a thread pays
+PLAIN = {torch.float32, torch.float64}  # what NumPy rounds as torch does
 Within = Callable[[Tensor], Tensor]  # (P, cells) -> (P, 1) factors that bring them within their bound
 
 
@@ -133,5 +134,8 @@ class AddedNoise:
 
 def _copy(source: Tensor, target: Tensor) -> None:
     """From one vector to another of any number type, without threads of torch's own."""
+    if {source.dtype, target.dtype} <= PLAIN:
+        np.copyto(target.numpy(), source.numpy(), casting="same_kind")
+        return
     for some, there in zip(source.split(PIECE), target.split(PIECE), strict=True):
         there.copy_(some)

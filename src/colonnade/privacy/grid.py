@@ -35,7 +35,6 @@ import torch
 from torch import Tensor
 
 from colonnade.errors import ConfigError
-from colonnade.privacy.side_by_side import PIECE
 
 STEPS = 20  # bits: steps per deviation; far below the noise, far above the generator's own resolution
 FAINTEST = 2.0**-31  # noise in units of the largest norm, so that no number has more than 2^52 steps
@@ -84,20 +83,17 @@ def _aim(flat: Tensor, clip: float) -> float:
 
 
 def add_on_grid(values: Tensor, factors: Tensor, noise: Tensor, step: float) -> Tensor:
-    """`factors` x `values`, cut towards zero, plus `noise`, rounded; both in steps. Overwrites and returns `noise`.
+    """`factors` x `values`, cut towards zero, plus `noise`, rounded; both in steps. Overwrites both, returns `noise`.
 
     Args:
-        values: (P, cells) in float64; left as they are.
+        values: (P, cells) in float64.
         factors: (P, 1).
         noise: (P, cells) in float64, in units of the step.
         step: of the grid.
     """
-    cut = torch.empty(min(PIECE, values.shape[1]), dtype=torch.float64)
-    for out, mine, factor in zip(noise, values, factors / step, strict=True):
-        for some, of_mine in zip(out.split(PIECE), mine.split(PIECE), strict=True):
-            steps = torch.mul(of_mine, factor, out=cut[: len(some)])
-            np.trunc(steps.numpy(), out=steps.numpy())  # torch's takes eight times as long
-            some.round_().add_(steps).mul_(step)
+    for out, mine, factor in zip(noise.numpy(), values.numpy(), (factors / step)[:, 0].tolist(), strict=True):
+        np.trunc(np.multiply(mine, factor, out=mine), out=mine)
+        np.multiply(np.add(np.rint(out, out=out), mine, out=out), step, out=out)
     return noise
 
 

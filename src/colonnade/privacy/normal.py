@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import secrets
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -60,11 +61,18 @@ def _turn(words: np.ndarray, deviation: float) -> None:
     # 52 random bits as the fraction of a float64 with exponent 0: the cheapest way to equidistant numbers.
     np.bitwise_and(words, _FRACTION, out=words)
     np.bitwise_or(words, _ONE, out=words)
-    radius, angle = torch.from_numpy(words.view(np.float64)).tensor_split(2)
-    radius.sub_(1 - 2.0**-53).log_().mul_(-2)
-    np.sqrt(radius.numpy(), out=radius.numpy())
-    radius.mul_(deviation)  # not before the root: the square of a deviation underflows
-    angle.mul_(2 * math.pi)  # a turn more makes no difference
-    cosine = torch.cos(angle)
-    angle.sin_().mul_(radius)
-    radius.mul_(cosine)
+    radius, angle = np.split(words.view(np.float64), 2)
+    _torch(torch.log, np.subtract(radius, 1 - 2.0**-53, out=radius))
+    np.sqrt(np.multiply(radius, -2, out=radius), out=radius)
+    np.multiply(radius, deviation, out=radius)  # not before the root: the square of a deviation underflows
+    np.multiply(angle, 2 * math.pi, out=angle)  # a turn more makes no difference
+    cosine = torch.cos(torch.from_numpy(angle)).numpy()
+    np.multiply(_torch(torch.sin, angle), radius, out=angle)
+    np.multiply(cosine, radius, out=radius)
+
+
+def _torch(function: Callable[..., Tensor], values: np.ndarray) -> np.ndarray:
+    """One of torch's functions in place: three times as fast as NumPy's."""
+    there = torch.from_numpy(values)
+    function(there, out=there)
+    return values
