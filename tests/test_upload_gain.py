@@ -120,7 +120,7 @@ def test_a_loaded_run_says_the_same_and_keeps_it(tmp_path: Path) -> None:
     alone = trained(DP, "local_only")
     assert found["local_only"] == pytest.approx(alone.score)
     line = told_of_uploads(read_records([tmp_path / "run"])[0])
-    assert line.startswith("The uploads contributed ") and "`local_only` has" in line
+    assert line.startswith("The uploads contributed ") and "local_only has" in line
     assert line in Reader(render(read_records([tmp_path / "run"]))).text
 
 
@@ -211,7 +211,7 @@ def test_the_sentences() -> None:
         "with their signal removed and the noise kept, means of 2 seeds."
     )
     assert nothing == "That is nothing that 359 test rows and these seeds could show."
-    assert local.startswith("`local_only` has 97.00 %, +2.00 points (95 % interval +1.00 to +3.00): it gives more and")
+    assert local.startswith("local_only has 97.00 %, +2.00 points (95 % interval +1.00 to +3.00): it gives more and")
     clear: UploadGain = {**GAIN, "gain": {"value": 0.05, "interval": [0.01, 0.09], "paired": True}, "seeds": [0]}
     assert "could show" not in " ".join(sentences(clear)) and "one seed cannot tell" in sentences(clear)[-1]
     better: UploadGain = {**GAIN, "over_local": {"value": 0.05, "interval": [0.01, 0.09], "paired": True}}

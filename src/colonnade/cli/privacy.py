@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from colonnade.cli.options import AsJson, DataDir, RunFolder
+from colonnade.cli.options import AsJson, DataDir, Overrides, RunFolder
 from colonnade.cli.screen import Screen
 from colonnade.errors import ConfigError, RunError
 
@@ -125,6 +126,45 @@ def compare(
         found = upload_gain(loaded, federation, seeds=more, watch=bars.watch)
     screen.emit({"run": str(run), **found})
     for line in sentences(found):
+        screen.notify(line)
+
+
+@app.command()
+def page(
+    what: Annotated[
+        Path,
+        typer.Argument(metavar="RUN", help="A run folder, a party's own folder, or CONFIG.toml.", show_default=False),
+    ],
+    party: Annotated[
+        str | None,
+        typer.Option(help="Whose page; coordinator: the label holder's.", show_default=False),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE.html", help="Default: privacy-PARTY.html here.", show_default=False)
+    ] = None,
+    overrides: Overrides = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a page for a data-protection officer: what leaves one party, to whom, how often, and what bounds it.
+
+    Of a run, from its ledger; at a party of a run between organisations, from the party's own folder; of a
+    configuration file, what would leave. One file to print, in plain language; contacts and periods are to fill in.
+
+    Example: colonnade privacy page runs/first --party bank --out bank.html
+    """
+    from colonnade.cli.privacy_page import source_of
+    from colonnade.report.html import require_extra
+    from colonnade.report.officer import verdict, write_officer_page
+
+    require_extra()
+    screen, source = Screen(as_json), source_of(what, party, overrides, data_dir)
+    file = Path(f"privacy-{source.party}.html") if out is None else out
+    if file.suffix.lower() not in {".html", ".htm"}:
+        raise ConfigError(f"--out {str(file)!r}: needed a file that ends in .html")
+    written = write_officer_page(source, file)
+    screen.emit({"page": str(written), "party": source.party, "from": source.origin, "verdict": verdict(source)})
+    for line in (*verdict(source), str(written)):
         screen.notify(line)
 
 

@@ -15,7 +15,7 @@ UNMEASURED = (
     "What the uploads contributed was not measured: whether the score is due to them or to the labels alone is not "
     "known. {}"
 )
-HOW = "`colonnade privacy compare RUN` trains again without their signal, and as `local_only`."
+HOW = "`colonnade privacy compare RUN` trains again without their signal, and as local_only."
 ELSEWHERE = "Between organisations that is a further run, which every party has to agree to (docs/privacy.md)."
 PROTECTS = "it sends nothing computed from columns in training"
 ONE_SEED = (
@@ -41,7 +41,7 @@ def _uploaded(record: Record) -> bool:
 
 
 def sentences(found: UploadGain) -> list[str]:
-    """What the uploads contributed, what `local_only` has, and how sure that is."""
+    """What the uploads contributed, what local_only has, and how sure that is."""
     metric = find_metric(found["metric"])
     told = [*_contributed(metric, found), *_local(metric, found), *(f"{note}." for note in found["notes"])]
     if found["gain"] is not None or found["over_local"] is not None:
@@ -73,7 +73,7 @@ def _local(metric: Metric, found: UploadGain) -> list[str]:
         return []
     theirs: Difference = {**apart, "value": -apart["value"]}
     theirs["interval"] = None if not apart["interval"] else [-apart["interval"][1], -apart["interval"][0]]
-    told = f"`local_only` has {_score(metric, score)}, {_points(metric, theirs)}"
+    told = f"local_only has {_score(metric, score)}, {_points(metric, theirs)}"
     better = sure(metric, theirs)
     if better > 0:
         return [f"{told}: it gives more and protects more, because {PROTECTS}."]
