@@ -76,6 +76,8 @@ def test_every_kind_of_promise(runs: Path) -> None:
 
 def test_the_label_holder_s_page(runs: Path) -> None:
     assert "nothing protects the labels" in told(runs, "noise", "coordinator")
+    flows = of_run(runs / "bare", "coordinator").flows  # vimadmm sends each party its own heads
+    assert {(f.to, f.labels) for f in flows if f.purpose == "TRAIN"} >= {("*", True), ("single parties", True)}
     noisy = told(runs, "sealed", "coordinator")
     assert "(epsilon 2: delta 0, unit LABEL, one row's whole label replaced, noise drawn once)" in noisy
 
@@ -88,7 +90,7 @@ def test_what_leaves_is_what_the_ledger_and_the_traffic_have(runs: Path, tmp_pat
     looks = sum(r.purpose.value == "EVALUATE" for r in mine)
     assert counts == {("TRAIN", True): 4, ("EVALUATE", False): looks} and len(mine) == 4 + looks
     assert source.flows[0].bytes == run.traffic.per_party()["party_2"]["up"]
-    assert source.received == run.traffic.per_party()["party_2"]["down"] and source.per_row == run.task.outputs
+    assert source.down == run.traffic.per_party()["party_2"]["down"] and source.per_row == run.task.outputs
     run.predict(small().select(small().split.test[:3]))
     later = {f.purpose: f.messages for f in of_run(folder, "party_2").flows}
     assert later["PREDICT"] == 1  # the ledger goes on

@@ -53,7 +53,7 @@ def planned(config: Path, party: str, overrides: list[str] | None, data_dir: Pat
     statement = Statement.from_tally(_tallies(job, found, names), job.privacy, about)
     down = sum(int(one.down[place]) for one in found.traffic.rounds)
     made = (party, names, job.method, job.privacy)
-    return Source(*made, "plan", str(config), statement, _flows(job, found, place), received=down)
+    return Source(*made, "plan", str(config), statement, _flows(job, found, place), down=down)
 
 
 def _tallies(job: Job, found: Estimate, names: tuple[str, ...]) -> list[Tally]:

@@ -215,7 +215,10 @@ def leaves_table(source: Source) -> Table:
     columns = ("what leaves", "to whom", "how often", "size", "what it could reveal", "what bounds that")
     rows = tuple(_leaves(source, flow) for flow in source.flows)
     none = ("nothing", "nobody", "never", "-", "-", "-")
-    return Table(f"What {_leave(source)}", columns, rows or (none,), frozenset(range(6)))
+    caption = f"What {_leave(source)}"
+    if source.holder and source.down is not None:
+        caption += f"; replies of training have {words.size(source.down)} in all"
+    return Table(caption, columns, rows or (none,), frozenset(range(6)))
 
 
 def _leave(source: Source) -> str:
@@ -226,7 +229,8 @@ def _leaves(source: Source, flow: Flow) -> tuple[str, ...]:
     often = words.count(flow.messages, "time")
     if flow.rows:
         often += f", about {words.count(round(flow.rows / flow.messages), 'row')} each" if flow.messages else ""
-    size = "not recorded here" if flow.bytes is None else f"{'about ' * (not flow.counted)}{words.size(flow.bytes)}"
+    size = "see above" if source.holder and flow.purpose == "TRAIN" else "not recorded here"
+    size = size if flow.bytes is None else f"{'about ' * (not flow.counted)}{words.size(flow.bytes)}"
     if source.per_row and not source.holder:
         size += f"; {words.count(source.per_row, 'number')} per row"
     if source.holder:
@@ -293,7 +297,7 @@ def _others(source: Source) -> str:
 
 def comes(source: Source) -> list[str]:
     """What the party receives: it is data about people, too."""
-    size = "" if source.received is None else f" ({words.size(source.received)} in training)"
+    size = "" if source.down is None else f" ({words.size(source.down)} in training)"
     return [f"Replies of the label holder, about training rows{size}. {_labels_here(source)}"]
 
 

@@ -34,6 +34,7 @@ from colonnade.run import Run
 from colonnade.saved import LEDGER, read_json, read_ledger
 from colonnade.wire.messages import COORDINATOR
 
+EACH = "single parties"
 MASKED = 8  # bytes of a number under the masks of a secure sum
 Origin = Literal["simulation", "label holder", "party", "plan"]
 
@@ -64,7 +65,7 @@ class Source:
     name: str  # of the run, or of the file with the plan
     statement: Statement
     flows: tuple[Flow, ...]
-    received: int | None = None  # bytes that came down in training
+    down: int | None = None  # bytes of replies in training: to this party; of the label holder's, to all
     per_row: int | None = None  # numbers that a message has about one row
     uploads: str = ""  # what they contributed, where privacy was promised
     ledger: str = ""  # SHA-256 of the file that the figures are from
@@ -95,7 +96,8 @@ def of_run(folder: Path, party: str) -> Source:
         raise RunError(f"{folder} has no party {party!r}; there are {', '.join(names)}, and {COORDINATOR} (the labels)")
     deployed = run.about["engine"] == DEPLOYED
     traffic, place = run.traffic.to_json(), names.index(party) if party in names else None
-    flows = _flows([entry for entry in run.ledger if entry.owner == party])
+    mine = [entry for entry in run.ledger if entry.owner == party]
+    flows = _replies(mine) if place is None else _flows(mine)
     if not flows and deployed and place is not None:
         flows = (planned_uploads(traffic, place, noise_words(run.method, run.privacy)),)
     flows = tuple(_sized(flow, traffic, place) for flow in flows)
@@ -108,7 +110,7 @@ def of_run(folder: Path, party: str) -> Source:
         run.id,
         statement_of_run(run),
         flows,
-        received=None if place is None else sum(one["down"][place] for one in traffic),
+        down=run.traffic.down if place is None else sum(one["down"][place] for one in traffic),
         per_row=None if place is None else _per_row(run, party),
         uploads=told_of_uploads(run.record()),
         ledger=digest(folder / LEDGER),
@@ -197,6 +199,11 @@ def _flows(entries: Iterable[Entry]) -> tuple[Flow, ...]:
         found[key] = replace(one, messages=one.messages + 1, rows=one.rows + entry.rows)
     order = ["TRAIN", "EVALUATE", "PREDICT", "EXPLAIN"]
     return tuple(sorted(found.values(), key=lambda flow: (order.index(flow.purpose), flow.to, flow.noise)))
+
+
+def _replies(entries: Iterable[Entry]) -> tuple[Flow, ...]:
+    """What the label holder sends: to all, and to single parties, whoever they are."""
+    return _flows(entry if entry.audience == "*" else replace(entry, audience=EACH) for entry in entries)
 
 
 def _sized(flow: Flow, traffic: Sequence[TrafficRound], place: int | None) -> Flow:
