@@ -36,6 +36,7 @@ from colonnade.methods import make_method
 from colonnade.methods._combinations import settled
 from colonnade.methods._guest import shown_by, with_guest
 from colonnade.methods.base import BringsNoise, Extends, Method, brings, check_bins, check_rows
+from colonnade.methods.by_row import local_steps_of
 from colonnade.methods.without import outputs
 from colonnade.model import Model
 from colonnade.models.encoders import ModelSettings
@@ -351,14 +352,16 @@ class Trainer:
 
 def _protect(coordinator: CoordinatorSide, run: str, privacy: PrivacySettings) -> Protection:
     """What stands before the uploads of a simulation: everything is drawn from its seed, so that it can be repeated."""
-    schema, adders = coordinator.schema, None
-    most = coordinator.schedule.most_releases(coordinator.training_plan.rounds)
+    schema, adders, rounds = coordinator.schema, None, coordinator.training_plan.rounds
+    most = coordinator.schedule.most_releases(rounds)
     if privacy.secure_sum.use:
         from colonnade.privacy.secure_sum.adders import simulated  # needs a library that not everybody installs
 
         adders = simulated(run, schema.parties, schema.seed, privacy)
         coordinator.opener = adders.opener(most)
     source, method = SeededNoise(schema.seed), coordinator.method
+    if privacy.by_row:
+        return privacy.row_protection(local_steps_of(method, coordinator.schedule, rounds), source)
     own = method.mechanism(source, schema) if isinstance(method, BringsNoise) else None
     return privacy.protection(most, source, adders, own)
 
@@ -366,7 +369,7 @@ def _protect(coordinator: CoordinatorSide, run: str, privacy: PrivacySettings) -
 def _one_of(privacy: PrivacySettings, mechanism: Mechanism | None, method: Method) -> PrivacySettings:
     if mechanism is not None and (own := brings(method)):
         raise ConfigError(f"{method.name} brings noise of its own ({own}); leave the mechanism out, or switch it off")
-    if mechanism is not None and (privacy.protects or privacy.secure_sum.use):
+    if mechanism is not None and (privacy.noised or privacy.secure_sum.use):
         raise ConfigError("give either privacy settings with a mechanism, or a mechanism of your own, not both")
     return privacy
 

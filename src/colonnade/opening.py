@@ -19,6 +19,7 @@ from colonnade.methods.base import (
     check_numbers,
     check_participation,
 )
+from colonnade.methods.by_row import check_by_row
 from colonnade.methods.rounds import AddsIncrements, HasUsual, schedule_of
 from colonnade.methods.without import check_party_dropout
 from colonnade.models.schema import Schema
@@ -65,6 +66,7 @@ def open_coordinator(
     train = split.train if known is None else split.train[known[split.train]]
     weighted = federation.weights is not None or training.class_weights is not None
     check_labels(method, federation.task, privacy.labels, weighted)
+    check_by_row(method, privacy, federation.task, schedule, training.computing, weighted)
     check_guest(method, schema.parties)
     check_shown(method, privacy.protects, privacy.secure_sum.use)
     check_counted(federation.task.positive, privacy.labels)

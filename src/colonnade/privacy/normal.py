@@ -39,6 +39,11 @@ def cipher_normals(streams: int, count: int, deviation: float = 1.0) -> Tensor:
     return number[:, :count]
 
 
+def cipher_uniforms(streams: int, count: int) -> Tensor:
+    """(streams, count) uniform numbers k / 2^52 with k from 1 to 2^52, each stream under a key of its own."""
+    return 2 - _between_one_and_two(streams, count)
+
+
 def _between_one_and_two(streams: int, count: int) -> Tensor:
     """52 random bits as the fraction of a float64 with exponent 0: the cheapest way to equidistant numbers."""
     length, nothing = _WORD * count, bytes(_WORD * count)
