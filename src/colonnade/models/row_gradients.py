@@ -27,7 +27,7 @@ from colonnade.models.dropout import KeyedDropout
 from colonnade.models.heads import apply_heads
 from colonnade.models.stack import Mode, Stack
 
-ROWS = 4096  # of each party that go through a chain at once
+ROWS = {"cpu": 512, "cuda": 8192}  # of each party that go through a chain at once: what fits a CPU's cache
 CELLS = 1 << 25  # numbers of single rows' gradients that are in memory at once
 Sums = dict[int, Tensor]  # by the id of a parameter, (P, ...) in float64
 
@@ -52,7 +52,7 @@ def clipped_sums(cohort: Cohort, batch: Batch, norm: float) -> list[Tensor]:
     sums: Sums = {id(p): torch.zeros(p.shape, dtype=torch.float64, device=p.device) for p in parameters}
     chain = _chain(cohort)
     size = 0 if chain is not None else sum(p[0].numel() for p in parameters) * len(cohort.names)
-    rows = ROWS if chain is not None else max(1, CELLS // max(1, size))
+    rows = ROWS.get(batch.x.device.type, 4096) if chain is not None else max(1, CELLS // max(1, size))
     for part in batch.split(rows):
         if chain is not None:
             _add_chain(chain, cohort, part, norm, sums)
@@ -153,11 +153,11 @@ def _add_chain(chain: list[_Link], cohort: Cohort, batch: Batch, norm: float, su
     for link in chain:
         outputs.append(_forward(link, outputs[-1]))
     slope = cohort.schema.task.slope(outputs[-1], batch.targets)
-    pairs: list[tuple[_Linear, Tensor, Tensor]] = []  # layer, its input, the slope at its output; both in float64
+    pairs: list[tuple[_Linear, Tensor, Tensor]] = []  # layer, its input, the slope at its output
     for place in range(len(chain) - 1, -1, -1):
         link = chain[place]
         if isinstance(link, _Linear):
-            pairs.append((link, outputs[place].double(), slope.double()))
+            pairs.append((link, outputs[place], slope))
         if any(isinstance(before, _Linear) for before in chain[:place]):
             slope = _backward(link, slope, outputs[place + 1])
     squares = torch.zeros(batch.here.shape, dtype=torch.float64, device=batch.here.device)
@@ -165,10 +165,11 @@ def _add_chain(chain: list[_Link], cohort: Cohort, batch: Batch, norm: float, su
         ahead = sum(_square(a) if i == 0 else 1.0 for i, p in enumerate(link.learns) if p is not None)
         squares += ahead * _square(d)
     factor = _factors(squares, batch.here, norm)
-    counts = (factor > 0).unsqueeze(2)
+    odd = ~torch.isfinite(squares)
+    if bool(odd.any()):  # 0 times infinity would be no number
+        pairs = [(link, a.masked_fill(odd.unsqueeze(2), 0), d.masked_fill(odd.unsqueeze(2), 0)) for link, a, d in pairs]
     for link, a, d in pairs:
-        slopes = torch.where(counts, d * factor.unsqueeze(2), 0.0)
-        inputs = torch.where(counts, a, 0.0)  # 0 times infinity would be no number
+        inputs, slopes = a.double(), d.double().mul_(factor.unsqueeze(2))
         weight, bias = link.learns
         if weight is not None:
             sums[id(weight)] += torch.bmm(slopes.mT, inputs) if link.turned else torch.bmm(inputs.mT, slopes)
@@ -193,8 +194,8 @@ def _backward(link: _Link, slope: Tensor, output: Tensor) -> Tensor:
 
 
 def _square(values: Tensor) -> Tensor:
-    """(P, B) squared norms of (P, B, n)."""
-    return values.square().sum(dim=2)
+    """(P, B) squared norms of (P, B, n) in float64."""
+    return torch.linalg.vector_norm(values, dim=2, dtype=torch.float64).square_()
 
 
 def _factors(squares: Tensor, here: Tensor, norm: float) -> Tensor:
@@ -212,7 +213,7 @@ def _add_each(cohort: Cohort, batch: Batch, norm: float, sums: Sums) -> None:
     gradients = vmap(vmap(grad(_loss(cohort)), (None, None, 0, 0)))(learning, fixed, batch.x, batch.targets)
     squares = torch.zeros(batch.here.shape, dtype=torch.float64, device=batch.here.device)
     for value in gradients.values():
-        squares += _square(value.detach().flatten(2).double())
+        squares += _square(value.detach().flatten(2))
     factor = _factors(squares, batch.here, norm)
     named = {**{f"encoder.{k}": v for k, v in cohort.encoder.parameters.items()},
              **{f"head.{k}": v for k, v in cohort.head.items()}}  # fmt: skip

@@ -208,7 +208,7 @@ class Gate:
         return [*self._training(entry.owner, entry.number), entry]
 
     def _training(self, party: str, number: int) -> list[Entry]:
-        """What the ledger lacks of a party's training at home; no message goes with it, so the digest is its address's."""
+        """What the ledger lacks of a party's training at home; there is no message, so the digest is of its address."""
         local = self.protection.local
         if local is None or self.ledger.has(party, local.event):
             return []
