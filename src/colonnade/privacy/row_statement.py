@@ -24,8 +24,8 @@ OUTSIDE = (
 NOT_COVERED = (
     "Not covered: validation and test rows, rows that are predicted, and what is fitted on validation rows (weights "
     "per party, thresholds, the kept round); labels that are sent down; which rows the parties share; how columns "
-    "become numbers, where that takes scales, medians or categories from the training rows; other runs on the same rows; "
-    "choosing settings."
+    "become numbers, where scales, medians or categories are taken from the training rows; other runs on the same "
+    "rows; choosing settings."
 )
 LIMITS = (
     "Labels that are sent down, validation, test and predicted rows, scales of columns and other runs are not covered."

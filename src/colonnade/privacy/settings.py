@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from colonnade.privacy.secure_sum.adders import Adders
 
 
+SAME = 1 + 1e-6  # ratio up to which two figures are one: another version of the library may round otherwise
+
+
 class SumSettings(Settings):
     """The secure sum: the coordinator learns the total of the uploads, not the parts."""
 
@@ -204,11 +207,11 @@ class PrivacySettings(Settings):
         Raises:
             ConfigError: sigma and epsilon are both given, and these steps would cost more than epsilon.
         """
-        sigma = self.sigma_by_row(plan)
-        if self.sigma is not None and self.epsilon is not None and (cost := self.row_epsilon(plan)) > self.epsilon:
+        sigma, limit = self.sigma_by_row(plan), self.epsilon
+        if self.sigma is not None and limit is not None and (cost := self.row_epsilon(plan)) > limit * SAME:
             raise ConfigError(
                 f"privacy: {plan.steps:,} steps at each of {plan.parties} parties with sigma {self.sigma:g} would cost "
-                f"epsilon {cost:.4g} (unit ROW, PLD accountant, delta {self.delta:g}), more than {self.epsilon:g}; "
+                f"epsilon {cost:.4g} (unit ROW, PLD accountant, delta {self.delta:g}), more than {limit:g}; "
                 "leave sigma out, which calibrates it, or train fewer rounds"
             )
         return RowNoise(self.clip or 1.0, sigma, plan, source)

@@ -147,7 +147,8 @@ def _rows_table(statement: Statement) -> Table:
     """What the training of all parties cost one row; the figure is the same at each, because it counts them all."""
     caption = (
         "What the training of all parties cost one row (unit ROW, neighbours: absent, delta "
-        f"{statement.settings.delta:g}, PLD and RDP accountants; labels that are sent down, validation, test and predicted rows are not covered)"
+        f"{statement.settings.delta:g}, PLD and RDP accountants; labels that are sent down, validation, test and "
+        "predicted rows are not covered)"
     )
     columns = (
         "party",
