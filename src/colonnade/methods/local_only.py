@@ -105,9 +105,7 @@ class LocalOnly(Settings):
         """The same steps on rows that each party draws at home, with noise; the round's own rows are not used."""
         steps = local_steps(cohort, plan, self.local_steps)
         if not isinstance(steps, int):
-            raise GateError(
-                "a round asks for local steps of single parties, and privacy.unit = 'row' counts those agreed"
-            )
+            raise GateError("privacy.unit = 'row': a round asks for other local steps than those that were agreed on")
         steps_by_row(cohort, how, self.optimiser, plan.number, steps, self.smoothing)
 
     def fit_outputs(self, state: State, uploads: Sequence[Uploads], labels: Labels, rows: Tensor) -> None:
