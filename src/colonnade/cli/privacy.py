@@ -138,8 +138,8 @@ def _of_rows(steps: _Steps, sigma: float | None, epsilon: float | None, neighbou
         screen.notify(f"sigma {noise:.4f}, in units of the clipping norm")
     screen.notify(f"epsilon {pld:.3f} (PLD accountant), {rdp:.3f} (RDP)")
     screen.notify(
-        f"unit ROW, a row added or removed at all {parties} parties, {rounds:,} steps each, delta {delta:g}; only as "
-        "long as nobody else knows which rows a step drew"
+        f"unit ROW, neighbours: absent (a row added or removed at all {parties} parties, {rounds:,} steps each), delta "
+        f"{delta:g}; only as long as nobody else knows which rows a step drew"
     )
     screen.notify(f"{NOT_COVERED_ROWS} not covered")
 
