@@ -7,7 +7,7 @@ import uuid
 import warnings
 from collections.abc import Iterable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -207,9 +207,9 @@ class Trainer:
         numbers = training.wire.numbers
         how = (dtype, device, computing, numbers, shown_by(method))
         builder = cohort_builder(federation, model, encoders, training.seed, *how)
-        schema, ledger = builder.schema, Ledger()
-        run = about["id"] if about else uuid.uuid4().hex[:12]
-        privacy = _one_of(privacy or PrivacySettings(), mechanism, method)
+        run, ledger, privacy = about["id"] if about else uuid.uuid4().hex[:12], Ledger(), privacy or PrivacySettings()
+        privacy = _one_of(privacy, mechanism, method)
+        schema, builder = builder.schema, replace(builder, spares_training=privacy.by_row)
         coordinator = open_coordinator(federation, schema, method, training, ledger, run, Terms(privacy))
         silent = coordinator.schedule.someone_may_be_silent
         protection = Protection.everywhere(mechanism) if mechanism is not None else _protect(coordinator, run, privacy)

@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from colonnade import Federation, Run, fit
 from colonnade.errors import ColonnadeError, ConfigError, GateError, Refused
+from colonnade.federation import RowSplit
 from colonnade.fit import Trainer, resume
 from colonnade.methods import LocalOnly
 from colonnade.models.encoders import ModelSettings
@@ -59,8 +60,8 @@ def plainly(
     settings = {"lr": rule.lr, "weight_decay": rule.weight_decay}
     optimiser = make(parameters, **settings | ({"momentum": rule.momentum} if isinstance(rule, SGD) else {}))
     train, columns = federation.split.train, next(p.columns for p in federation.parties if p.name == party).double()
-    shift, scale = columns[train].mean(dim=0), columns[train].std(dim=0, unbiased=False)
-    columns = (columns - shift) / scale
+    others = torch.cat([federation.split.validation, federation.split.test])  # no noise covers their scale
+    columns = (columns - columns[others].mean(dim=0)) / columns[others].std(dim=0, unbiased=False)
     rate = 20 / len(train)
     for number in range(1, ROUNDS + 1):
         optimiser.param_groups[0]["lr"] = rule.lr * (0.5 ** (number / rule.halve_every) if rule.halve_every else 1)
@@ -152,6 +153,26 @@ def test_rows_that_a_party_lacks_count_nothing() -> None:
     )  # fmt: skip
     after = trained(federation=changed).models["party_0"]
     assert all(torch.equal(value, after[name]) for name, value in before.items())
+
+
+def test_training_rows_have_no_part_in_the_scale_of_columns() -> None:
+    """One row far out would show in every prediction, whatever the noise."""
+    whole = small()
+    moved = [p.columns.clone() for p in whole.parties]
+    moved[0][whole.split.train[0], 0] = 1e6
+    far = Federation.from_arrays(
+        dict(zip(whole.names, moved, strict=True)), whole.labels, task="multiclass", split=whole.split
+    )
+    scales = [opened(federation=f).engine.parties()[0].cohort.scaling for f in (whole, far)]
+    assert all(torch.equal(scales[0][name], scales[1][name]) for name in ("shift", "scale"))
+    nothing = whole.labels[:0].long()
+    alone = Federation.from_arrays(
+        {p.name: p.columns for p in whole.parties}, whole.labels, task="multiclass",
+        split=RowSplit(torch.arange(whole.rows), nothing, nothing),
+    )  # fmt: skip
+    with pytest.raises(ConfigError, match="rows that do not train, and there are 0"):
+        opened(federation=alone)
+    opened(federation=alone, model=MODEL.model_copy(update={"scale_columns": "never"}))
 
 
 # -- what was promised ----------------------------------------------------------------------------

@@ -290,7 +290,8 @@ class Membership:
         gate = Gate(self.run, ledger, method.upload_arrays(schema, group), protection, numbers=numbers)
         scaling = frozenset({self.me} if model.scales(columns.scaled) else ())
         owner = Party(self.me, columns.values, columns.held if proposal.lacking else None)
-        builder = CohortBuilder({self.me: owner}, schema, {self.me: self._module(proposal)}, scaling)
+        spares = proposal.privacy().by_row
+        builder = CohortBuilder({self.me: owner}, schema, {self.me: self._module(proposal)}, scaling, spares)
         remembers = proposal.schedule().someone_may_be_silent or self.goes_on
         return PartySide(method, builder.cohort((self.me,)), gate, remembers)
 
