@@ -139,7 +139,8 @@ def _one_set(
 def federation_of(found: TableSet, seed: int) -> Federation:
     """The tables of a set with the split of `bench tables`."""
     rows = split_rows(found, seed)
-    split = RowSplit(*(torch.from_numpy(part) for part in (rows.train, rows.validation, rows.test)))
+    train, validation, test = (torch.from_numpy(part) for part in (rows.train, rows.validation, rows.test))
+    split = RowSplit(train, validation, test)
     return Federation.from_tables(dict(found.tables), labels=found.labels, task="binary", split=split)
 
 

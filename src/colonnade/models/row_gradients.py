@@ -195,7 +195,8 @@ def _backward(link: _Link, slope: Tensor, output: Tensor) -> Tensor:
 
 def _square(values: Tensor) -> Tensor:
     """(P, B) squared norms of (P, B, n) in float64."""
-    return torch.linalg.vector_norm(values, dim=2, dtype=torch.float64).square_()
+    norms: Tensor = torch.linalg.vector_norm(values, dim=2, dtype=torch.float64)
+    return norms.square_()
 
 
 def _factors(squares: Tensor, here: Tensor, norm: float) -> Tensor:

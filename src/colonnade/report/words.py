@@ -288,7 +288,7 @@ def noised(record: Record) -> bool:
 
 def protected_rows(record: Record) -> bool:
     """Whether parties trained at home with noise for every row (unit ROW)."""
-    return SampledGaussianEvent.kind.name in record.get("mechanisms", ())
+    return SampledGaussianEvent.kind in _kinds(record)
 
 
 def _columns_noised(record: Record) -> bool:
