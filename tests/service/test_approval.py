@@ -180,13 +180,18 @@ def test_a_decision_holds_for_its_proposal_and_its_signer(tmp_path: Path, people
         ({}, math.inf, ""),
         ({"approval": True}, 0.1, "approval:"),
         ({"approval_above_epsilon": 2.0}, 2.0, ""),
-        ({"approval_above_epsilon": 2.0}, 2.1, "epsilon 2.1 (unit PARTY, exact accountant; training only)"),
-        ({"approval_above_epsilon": 2.0}, math.inf, "no epsilon at all"),
-        ({"approval_above_epsilon": 2.0}, math.nan, "no epsilon at all"),
+        (
+            {"approval_above_epsilon": 2.0},
+            2.1,
+            "epsilon 2.1 (delta 1e-05, unit PARTY, exact accountant; training",
+        ),
+        ({"approval_above_epsilon": 2.0}, math.inf, "no epsilon, as there is no noise"),
+        ({"approval_above_epsilon": 2.0}, math.nan, "no epsilon, as there is no noise"),
     ],
 )
 def test_when_a_person_is_asked(policy: dict[str, Any], epsilon: float, needle: str) -> None:
-    why = why_a_person(build(Policy, policy, "policy"), epsilon)
+    cost = {"epsilon": epsilon, "delta": 1e-5, "facts": "unit PARTY, exact accountant"}
+    why = why_a_person(build(Policy, policy, "policy"), cost)
     assert needle in why and bool(why) == bool(needle)
 
 

@@ -47,16 +47,22 @@ class Decision:
         return {"what": "DECISION", "party": party, **facts, "time": self.time}
 
 
-def why_a_person(policy: Policy, epsilon: float) -> str:
-    """Why a run that costs this party so much waits for a person; empty: it does not."""
+def why_a_person(policy: Policy, cost: Mapping[str, Any]) -> str:
+    """Why a run waits for a person; empty: it does not.
+
+    Args:
+        policy: the operator's.
+        cost: what this party has computed that training would cost: `epsilon`, `delta` and `facts`, of what it is one.
+    """
     if policy.approval:
         return "approval: the policy asks for a person's approval of every run"
-    limit = policy.approval_above_epsilon
+    limit, epsilon = policy.approval_above_epsilon, float(cost["epsilon"])
     if limit and not epsilon <= limit:
-        cost = f"epsilon {epsilon:.4g}" if math.isfinite(epsilon) else "no epsilon at all, as there is no noise"
+        covered = f"delta {cost['delta']:g}, {cost['facts']}; training only"
+        told = f"epsilon {epsilon:.4g} ({covered})" if math.isfinite(epsilon) else "no epsilon, as there is no noise"
         return (
-            f"approval_above_epsilon: training would cost this party {cost} (unit PARTY, exact accountant; training "
-            f"only), and the policy asks for a person's approval above {limit:g}"
+            f"approval_above_epsilon: training would cost this party {told}, and the policy asks for a person's "
+            f"approval above {limit:g}"
         )
     return ""
 
@@ -119,8 +125,10 @@ def check_decision(decision: Decision | None) -> None:
 def what_leaves(proposal: Proposal) -> list[str]:
     """What would leave this party, in words, one purpose after the other."""
     purposes, rounds, rows = proposal.body["purposes"], proposal.training().rounds, len(proposal.train)
-    noised = proposal.privacy().protects
-    protected = "with noise" if noised else f"mechanism {proposal.body['mechanism']!r}"
+    privacy = proposal.privacy()
+    protected = "with noise" if privacy.protects else f"mechanism {proposal.body['mechanism']!r}"
+    if privacy.by_row:
+        protected = "by a model that was trained with noise at home"
     told = {
         Purpose.TRAIN: f"training: numbers computed from the columns of up to {rows:,} rows in each of {rounds:,} "
         f"rounds, {protected}",

@@ -163,9 +163,10 @@ class PartyProcess:
             if self.member.agreement is None:
                 note(self.folder, proposal, "refused", str(error))
             return self._refuse(PROPOSED, error, unencrypted=True)
-        why = why_a_person(self.member.setup.policy, self.member.epsilon(proposal))
-        if why and decision is None and self.member.agreement is None:
-            return self._ask_a_person(proposal, why)
+        if self.member.agreement is None and decision is None:
+            why = why_a_person(self.member.setup.policy, self.member.cost)
+            if why:
+                return self._ask_a_person(proposal, why)
         self._asked = ""
         note(self.folder, proposal, "joined")
         self.notify("joined", digest=proposal.digest[:12])

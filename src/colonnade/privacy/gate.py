@@ -14,7 +14,8 @@ as 0, and the upload leaves like any other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -135,7 +136,7 @@ class Gate:
         self._check_numbers(mechanism)
         self.protection.check(self.ledger, parties, purpose, rows)
         copy = to_host(clean) if isinstance(mechanism, Unchanged) else None  # on its way while the numbers are checked
-        if not all_finite(*clean.values()):
+        if _unasked(clean.values(), told) or not all_finite(*clean.values()):
             clean, copy = {name: _finite(value, parties, told) for name, value in clean.items()}, None
         values = mechanism(clean, parties, number, f"{purpose.value}.{part}")
         values = {  # rounding may overflow
@@ -187,7 +188,7 @@ class Gate:
         else:
             done = side_by_side(one, count) if many else [one(place) for place in range(count)]
             sealing = done.copy
-        self.ledger.expect(lambda: [entry(released) for released in sealing()])
+        self.ledger.expect(lambda: [e for released in sealing() for e in self._with_training(entry(released))])
         if not (many and aside):
             self.ledger.settle()
 
@@ -196,6 +197,23 @@ class Gate:
             return tuple(sealing())
 
         return sealed
+
+    def record_training(self, parties: Sequence[str], number: int) -> None:
+        """Write the training at home into the ledger, once: the first time that anything may leave that it made."""
+        for party in parties:
+            for entry in self._training(party, number):
+                self.ledger.record(entry)
+
+    def _with_training(self, entry: Entry) -> list[Entry]:
+        return [*self._training(entry.owner, entry.number), entry]
+
+    def _training(self, party: str, number: int) -> list[Entry]:
+        """What the ledger lacks of a party's training at home; there is no message, so the digest is of its address."""
+        local = self.protection.local
+        if local is None or self.ledger.has(party, local.event):
+            return []
+        digest = hashlib.sha256(f"training at home of {party} in {self.run}".encode()).hexdigest()
+        return [Entry(party, COORDINATOR, local.event, Purpose.TRAIN, number, local.plan.rows, digest)]
 
     def _coded(self, host: Mapping[str, Tensor], parties: Sequence[str], rows: int | None) -> dict[str, Tensor]:
         """In the agreed numbers. That some are too large for them may be told: it is about what may leave."""
@@ -353,9 +371,14 @@ def _lacks(rows: int) -> Parameters:
     return ((LACKING, float(rows)),) if rows else ()
 
 
+def _unasked(values: Iterable[Tensor], told: bool) -> bool:
+    """Whether numbers are made finite without asking if they are: nobody is told, and a GPU takes time to answer."""
+    return not told and any(value.is_cuda for value in values)
+
+
 def _finite(values: Tensor, parties: Sequence[str], told: bool) -> Tensor:
     """The values, if all are finite; with 0 for those that are not, where nobody may be told."""
-    if all_finite(values):
+    if not _unasked([values], told) and all_finite(values):
         return values
     if told:
         finite = torch.isfinite(values.flatten(1)).all(dim=1)  # (P,)
