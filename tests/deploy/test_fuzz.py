@@ -32,8 +32,8 @@ from colonnade.deploy.agreement import (
 )
 from colonnade.deploy.coordinator import CoordinatorProcess
 from colonnade.deploy.encryption import MARK, RunEncryption, encryption_of_coordinator, secrets_for
-from colonnade.deploy.membership import PartySetup
 from colonnade.deploy.party import PartyProcess
+from colonnade.deploy.party_setup import PartySetup
 from colonnade.engines.message import Incoming, Outgoing
 from colonnade.engines.remote import Remote, RoundInProgress
 from colonnade.errors import Diverged, IdentityError, Refused, RunError, WireError

@@ -20,6 +20,7 @@ from colonnade import checkpoint
 from colonnade.deploy.agreement import (
     CLOSE,
     CLOSED,
+    FORMAT,
     JOIN,
     Agreement,
     propose,
@@ -89,6 +90,7 @@ class Undertaking:
     weights: torch.Tensor | None = field(default=None, repr=False)  # (N,) how much each row counts; None: all alike
     by: Grouping | None = field(default=None, repr=False)  # groups that the test rows are also measured by
     held: torch.Tensor | None = field(default=None, repr=False)  # (N, M) who holds which row; None: all hold all
+    own: tuple[str, ...] = ()  # parties of the label holder's organisation
 
     @property
     def may_evaluate(self) -> bool:
@@ -128,6 +130,7 @@ class Undertaking:
             "absence": self.absence.model_dump(),
             "alignment": self.alignment,
             **({} if self.held is None else {"lacking": True}),
+            **({"own": list(self.own)} if self.own else {}),
         }
 
     def federation(self, agreement: Agreement) -> Federation:
@@ -193,6 +196,8 @@ class CoordinatorProcess:
         if self.store.begun:
             agreement = Agreement.from_json(self.store.about()["agreement"])
             body, former = u.body(self.link.run), agreement.proposal.format
+            if former < FORMAT:
+                body.pop("own", None)  # an earlier version did not say
             offered = propose(body, u.split.train, self.keys.public, self.credentials, former)
             if offered.digest != agreement.proposal.digest:
                 raise RunError(
@@ -229,7 +234,7 @@ class CoordinatorProcess:
         """From now on nobody but its reader opens a message."""
         publics = {p: joined.key for p, joined in agreement.joined.items()}
         self.link.encryption = encryption_of_coordinator(
-            self.credentials, self.keys, publics, agreement.proposal.digest
+            self.credentials, self.keys, publics, agreement.proposal.digest, agreement.proposal.format > 3
         )
 
     def roll_call(self, notice: Notice, answer: str, read: Callable[[Notice], T]) -> dict[str, T]:
