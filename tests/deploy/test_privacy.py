@@ -141,7 +141,11 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "no noise at all": ({}, {"most_epsilon": 1.0}, "no bound at all .unit PARTY.: 6 releases left without noise"),
     "another unit": (NOISE, {"unit": ["ROW"]}, "unit: training would hide the unit PARTY, the policy allows ROW"),
     "no unit": ({}, {"unit": ["ROW"]}, "unit: training would hide nothing"),
-    "other neighbours": (NOISE, {"neighbours": ["replaced"]}, "neighbours: the neighbouring relation 'absent' was asked"),
+    "other neighbours": (
+        NOISE,
+        {"neighbours": ["replaced"]},
+        "neighbours: the neighbouring relation 'absent'",
+    ),
     "other numbers": ({}, {"numbers": ["float32"]}, "numbers: the number format 'full' was asked for"),
     "a large delta": (NOISE | {"delta": 0.01}, {"most_epsilon": 9.0}, "most_delta: the promised epsilon holds with"),
     "single uploads": (NOISE, {"require_secure_sum": True}, "require_secure_sum: uploads would be opened one by one"),

@@ -366,11 +366,16 @@ class PartyProcess:
         self.notify("repeating", round=number)
         if number < self.number:
             return self._tell(DONE, number)
-        if self.account is not None:
-            self.account.check(self.number, self._entered, number)
-        stored = self.store.sent(number)
-        sent = [(p, repeat(self.ledger, self.me, kind, number, payload)) for p, kind, payload in stored]
-        return self._send(sent)
+        try:
+            if self.account is not None:
+                self.account.check(self.number, self._entered, number)
+            stored = self.store.sent(number)
+            sent = [(p, repeat(self.ledger, self.me, kind, number, payload)) for p, kind, payload in stored]
+            return self._send(sent)
+        except Unwritable:
+            raise
+        except RunError as error:  # an old copy was put back
+            return self._refuse(number, error)
 
     def _tell(self, kind: str, number: int, facts: Mapping[str, Any] | None = None, unencrypted: bool = False) -> None:
         notice = Notice(self.run, number, kind, self.me, facts or {})
