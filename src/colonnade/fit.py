@@ -44,7 +44,7 @@ from colonnade.privacy.gaussian import SeededNoise
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.mechanism import Mechanism, Protection
 from colonnade.privacy.settings import PrivacySettings
-from colonnade.privacy.statement import SoFar
+from colonnade.privacy.so_far import SoFar
 from colonnade.privacy.training_rows import TrainingRows, noised
 from colonnade.progress import Progress, Telling, Watcher
 from colonnade.record import OnTest, Result, Sections

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from colonnade.cli.options import AsJson, RunFolder
+from colonnade.cli.options import AsJson, Overrides, RunFolder
 from colonnade.cli.screen import Screen
 from colonnade.errors import ConfigError
 
@@ -84,6 +85,33 @@ def explain(run: RunFolder, as_json: AsJson = False) -> None:
     screen = Screen(as_json)
     screen.emit(statement.to_json())
     for line in statement.lines():
+        screen.notify(line)
+
+
+@app.command()
+def budget(
+    config: Annotated[Path, typer.Argument(metavar="PARTY.TOML", help="The party's file.", show_default=False)],
+    overrides: Overrides = None,
+    as_json: AsJson = False,
+) -> None:
+    """What all runs have cost a party's table together, by unit, and what its policy allows.
+
+    Example: colonnade privacy budget party.toml
+    """
+    from colonnade.deploy.budget import TableBudget
+    from colonnade.deploy.policy import read_policy
+    from colonnade.deploy.sections import read_party_file
+    from colonnade.deploy.table_ledger import TableLedger
+    from colonnade.report.tables import Table
+
+    party = read_party_file(config, overrides).party
+    found = TableBudget.read(TableLedger(party.spent), party.called, read_policy(party.policy))
+    screen = Screen(as_json)
+    screen.emit(found.to_json())
+    if screen.talks and found.runs:
+        columns = ("run", "began", "rows", "columns", "cost")
+        screen.table(Table("Runs on this table; what is not over counts as agreed on", columns, tuple(found.rows())))
+    for line in found.lines():
         screen.notify(line)
 
 

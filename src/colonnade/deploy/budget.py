@@ -16,51 +16,23 @@ from colonnade.deploy.policy import Policy
 from colonnade.deploy.table_ledger import Entered, TableLedger
 from colonnade.errors import Refused
 from colonnade.methods.base import brings
-from colonnade.privacy.accounting import Neighbours, affordable
+from colonnade.privacy.accounting import Neighbours
 from colonnade.privacy.events import Event, OtherEvent, Unit
-from colonnade.privacy.gaussian import GaussianEvent
-from colonnade.privacy.grid import step_of
-from colonnade.privacy.secure_sum.event import SumEvent
-from colonnade.privacy.settings import PrivacySettings
 from colonnade.privacy.together import NOT_COVERED, Cost, Together, together
 
 
 def planned(proposal: Proposal, mine: Event) -> list[Cost]:
     """What training by a proposal would release of a party that uploads as often as any, at most.
 
-    `mine` is what the party itself puts before its uploads, where the proposal asks for nothing.
-
-    Every protection that a proposal can ask for has its line here: one that is missing counts as unknown, which no
-    budget allows. What a method brings itself depends on the parties' networks, so before joining it is unknown, too.
+    `mine` is what the party itself puts before its uploads, where the proposal asks for nothing. What a method brings
+    itself depends on the parties' networks: before joining it is unknown, and no budget allows it.
     """
-    privacy, training = proposal.privacy(), proposal.training()
-    releases = proposal.schedule().most_releases(training.rounds)
+    schedule, own = proposal.schedule(), brings(proposal.method())
+    releases = schedule.most_releases(proposal.training().rounds)
     if not releases:
         return []
-    batch = proposal.schedule().batch
-    if not privacy.protects:
-        own = brings(proposal.method())
-        return [Cost(_summed(OtherEvent(own) if own else mine, proposal), batch, releases)]
-    if privacy.mechanism != "gaussian" or privacy.clip is None:
-        return [Cost(OtherEvent(privacy.mechanism), batch, releases)]
-    sigma = privacy.noise(releases)
-    event = GaussianEvent(privacy.clip, sigma, simulated=False, grid=step_of(sigma * privacy.clip))
-    return [Cost(_summed(event, proposal), batch, min(releases, _bought(privacy, sigma)))]
-
-
-def _bought(privacy: PrivacySettings, sigma: float) -> int:
-    """How many releases the run's own budget allows; every party's gate refuses a further one."""
-    if privacy.epsilon is None:
-        return 2**62
-    return affordable(sigma, privacy.epsilon, privacy.delta, privacy.neighbours)
-
-
-def _summed(event: Event, proposal: Proposal) -> Event:
-    """The event as a ledger will have it, where only the sum over the parties opens."""
-    settings = proposal.privacy().secure_sum
-    if not settings.use:
-        return event
-    return SumEvent(event, float(len(proposal.parties)), None if event.bare else float(settings.colluders))
+    event, times = proposal.privacy().planned(releases, len(proposal.parties), OtherEvent(own) if own else mine)
+    return [Cost(event, schedule.batch, times)]
 
 
 def relation(policy: Policy) -> Neighbours:
@@ -140,6 +112,19 @@ class TableBudget:
     def of_run(self, run: Entered) -> dict[Unit, Together]:
         """What one run cost, or was agreed to cost."""
         return together(run.costs, self.policy.most_delta, relation(self.policy))
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """A line per run: its name, when it began, its rows, the digest of its columns, and what it cost."""
+        return [
+            (
+                run.run,
+                run.began if run.ended else f"{run.began}, not over",
+                f"{run.rows:,}",
+                run.columns[:12],
+                "; ".join(map(str, self.of_run(run).values())) or "nothing",
+            )
+            for run in self.runs
+        ]
 
     def lines(self) -> list[str]:
         """What the figures are, for people."""

@@ -341,7 +341,7 @@ def _in_full(u: Undertaking) -> PrivacySettings:
     goes_on = u.absence.then == "continue"
     check_party_dropout(u.method, u.training.schedule.party_dropout, goes_on, u.model.head.layers)
     silence = schedule.someone_may_be_silent or schedule.leaves_out or u.absence.then == "continue"
-    privacy.check_sum(len(u.parties), u.method.needs_uploads, silence, u.held is not None)
+    privacy.check_sum(len(u.parties), u.method.needs_uploads, silence, u.held is not None, u.own)
     if not privacy.protects or privacy.sigma is not None:
         return privacy
     return privacy.model_copy(update={"sigma": privacy.noise(schedule.most_releases(u.training.rounds))})

@@ -117,7 +117,8 @@ class Membership:
             noised = privacy.protects or not self.setup.mechanism.event.bare
             check_shown(proposal.method(), noised, privacy.secure_sum.use)
             check_numbers(proposal.method(), proposal.training().wire.numbers, privacy.secure_sum.use)
-            privacy.check_sum(len(proposal.parties), proposal.method().needs_uploads, silence, proposal.lacking)
+            names, whose = proposal.parties, proposal.own
+            privacy.check_sum(len(names), proposal.method().needs_uploads, silence, proposal.lacking, whose)
             costs = planned(proposal, self.setup.mechanism.event)
         except ConfigError as error:
             raise Refused(f"the proposal cannot be carried out: {error}") from None
@@ -386,4 +387,4 @@ def in_short(proposal: Proposal) -> Mapping[str, Any]:
     facts = {"method": body["method"]["name"], "rounds": proposal.training().rounds, **{k: body.get(k) for k in keys}}
     if shown := shown_by(proposal.method()):
         facts["shows_columns"] = shown
-    return {**facts, "privacy": proposal.privacy().in_words()}
+    return {**facts, "privacy": proposal.privacy().in_words(len(proposal.parties), proposal.own)}

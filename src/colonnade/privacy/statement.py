@@ -7,14 +7,13 @@ without its unit, delta, neighbours, accountant and what it leaves out.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
 
-from colonnade.errors import DataError
-from colonnade.privacy.accounting import SENSITIVITY, Neighbours, exact_epsilon, rdp_epsilon
+from colonnade.privacy.accounting import Neighbours, exact_epsilon, rdp_epsilon
+from colonnade.privacy.colluders import Colluders
 from colonnade.privacy.events import LabelExposure
-from colonnade.privacy.ledger import Entry, Ledger
+from colonnade.privacy.ledger import Entry
 from colonnade.privacy.mechanism import Budget
 from colonnade.privacy.pbm import counted_epsilon
 from colonnade.privacy.promise import Circumstances, Figures, Promise
@@ -57,6 +56,7 @@ class Spent:
     counted: bool = False  # counts were released, which have an RDP figure only
     row: float = math.inf  # RDP, of one row that changes at all parties (unit ROW), where that is accounted for
     bounded: bool = False
+    shift: float = math.inf  # mu of Gaussian releases; infinite: not all of them are
 
     @property
     def epsilon(self) -> float:
@@ -132,7 +132,8 @@ class Statement:
         if (self.worst or self.elsewhere) and not (self.noised or self.unknown or noisy_labels):
             return " ".join([self._no_noise(), *self.about.of_columns()])
         limits = "Evaluation, predictions and the choice of settings are not covered."
-        return " ".join([self._columns(), *self.about.of_columns(), self._labels(), limits])
+        sums = [] if self.colluders is None else [self.colluders.tolerates()]
+        return " ".join([self._columns(), *self.about.of_columns(), *sums, self._labels(), limits])
 
     def _no_noise(self) -> str:
         what = "sum of the uploads" if self.settings.secure_sum.use else "uploads"
@@ -148,7 +149,8 @@ class Statement:
         """The answer to the four questions."""
         if self.about.pooled:
             return [POOLED]
-        return [self._columns(), *self.about.of_columns(), self._against(), self._labels(), *self._not_covered()]
+        sums, rest = self._secure_sum(), self._not_covered()
+        return [self._columns(), *self.about.of_columns(), self._against(), *sums, self._labels(), *rest]
 
     def answers(self) -> list[tuple[str, list[str]]]:
         """The four questions, each with its answers."""
@@ -241,20 +243,32 @@ class Statement:
         who = "Against whom: the coordinator and the other parties, by what they were sent in training"
         return f"{who}." + (" This is a simulation: whoever knows its seed can take the noise away." * self.simulated)
 
+    @property
+    def colluders(self) -> Colluders | None:
+        """Who may collude with the label holder; None: uploads are read one by one."""
+        s, about = self.settings.secure_sum, self.about
+        return Colluders(about.parties, s.colluders, about.of_label_holder, self.noised) if s.use else None
+
+    def _one_more(self, colluders: Colluders) -> float:
+        """The figure if one party more than provided for colludes; infinite: there is none, or nobody knows."""
+        known = self.worst is not None and self.noised and colluders.parties
+        return colluders.one_more(self.worst.shift, self.settings.delta) if self.worst and known else math.inf
+
     def _secure_sum(self) -> list[str]:
-        if not self.settings.secure_sum.use:
+        colluders = self.colluders
+        if colluders is None:
             return []
-        hidden, most = SECURE_SUM, self.settings.secure_sum.colluders
+        counted = self.about.own and not self.counted and not self.settings.protects
         if not self.noised:
-            return [f"{hidden} There is no noise in the sum."]
-        if self.about.own and not self.counted and not self.settings.protects:
-            return [f"{hidden} The method's own noise ({self.about.own}) is in every party's part of it."]
-        if self.counted:
-            return [f"{hidden} The figure holds while at most {most} of them (colluders) tell others their counts."]
-        return [
-            f"{hidden} The parties share the noise; the figure holds while at most {most} "
-            "of them (colluders) tell others what they know of it."
-        ]
+            noise = " There is no noise in the sum."
+        elif counted:
+            noise = f" The method's own noise ({self.about.own}) is in every party's part of it."
+        else:
+            noise = "" if self.counted else " The parties share the noise."
+        more = self._one_more(colluders)
+        facts = f"exact accountant, delta {self.settings.delta:g}, unit PARTY, neighbours: {self.neighbours}"
+        one = f" With one more it would be epsilon {more:.3f} ({facts})." if math.isfinite(more) else ""
+        return [f"{SECURE_SUM}{noise}{colluders.used_up()} {colluders.tolerates()}{one}"]
 
     def _noise(self) -> str:
         if not self.noised and not self.settings.labels.protects and not self.simulated:
@@ -318,54 +332,14 @@ class Statement:
             "label_delta": 0.0,
             "label_guest": self.about.guest or None,
             "columns_shown": dict([self.about.shown]) if self.about.shown[1] else {},
+            "colluders": self.colluders.tolerated if self.colluders else None,
+            "colluders_used_up": list(self.colluders.own) if self.colluders else [],
+            "epsilon_one_more": _number(self._one_more(self.colluders)) if self.colluders else None,
             "simulated": self.simulated,
             "evaluation": self.settings.evaluation if self.settings.protects else "unprotected",
             "uncovered": self._uncovered(),
             "not_covered": self._not_covered(),
         }
-
-
-@dataclass(frozen=True)
-class SoFar:
-    """What training has cost each party up to now; for those who watch it."""
-
-    parties: Mapping[str, float]  # exact epsilons of those that have released something
-    settings: PrivacySettings
-
-    @classmethod
-    def of(cls, ledger: Ledger, settings: PrivacySettings, parties: Iterable[str]) -> SoFar | None:
-        """From the ledger's running sums, since this is asked every round; None where there is no figure."""
-        if not settings.protects:
-            return None
-        scale = SENSITIVITY[settings.neighbours]
-        shifts = {party: scale * math.sqrt(ledger.precision(party)) for party in parties}
-        try:
-            spent = {party: _exact(shift, settings.delta) for party, shift in shifts.items() if shift > 0}
-        except DataError:  # the library that accounts is not installed: training goes on without a figure
-            return None
-        return cls(spent, settings) if spent else None
-
-    @property
-    def largest(self) -> float:
-        """The federation's figure."""
-        return max(self.parties.values())
-
-    @property
-    def figure(self) -> str:
-        """The federation's figure, and the least of the parties' where they differ; never without `legend`."""
-        least = min(self.parties.values())
-        return f"epsilon {self.largest:.3f}" + (f" (least {least:.3f})" if self.largest - least >= 5e-4 else "")
-
-    @property
-    def legend(self) -> str:
-        """What belongs to the figure."""
-        facts = f"exact accountant, unit PARTY, neighbours: {self.settings.neighbours}, delta {self.settings.delta:g}"
-        return f"epsilon so far, largest over parties: {facts}; labels, evaluation and predictions are not covered"
-
-
-@cache
-def _exact(shift: float, delta: float) -> float:
-    return exact_epsilon(shift, delta)  # parties that uploaded equally often share it
 
 
 def _bare(sentence: str) -> str:
@@ -392,4 +366,4 @@ def _spent(t: Tally, delta: float, parties: int) -> Spent:
         row = counted_epsilon([c.everywhere(parties) for c in t.counts], delta) if parties else math.inf
         return Spent(t.party, t.releases, math.inf, counted_epsilon(t.counts, delta), t.bare, True, row)
     exact, rdp = exact_epsilon(t.shift, delta), rdp_epsilon(t.shift, delta)
-    return Spent(t.party, t.releases, exact, rdp, t.bare, bounded=t.bounded)
+    return Spent(t.party, t.releases, exact, rdp, t.bare, bounded=t.bounded, shift=t.shift)

@@ -22,6 +22,7 @@ from colonnade.privacy.registry import kind_of
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.privacy.statement import MEANINGLESS, Spent, Statement
 from colonnade.privacy.tally import Tally
+from colonnade.record import Sections
 from colonnade.report import words
 from colonnade.report.record import Group, Record, released
 from colonnade.report.tables import Table
@@ -74,6 +75,8 @@ def statement_of(record: Record) -> Statement | None:
         guest=guest_of(_method(record)) if record["method"]["name"] in METHODS else "",
         shown=shown(_method(record)) if record["method"]["name"] in METHODS else ("", ""),
         told=record["method"]["name"] in METHODS and is_told(_method(record)),
+        parties=len(record["about"]["parties"]),
+        label_holders=own_parties(record.get("config")),
     )
     return Statement.from_tally(tallies, settings, about)
 
@@ -90,6 +93,8 @@ def statement_of_run(run: Run) -> Statement:
         guest=guest_of(run.method),
         shown=shown(run.method),
         told=is_told(run.method),
+        parties=len(run.about["parties"]),
+        label_holders=own_parties(run.config),
     )
     return Statement.of(run.ledger, run.privacy, about)
 
@@ -97,6 +102,11 @@ def statement_of_run(run: Run) -> Statement:
 def shown(method: Method) -> tuple[str, str]:
     """The party whose uploads say something of its columns, and what; empty: there is none."""
     return shown_by(method), what_is_shown(method, shown_by(method))
+
+
+def own_parties(config: Sections | None) -> tuple[str, ...]:
+    """Parties of the label holder's organisation, as its configuration says."""
+    return tuple(map(str, (config or {}).get("coordinator", {}).get("own", ())))
 
 
 def own_noise(record: Record) -> str:
