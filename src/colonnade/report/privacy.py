@@ -19,6 +19,7 @@ from colonnade.methods.base import FitsAtHome, Method, brings
 from colonnade.privacy.events import Hides, LabelExposure
 from colonnade.privacy.promise import Circumstances
 from colonnade.privacy.registry import kind_of
+from colonnade.privacy.repeats import Training, in_words
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.privacy.statement import MEANINGLESS, Spent, Statement
 from colonnade.privacy.tally import Tally
@@ -166,7 +167,28 @@ def notes(groups: Sequence[Group]) -> list[tuple[str, str]]:
     said: dict[str, list[str]] = {}
     for group in groups:
         said.setdefault(_least(group), []).append(group.label)
-    return [(words.listing(labels), text) for text, labels in said.items()]
+    told = [(words.listing(labels), text) for text, labels in said.items()]
+    records = [record for group in groups for record in group.records]
+    together = together_of(records) if len(records) > 1 else ""
+    return [*told, ("all of them", together)] if together else told
+
+
+def together_of(records: Sequence[Record]) -> str:
+    """What trainings on the same rows cost together; empty, where nothing was promised, or records say too little."""
+    trainings = []
+    for record in records:
+        tallies = _tallies(record)
+        if words.pools(record):
+            continue
+        if tallies is None:
+            return ""
+        settings = build(PrivacySettings, record.get("privacy", {}), "privacy")
+        noisy = record["label_exposure"] == LabelExposure.EPS.value
+        trainings.append(Training(tallies, settings, noisy))
+    try:
+        return in_words(trainings)
+    except DataError:  # the library that accounts is not installed
+        return ""
 
 
 def _least(group: Group) -> str:
