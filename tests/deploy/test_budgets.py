@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 
 from colonnade import checkpoint
 from colonnade.config import build
+from colonnade.deploy import agreement, coordinator, encryption
 from colonnade.deploy.agreement import Agreement
 from colonnade.deploy.budget import TableBudget, ledger_beside
 from colonnade.deploy.coordinator import CoordinatorProcess
@@ -234,10 +236,36 @@ def test_keys_for_masks_are_not_those_for_envelopes(tmp_path: Path) -> None:
     with room(tmp_path, privacy=SUMMED) as scene:
         scene.train()
     store = Store(tmp_path / COORDINATOR / "run.db")
-    agreement = Agreement.from_json(store.about()["agreement"])
+    agreed = Agreement.from_json(store.about()["agreement"])
     store.close()
-    keys = [key for joined in agreement.joined.values() for key in (joined.key, joined.mask)]
+    keys = [key for joined in agreed.joined.values() for key in (joined.key, joined.mask)]
     assert len(set(keys)) == 2 * len(PARTIES) and all(len(key) == 32 for key in keys)
-    adders = agreement.adders({})
+    adders = agreed.adders({})
     assert adders is not None
-    assert {key for _, key in adders.roster.public} == {joined.mask for joined in agreement.joined.values()}
+    assert {key for _, key in adders.roster.public} == {joined.mask for joined in agreed.joined.values()}
+
+
+def test_a_run_that_began_with_an_earlier_format_goes_on_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One key for envelopes and masks, and a bare hash for the run's key: as it began, and in no new run."""
+    secret = encryption.run_secret
+    with room(tmp_path, privacy=SUMMED) as scene:
+        with monkeypatch.context() as earlier:
+            earlier.setattr(coordinator, "propose", partial(agreement.propose, number=3))
+            earlier.setattr(encryption, "run_secret", lambda keys, proposal, hkdf=True: secret(keys, proposal, False))
+            with pytest.raises(
+                Refused, match="has format 3, this version joins format 4 only; all sides need the same"
+            ):
+                scene.train()
+            earlier.setattr(agreement, "READABLE", (3,))
+            scene.train()
+        scene.leave("party_1")
+        scene.arrive("party_1")
+        assert len(scene.predict(Wish(torch.tensor([50, 51]))).logits) == 2
+    store = Store(tmp_path / COORDINATOR / "run.db")
+    began = Agreement.from_json(store.about()["agreement"])
+    store.close()
+    assert began.proposal.format == 3 and not any(joined.mask for joined in began.joined.values())
+    adders = began.adders({})
+    assert adders is not None and dict(adders.roster.public) == {p: j.key for p, j in began.joined.items()}

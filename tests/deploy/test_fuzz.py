@@ -30,6 +30,7 @@ from colonnade.deploy.agreement import (
     read_proposal,
     settle,
 )
+from colonnade.deploy.budget import ledger_beside
 from colonnade.deploy.coordinator import CoordinatorProcess
 from colonnade.deploy.encryption import MARK, RunEncryption, encryption_of_coordinator, secrets_for
 from colonnade.deploy.party import PartyProcess
@@ -97,6 +98,7 @@ class Scene:
         self.party.store.close()
         shutil.rmtree(self.folder / "party")
         shutil.copytree(self.folder / "agreed", self.folder / "party")
+        shutil.copy(ledger_beside(self.folder / "agreed"), ledger_beside(self.folder / "party"))
         self.party = PartyProcess(
             self.folder / "party", self.link, self.party.member.credentials, setup(self.trial), quiet
         )  # type: ignore[arg-type]
@@ -139,6 +141,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     agreement = settle(proposal, {PARTY: joined}, secrets, own[COORDINATOR])
     party.handle(incoming(agreement.notice().payload))
     shutil.copytree(folder / "party", folder / "agreed")
+    shutil.copy(ledger_beside(folder / "party"), ledger_beside(folder / "agreed"))
 
     order, down = coordinator._trainer(agreement).coordinator.request()
     party.handle(incoming(down.everyone.payload, encrypted=True))

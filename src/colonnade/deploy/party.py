@@ -266,14 +266,14 @@ class PartyProcess:
 
     def _check_sequence(self, request: Request) -> None:
         """Requests come one by one; who missed some, where the run went on without it, cannot learn from the last."""
-        if self.account is not None:
-            self.account.check(self.number, self._entered, request.number)
         missed_well = self.finished or (self.member.goes_on and self.me not in request.learners)
         if request.number > self.number + 1 and not missed_well:
             raise RunError(
                 f"party {self.me!r} has carried out round {self.number} and is asked for {request.number}: its store "
                 "is an old copy; put the newest one back"
             )
+        if self.account is not None:
+            self.account.check(self.number, self._entered, request.number)
 
     def _carry_out(
         self,

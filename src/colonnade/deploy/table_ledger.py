@@ -36,6 +36,7 @@ FORMAT = 1
 PATIENCE = 30.0  # seconds to wait for another run of this organisation that writes
 Execute = Callable[..., sqlite3.Cursor]
 ROW = 16  # bytes of the digest of a row's id
+MANY = "with given(one) as (select value from json_each(?))"  # many rows in one statement
 _SCHEMA = (
     "create table about (one integer primary key check (one = 1), format integer not null, key blob not null)",
     "create table mask_key (proposal text primary key, private blob not null)",
@@ -45,7 +46,7 @@ _SCHEMA = (
     "create trigger sent_goes_up before update on sent when new.number <= old.number "
     "begin select raise(abort, 'what was sent is not taken back'); end",
     "create trigger sent_stays before delete on sent begin select raise(abort, 'what was sent is not taken back'); end",
-    "create table predicted (table_name text not null, row blob not null, times integer not null, "
+    "create table predicted (table_name text not null, row text not null, times integer not null, "
     "primary key (table_name, row)) without rowid",
 )
 
@@ -162,12 +163,7 @@ class TableLedger:
                 "digest = excluded.digest",
                 (proposal, message.number, message.digest),
             )
-            for row in self._rows(x, predicted):
-                x(
-                    "insert into predicted values (?, ?, 1) on conflict (table_name, row) do update set "
-                    "times = times + 1",
-                    (table, row),
-                )
+            self._count(x, table, predicted)
 
     # -- rows ---------------------------------------------------------------------------------
 
@@ -175,10 +171,21 @@ class TableLedger:
         """How often that of some rows was predicted which was predicted most often."""
         if not self.path.exists() or not ids:
             return 0
-        find = "select times from predicted where table_name = ? and row = ?"
         with self._reading() as x:
-            found = (x(find, (table, row)).fetchone() for row in self._rows(x, ids))
-            return max((row[0] for row in found if row), default=0)
+            found = x(
+                f"{MANY} select max(times) from predicted, given where table_name = ? and row = given.one",
+                (self._rows(x, ids), table),
+            ).fetchone()
+        return int(found[0] or 0)
+
+    def _count(self, x: Execute, table: str, ids: Collection[str]) -> None:
+        """Each of these rows is predicted once more, or as often as it is in there."""
+        if ids:
+            x(
+                f"{MANY} insert into predicted select ?, one, count(*) from given where true group by one "
+                "on conflict (table_name, row) do update set times = times + excluded.times",
+                (self._rows(x, ids), table),
+            )
 
     def predictions(self, table: str) -> tuple[int, int, int]:
         """Of a table: rows that were predicted, predictions in all, and those of the row that has most."""
@@ -190,13 +197,10 @@ class TableLedger:
         return int(rows), int(times), int(most)
 
     @staticmethod
-    def _rows(x: Execute, ids: Collection[str]) -> Iterator[bytes]:
-        """Digests of ids under the key of the file: whoever has the file still has to try ids one by one."""
-        if not ids:
-            return
+    def _rows(x: Execute, ids: Collection[str]) -> str:
+        """Digests of ids under the key of the file, as JSON: whoever has the file still has to try ids one by one."""
         key = x("select key from about").fetchone()[0]
-        for id in ids:
-            yield hmac.digest(key, id.encode(), hashlib.sha256)[:ROW]
+        return json.dumps([hmac.digest(key, id.encode(), hashlib.sha256)[:ROW].hex() for id in ids])
 
     # -- the file -----------------------------------------------------------------------------
 
@@ -208,6 +212,7 @@ class TableLedger:
                 os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o600))
             with closing(sqlite3.connect(self.path, timeout=PATIENCE, isolation_level=None)) as db:
                 db.execute("pragma synchronous = full")
+                db.execute("pragma journal_mode = persist")  # the journal is not made and removed every time
                 db.execute("begin immediate")
                 try:
                     self._prepare(db)
