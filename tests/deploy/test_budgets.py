@@ -245,6 +245,15 @@ def test_keys_for_masks_are_not_those_for_envelopes(tmp_path: Path) -> None:
     assert {key for _, key in adders.roster.public} == {joined.mask for joined in agreed.joined.values()}
 
 
+def test_a_label_holder_of_an_earlier_version_is_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinator, "propose", partial(agreement.propose, number=3))
+    words = "the proposal has format 3, this version joins format 4 only; all sides need the same version of Colonnade"
+    with room(tmp_path) as scene, pytest.raises(Refused, match=words):
+        scene.train()
+
+
 def test_a_run_that_began_with_an_earlier_format_goes_on_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,10 +263,6 @@ def test_a_run_that_began_with_an_earlier_format_goes_on_with_it(
         with monkeypatch.context() as earlier:
             earlier.setattr(coordinator, "propose", partial(agreement.propose, number=3))
             earlier.setattr(encryption, "run_secret", lambda keys, proposal, hkdf=True: secret(keys, proposal, False))
-            with pytest.raises(
-                Refused, match="has format 3, this version joins format 4 only; all sides need the same"
-            ):
-                scene.train()
             earlier.setattr(agreement, "READABLE", (3,))
             scene.train()
         scene.leave("party_1")
