@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,13 +19,13 @@ from colonnade.config import build
 from colonnade.deploy import agreement, coordinator, encryption
 from colonnade.deploy.agreement import Agreement
 from colonnade.deploy.budget import TableBudget, ledger_beside
-from colonnade.deploy.coordinator import CoordinatorProcess
+from colonnade.deploy.coordinator import CoordinatorProcess, Undertaking
 from colonnade.deploy.party_setup import PartySetup
 from colonnade.deploy.policy import Policy
 from colonnade.deploy.predict import Wish
 from colonnade.deploy.table_ledger import TableLedger
 from colonnade.engines.message import Outgoing
-from colonnade.errors import Refused, RunError
+from colonnade.errors import ConfigError, Refused, RunError
 from colonnade.privacy.events import Unit
 from colonnade.store import Store
 from colonnade.wire.codec import decode
@@ -50,6 +52,10 @@ class OneTable(SmallTrial):
 
     policy: Mapping[str, Any] = field(default_factory=dict)
     spent: Path | None = None
+    own: tuple[str, ...] = ()
+
+    def undertaking(self) -> Undertaking:
+        return replace(super().undertaking(), own=self.own)
 
     def setup(self, name: str) -> PartySetup:
         usual = replace(super().setup(name), policy=build(Policy, self.policy, "policy"))
@@ -57,7 +63,7 @@ class OneTable(SmallTrial):
 
 
 def room(folder: Path, carry: Any = None, **changes: Any) -> Room:
-    more = {k: changes.pop(k) for k in ("policy", "spent") if k in changes}
+    more = {k: changes.pop(k) for k in ("policy", "spent", "own") if k in changes}
     made = Room.of(folder, PARTIES, **({"carry": carry} if carry else {}), **{**OPTIONS, **changes})
     values = {name: getattr(made.trial, name) for name in SmallTrial.__dataclass_fields__}
     made.trial = OneTable(**values, **more)
@@ -110,6 +116,28 @@ def test_a_row_is_predicted_as_often_as_the_policy_allows(tmp_path: Path) -> Non
             scene.predict(second)
         scene.predict(Wish(torch.tensor([50, 52])))
     assert budget(tmp_path / "spent").predictions == (3, 6, 2)
+
+
+def test_the_label_holders_own_party_uses_up_a_colluder(tmp_path: Path) -> None:
+    with room(tmp_path, privacy=NOISE | SUMMED, own=("party_0",)) as scene:
+        scene.train()
+        (told,) = scene.said("party_1", "proposal")
+        assert "secure sum, tolerates 0 colluders besides party_0 of the label holder" in told["privacy"]
+    two = room(tmp_path / "two", privacy=NOISE | SUMMED, own=("party_0", "party_2"))
+    with pytest.raises(ConfigError, match="party_0, party_2 belong to the label holder"):
+        two.train()
+
+
+def test_a_run_that_an_earlier_version_began_is_charged_when_it_goes_on(tmp_path: Path) -> None:
+    with room(tmp_path, privacy=NOISE) as scene:
+        scene.train()
+        scene.leave("party_1")
+        with contextlib.closing(sqlite3.connect(tmp_path / LEDGER)) as db:  # it knew nothing of the run
+            db.execute("delete from run")
+            db.commit()
+        scene.arrive("party_1")
+    (run,) = TableLedger(tmp_path / LEDGER).runs("party_1")
+    assert run.ended and sum(cost.times for cost in run.costs) == ROUNDS
 
 
 # -- an old copy is put back ------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from colonnade.privacy.settings import PrivacySettings, SumSettings
 from colonnade.privacy.so_far import SoFar
 from colonnade.privacy.statement import Statement
 from colonnade.privacy.tally import Tally, tally
-from colonnade.report.privacy import DEPLOYED
+from colonnade.report.privacy import DEPLOYED, own_parties
 from colonnade.wire.messages import Purpose
 from tests.releases import released
 
@@ -199,6 +199,11 @@ def test_the_label_holders_own_party_is_one_of_the_colluders() -> None:
     assert f"With one more it would be epsilon {more:.3f} (exact accountant" in text(told)
     guest = replace(about, label_holders=(), guest="bank")
     assert statement(shared, settings=summed, about=guest).to_json()["colluders"] == 0
+
+
+def test_whose_parties_they_are_stands_in_the_label_holders_file() -> None:
+    assert own_parties({"coordinator": {"own": ["bank"], "run": "churn"}}) == ("bank",)
+    assert own_parties({"training": {}}) == own_parties(None) == ()
 
 
 def test_a_sum_without_noise_tolerates_all_but_two() -> None:

@@ -23,7 +23,14 @@ from colonnade.deploy.agreement import (
 from colonnade.deploy.budget import check_table, check_unit, planned
 from colonnade.deploy.encryption import RunEncryption, encryption_of_party
 from colonnade.deploy.party_setup import Columns, PartySetup
-from colonnade.deploy.policy import check_columns, check_prediction, check_repeats, check_run, check_training_rows
+from colonnade.deploy.policy import (
+    Policy,
+    check_columns,
+    check_prediction,
+    check_repeats,
+    check_run,
+    check_training_rows,
+)
 from colonnade.deploy.table_ledger import Entered, TableLedger
 from colonnade.design import Design
 from colonnade.engines.base import (
@@ -165,14 +172,15 @@ class Membership:
             raise Refused(f"party {self.me!r} has not joined a proposal of run {self.run!r}")
         agreement = read_agreement(notice, proposal, self._joined(proposal), self.credentials)
         self.encryption(agreement)  # the run's key was really meant for this party
-        self._enter(proposal)
+        self.enter(proposal, limited=True)
         return agreement
 
-    def _enter(self, proposal: Proposal) -> None:
-        """Charge the table with what was agreed on; `Refused`, if another run has used up the budget meanwhile."""
+    def enter(self, proposal: Proposal, limited: bool) -> None:
+        """Charge the table with what was agreed on, once; `Refused`, if it is limited and the budget is used up."""
         costs, rows = tuple(planned(proposal, self.setup.mechanism.event)), int(proposal.body["rows"])
         entered = Entered(proposal.digest, self.run, self.me, self.table, self.columns.digest(), rows, costs)
-        self.spent.enter(entered, lambda others: check_table(self.setup.policy, self.table, others, costs))
+        policy = self.setup.policy if limited else Policy()
+        self.spent.enter(entered, lambda others: check_table(policy, self.table, others, costs))
 
     def adopt(self, agreement: Agreement) -> str:
         """From now on this holds; the digest of the columns it holds for."""

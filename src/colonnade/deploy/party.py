@@ -180,6 +180,7 @@ class PartyProcess:
                 "put it back, or begin a new run under another name"
             )
         self.link.encryption = self.member.encryption(agreement)
+        self.member.enter(agreement.proposal, limited=False)  # it may be of a version that had no table ledger
         self.account = Account(self.spent, agreement.proposal)
         self._restore()
         if self.finished:
