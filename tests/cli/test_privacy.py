@@ -123,6 +123,7 @@ def test_a_party_sees_what_its_table_has_cost(tmp_path: Path, capsys: pytest.Cap
     assert "all together: epsilon 1.313 (exact accountant over 106 releases, delta 1e-05, unit PARTY" in text
     assert "the policy allows: epsilon 4, by unit (most_epsilon), delta 1e-05" in text
     assert "evaluation, predictions and releases that hide another unit are not covered" in text
+    assert text.count("0.897 (exact)") == 2 and text.count("agreed on") == 2
     assert "predicted, which no noise covers: 1 rows, 1 times in all, one row 1 times at most" in text
     facts = json.loads(told(capsys, "budget", str(tmp_path / "party.toml"), "--json"))
     assert [run["run"] for run in facts["runs"]] == ["a", "b"] and facts["together"][0]["unit"] == "PARTY"

@@ -98,7 +98,7 @@ def budget(
 
     Example: colonnade privacy budget party.toml
     """
-    from colonnade.deploy.budget import TableBudget
+    from colonnade.deploy.budget import COLUMNS, TableBudget
     from colonnade.deploy.policy import read_policy
     from colonnade.deploy.sections import read_party_file
     from colonnade.deploy.table_ledger import TableLedger
@@ -109,8 +109,7 @@ def budget(
     screen = Screen(as_json)
     screen.emit(found.to_json())
     if screen.talks and found.runs:
-        columns = ("run", "began", "rows", "columns", "cost")
-        screen.table(Table("Runs on this table; what is not over counts as agreed on", columns, tuple(found.rows())))
+        screen.table(Table(found.caption, COLUMNS, tuple(found.rows()), frozenset({0, 1, 2, 4, 5})))
     for line in found.lines():
         screen.notify(line)
 

@@ -20,6 +20,8 @@ from colonnade.privacy.accounting import Neighbours
 from colonnade.privacy.events import Event, OtherEvent, Unit
 from colonnade.privacy.together import NOT_COVERED, Cost, Together, together
 
+COLUMNS = ("run", "began", "state", "rows", "columns", "unit", "releases", "epsilon (accountant)")
+
 
 def planned(proposal: Proposal, mine: Event) -> list[Cost]:
     """What training by a proposal would release of a party that uploads as often as any, at most.
@@ -113,17 +115,27 @@ class TableBudget:
         """What one run cost, or was agreed to cost."""
         return together(run.costs, self.policy.most_delta, relation(self.policy))
 
+    @property
+    def caption(self) -> str:
+        """What belongs to the figures of `rows`."""
+        relations = f"neighbours of unit PARTY: {relation(self.policy)}"
+        return f"Runs on this table (delta {self.policy.most_delta:g}, {relations}; {NOT_COVERED})"
+
     def rows(self) -> list[tuple[str, ...]]:
-        """A line per run: its name, when it began, its rows, the digest of its columns, and what it cost."""
+        """A line per run and unit, in the order of `COLUMNS`."""
         return [
             (
                 run.run,
-                run.began if run.ended else f"{run.began}, not over",
+                run.began[:10],
+                "over" if run.ended else "agreed on",
                 f"{run.rows:,}",
-                run.columns[:12],
-                "; ".join(map(str, self.of_run(run).values())) or "nothing",
+                run.columns[:8],
+                unit.value,
+                f"{figure.releases:,}",
+                f"{figure.epsilon:.3f} ({figure.accountant})" if math.isfinite(figure.epsilon) else "no bound",
             )
             for run in self.runs
+            for unit, figure in self.of_run(run).items()
         ]
 
     def lines(self) -> list[str]:
