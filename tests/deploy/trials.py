@@ -30,8 +30,8 @@ from colonnade.bench.organisations import Organisations, Trial
 from colonnade.config import build
 from colonnade.deploy import coordinator as coordinator_module
 from colonnade.deploy.coordinator import CoordinatorProcess
-from colonnade.deploy.membership import PartySetup
 from colonnade.deploy.party import PartyProcess
+from colonnade.deploy.party_setup import PartySetup
 from colonnade.deploy.policy import Policy
 from colonnade.engines.coordinator import CoordinatorSide
 from colonnade.engines.nats import NatsLink

@@ -20,6 +20,7 @@ from colonnade import checkpoint
 from colonnade.deploy.agreement import (
     CLOSE,
     CLOSED,
+    FORMAT,
     JOIN,
     Agreement,
     propose,
@@ -92,6 +93,7 @@ class Undertaking:
     weights: torch.Tensor | None = field(default=None, repr=False)  # (N,) how much each row counts; None: all alike
     by: Grouping | None = field(default=None, repr=False)  # groups that the test rows are also measured by
     held: torch.Tensor | None = field(default=None, repr=False)  # (N, M) who holds which row; None: all hold all
+    own: tuple[str, ...] = ()  # parties of the label holder's organisation
 
     @property
     def may_evaluate(self) -> bool:
@@ -131,6 +133,7 @@ class Undertaking:
             "absence": self.absence.model_dump(),
             "alignment": self.alignment,
             **({} if self.held is None else {"lacking": True}),
+            **({"own": list(self.own)} if self.own else {}),
         }
 
     def federation(self, agreement: Agreement) -> Federation:
@@ -196,6 +199,8 @@ class CoordinatorProcess:
         if self.store.begun:
             agreement = Agreement.from_json(self.store.about()["agreement"])
             body, former = u.body(self.link.run), agreement.proposal.format
+            if former < FORMAT:
+                body.pop("own", None)  # an earlier version did not say
             offered = propose(body, u.split.train, self.keys.public, self.credentials, former)
             if offered.digest != agreement.proposal.digest:
                 raise RunError(
@@ -232,7 +237,7 @@ class CoordinatorProcess:
         """From now on nobody but its reader opens a message."""
         publics = {p: joined.key for p, joined in agreement.joined.items()}
         self.link.encryption = encryption_of_coordinator(
-            self.credentials, self.keys, publics, agreement.proposal.digest
+            self.credentials, self.keys, publics, agreement.proposal.digest, agreement.proposal.format > 3
         )
 
     def roll_call(self, notice: Notice, answer: str, read: Callable[[Notice], T]) -> dict[str, T]:
@@ -339,7 +344,7 @@ def _in_full(u: Undertaking) -> PrivacySettings:
     goes_on = u.absence.then == "continue"
     check_party_dropout(u.method, u.training.schedule.party_dropout, goes_on, u.model.head.layers)
     silence = schedule.someone_may_be_silent or schedule.leaves_out or u.absence.then == "continue"
-    privacy.check_sum(len(u.parties), u.method.needs_uploads, silence, u.held is not None)
+    privacy.check_sum(len(u.parties), u.method.needs_uploads, silence, u.held is not None, u.own)
     if privacy.by_row:
         weighted = u.weights is not None or u.training.class_weights is not None
         check_by_row(u.method, privacy, u.task, schedule, u.training.computing, weighted)

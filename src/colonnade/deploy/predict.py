@@ -59,7 +59,8 @@ def predict_rows(folder: Path, link: Link, wish: Wish, notify: Notify) -> Predic
     number = max((release.number for release in run.ledger), default=0)
     request = Request(max(number, last + AFTER_TRAINING) + 2, queries)
     publics = {p: joined.key for p, joined in agreement.joined.items()}
-    link.encryption = encryption_of_coordinator(link.credentials, own_keys(folder), publics, agreement.proposal.digest)
+    digest, hkdf = agreement.proposal.digest, agreement.proposal.format > 3
+    link.encryption = encryption_of_coordinator(link.credentials, own_keys(folder), publics, digest, hkdf)
     link.lay(schema.parties, anew=True)
     link.listen()
     engine = Remote(link, schema, run.method, link.run, Absence(patience=wish.patience, then="continue"), notify)
