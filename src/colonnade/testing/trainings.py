@@ -66,8 +66,8 @@ class TrainedRound:
 
 
 def unsigned(release: Entry) -> dict[str, Any]:
-    """A release without its digest, which depends on the run's id."""
-    return {k: v for k, v in release.to_json().items() if k != "digest"}
+    """A release without its digest, which depends on the run's id, and without its time."""
+    return {k: v for k, v in release.to_json().items() if k not in ("digest", "time", "chain")}
 
 
 def events(ledger: Ledger) -> list[tuple[Any, ...]]:
