@@ -12,15 +12,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from colonnade.bench.nats_server import NatsServer
 from colonnade.bench.organisations import Organisations, Trial
 from colonnade.errors import LinkError
-from colonnade.privacy.ledger import Entry
 from colonnade.record import read_record
 from colonnade.saved import read_ledger
+from colonnade.testing.trainings import timeless
 from colonnade.wire.messages import COORDINATOR
 
 SERVER = "nats-server"
@@ -43,7 +44,7 @@ class Ending:
 
     score: float | None
     models: Mapping[str, str]  # fingerprints
-    ledgers: Mapping[str, tuple[str, ...]]  # all releases, in order, without their times
+    ledgers: Mapping[str, list[dict[str, Any]]]  # all releases, in order, without their times
 
 
 def play(parties: Sequence[str], trial: Callable[[Path, NatsServer], Trial], kills: Kills | None) -> tuple[Ending, int]:
@@ -134,10 +135,5 @@ def _ending(organisations: Organisations) -> Ending:
     models = {COORDINATOR: record["fingerprint"]}
     for name in organisations.names[1:]:
         models[name] = json.loads((place(name) / "party.json").read_text())["fingerprint"]
-    ledgers = {name: tuple(map(_untimed, read_ledger(place(name)))) for name in organisations.names}
+    ledgers = {name: [timeless(release) for release in read_ledger(place(name))] for name in organisations.names}
     return Ending(record["result"]["test_score"], models, ledgers)
-
-
-def _untimed(release: Entry) -> str:
-    """A release without the time at which it was recorded, and what was hashed together with that."""
-    return json.dumps({k: v for k, v in release.to_json().items() if k not in ("time", "chain")})

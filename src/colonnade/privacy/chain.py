@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
+LEDGER = "ledger.jsonl"
+HEAD = "ledger.head.json"  # beside it: the signed end of its chain, between organisations
 GENESIS = "0" * 64
 CHAIN = "chain"  # what a line calls its hash
 _HEAD = b"colonnade ledger head 1\n"  # so that nothing else that is signed can pass for a head

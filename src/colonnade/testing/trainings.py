@@ -67,7 +67,12 @@ class TrainedRound:
 
 def unsigned(release: Entry) -> dict[str, Any]:
     """A release without its digest, which depends on the run's id, and without its time."""
-    return {k: v for k, v in release.to_json().items() if k not in ("digest", "time", "chain")}
+    return {k: v for k, v in timeless(release).items() if k != "digest"}
+
+
+def timeless(release: Entry) -> dict[str, Any]:
+    """A release without its time, and without the hash that a file put together with it."""
+    return {k: v for k, v in release.to_json().items() if k not in ("time", "chain")}
 
 
 def events(ledger: Ledger) -> list[tuple[Any, ...]]:
