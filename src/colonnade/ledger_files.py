@@ -21,10 +21,10 @@ from urllib.parse import quote
 from colonnade.errors import ConfigError, IdentityError, RunError
 from colonnade.identity.credentials import check_signature, read_authority
 from colonnade.privacy.chain import HEAD, LEDGER, Head, Walk, walk
+from colonnade.privacy.chain import StoredLine as Line
 from colonnade.record import RECORD, STORE
 
 PARTY_STORE, PARTY_RECORD = "party.db", "party.json"
-Line = dict[str, Any]
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from colonnade.data.columns import ColumnPlan
 from colonnade.data.stored import from_bytes, to_bytes
 from colonnade.errors import DataError, RunError
 from colonnade.privacy import chain
-from colonnade.privacy.chain import CHAIN, HEAD, last, linked
+from colonnade.privacy.chain import CHAIN, HEAD, StoredLine, last, linked
 from colonnade.privacy.ledger import Entry, Ledger
 from colonnade.privacy.training_rows import TrainingRows
 
@@ -160,7 +160,7 @@ def read_kept(folder: Path, run: str) -> dict[str, Tensor]:
     return kept
 
 
-def read_lines(path: Path) -> list[dict[str, Any]]:
+def read_lines(path: Path) -> list[StoredLine]:
     """The lines of a ledger in a file as they are, whatever they say.
 
     Raises:
@@ -180,7 +180,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return lines
 
 
-def read_signed(folder: Path) -> dict[str, Any] | None:
+def read_signed(folder: Path) -> Mapping[str, Any] | None:
     """The signed end of the ledger in a folder; None, where there is none."""
     try:
         found = read_json(folder / HEAD)

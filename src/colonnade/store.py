@@ -24,7 +24,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from colonnade.errors import RunError, Unwritable
-from colonnade.privacy.chain import CHAIN, SignHead, last, linked
+from colonnade.privacy.chain import CHAIN, SignHead, StoredLine, last, linked
 from colonnade.privacy.ledger import Entry
 from colonnade.privacy.sealed import Release
 from colonnade.record import Round, TrafficRound
@@ -244,11 +244,11 @@ class Store:
         row = self._read("select json_extract(body, '$.chain') from ledger order by id desc limit 1")
         return str(row[0]) if row and row[0] else last(self._bodies("ledger"))
 
-    def lines(self) -> list[dict[str, Any]]:
+    def lines(self) -> list[StoredLine]:
         """The ledger as it is stored."""
         return self._bodies("ledger")
 
-    def signed_head(self) -> dict[str, Any] | None:
+    def signed_head(self) -> Mapping[str, Any] | None:
         """The signed end of the ledger's chain; None where nobody signs."""
         row = self._read("select body from head")
         try:

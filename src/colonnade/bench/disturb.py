@@ -12,13 +12,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from colonnade.bench.nats_server import NatsServer
 from colonnade.bench.organisations import Organisations, Trial
 from colonnade.errors import LinkError
+from colonnade.privacy.chain import StoredLine
 from colonnade.record import read_record
 from colonnade.saved import read_ledger
 from colonnade.testing.trainings import timeless
@@ -44,7 +44,7 @@ class Ending:
 
     score: float | None
     models: Mapping[str, str]  # fingerprints
-    ledgers: Mapping[str, list[dict[str, Any]]]  # all releases, in order, without their times
+    ledgers: Mapping[str, list[StoredLine]]  # all releases, in order, without their times
 
 
 def play(parties: Sequence[str], trial: Callable[[Path, NatsServer], Trial], kills: Kills | None) -> tuple[Ending, int]:

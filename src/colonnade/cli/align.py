@@ -49,7 +49,7 @@ def align(  # one parameter per option of the command line
     _show(screen, found, folder)
 
 
-def _named(config: Path) -> dict[str, Any]:
+def _named(config: Path) -> dict[str, object]:
     """Run and process, as the file says: the log names them also where the rest of the file is wrong."""
     from colonnade.config import read_toml
 

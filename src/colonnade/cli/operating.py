@@ -49,7 +49,7 @@ class Journal:
         self._status = not quiet and kind == "text" and sys.stderr.isatty()
         self._shown = 0
         self._told: dict[str, float] = {}  # what passes -> when it was last told
-        self._of: dict[str, Any] = {}  # run and process, as soon as they are known
+        self._of: dict[str, object] = {}  # run and process, as soon as they are known
         self._rounds: dict[object, int] = {}  # by run, the last one that was told of
         self._lock = threading.RLock()
         self._flood = Flood(self._write, self._lock)
@@ -76,7 +76,7 @@ class Journal:
             self._clear()
             print(f"{time.strftime('%H:%M:%S')} {in_words(event, facts)}", file=sys.stderr, flush=True)
 
-    def _line(self, event: str, facts: Mapping[str, Any]) -> dict[str, Any]:
+    def _line(self, event: str, facts: Mapping[str, Any]) -> dict[str, object]:
         """An event as JSON has it; one that says no round has the last one of its run."""
         at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         run = facts.get("run", self._of.get("run"))

@@ -25,6 +25,7 @@ GENESIS = "0" * 64
 CHAIN = "chain"  # what a line calls its hash
 _HEAD = b"colonnade ledger head 1\n"  # so that nothing else that is signed can pass for a head
 
+StoredLine = dict[str, Any]  # of a ledger, as it lies in a file, whatever somebody made of it
 SignHead = Callable[[int, str], Mapping[str, Any]]  # number of lines and last hash -> a signed head, for JSON
 
 
@@ -42,7 +43,7 @@ def link(before: str, line: Mapping[str, Any]) -> str:
     return hashlib.sha256(f"{before}\n{plain}".encode()).hexdigest()
 
 
-def linked(lines: Iterable[Mapping[str, Any]], before: str = GENESIS) -> Iterator[dict[str, Any]]:
+def linked(lines: Iterable[Mapping[str, Any]], before: str = GENESIS) -> Iterator[StoredLine]:
     """Lines with their hashes; one that has a hash keeps it, so that nothing is put right that was changed."""
     for line in lines:
         before = str(line.get(CHAIN) or link(before, line))
