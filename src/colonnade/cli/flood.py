@@ -67,7 +67,7 @@ class Flood:
         self._kinds.clear()
 
     def _kind(self, event: str, facts: Mapping[str, Any], now: float) -> Kind:
-        key = (event, str(facts.get("run")), str(facts.get("party")), str(facts.get("parties")))
+        key: tuple[str, ...] = (event, str(facts.get("run")), str(facts.get("party")), str(facts.get("parties")))
         if key not in self._kinds and len(self._kinds) >= MOST:
             key = (event,)
         return self._kinds.setdefault(key, Kind(event, now))

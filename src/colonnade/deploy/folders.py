@@ -99,8 +99,8 @@ def _fill(new: Path, outline: Outline) -> None:
     make_trial(made, outline.parties, hosts, outline.days)
     _place_keys(made, new / SERVER, SERVER)
     listen = "127.0.0.1" if outline.host in HERE else "0.0.0.0"
-    where = {"store_dir": Path("nats-store"), "certificates": Path("certs")}  # as seen from its folder
-    config = server_config(outline.parties, port=outline.port, host=listen, **where)
+    store, certs = Path("nats-store"), Path("certs")  # as seen from its folder
+    config = server_config(outline.parties, port=outline.port, host=listen, store_dir=store, certificates=certs)
     (new / SERVER / "nats.conf").write_text(config, encoding="utf-8")
     for name in outline.organisations:
         here = new / name
