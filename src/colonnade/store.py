@@ -233,7 +233,7 @@ class Store:
         lines = list(linked(new, self._last_hash()))
         self._db.executemany("insert into ledger (body) values (?)", [(json.dumps(line),) for line in lines])
         if self._sign is not None:
-            (entries,) = self._db.execute("select count(*) from ledger").fetchone()
+            (entries,) = self._db.execute("select max(id) from ledger").fetchone()
             body = json.dumps(self._sign(entries, lines[-1][CHAIN]))
             self._db.execute(
                 "insert into head values (1, ?, ?) on conflict (one) do update set entries = ?1, body = ?2",

@@ -13,6 +13,7 @@ import torch
 
 from colonnade.deploy.party import PartyProcess
 from colonnade.deploy.predict import Wish
+from colonnade.deploy.signing import check_own_file
 from colonnade.errors import ConfigError, RunError
 from colonnade.identity.certificates import make_trial
 from colonnade.ledger_files import Verdict, open_ledger, verify
@@ -137,6 +138,33 @@ def test_the_coordinator_predicts_nothing_with_a_changed_ledger(room: Room, tmp_
     finally:
         path.write_text(kept)
     assert checked(room, COORDINATOR).problem == ""
+
+
+def test_a_question_that_was_not_signed_is_told_of_and_signed_with_the_next(room: Room) -> None:
+    folder = room.trial.place(COORDINATOR)
+    head = json.loads((folder / "ledger.head.json").read_text())
+    before = room.events[COORDINATOR].copy()
+    with room:
+        room.predict(Wish(torch.tensor([4])))
+        (folder / "ledger.head.json").write_text(json.dumps(head))  # as a process leaves it that dies before it signs
+        assert "does not cover it" in checked(room, COORDINATOR).problem
+        room.predict(Wish(torch.tensor([5])))
+    told = [event for event in room.events[COORDINATOR][len(before) :] if event["event"] == "warning"]
+    assert [event["reason"][:34] for event in told] == ["the last 2 entries of the ledger w"]
+    assert checked(room, COORDINATOR).problem == ""
+
+
+def test_a_run_of_an_earlier_version_is_signed_before_anything_else_leaves(room: Room, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(room.trial.place(COORDINATOR), folder)
+    lines = [json.loads(line) for line in (folder / "ledger.jsonl").read_text().splitlines()]
+    old = [{k: v for k, v in line.items() if k not in ("chain", "time", "size")} for line in lines]
+    (folder / "ledger.jsonl").write_text("".join(json.dumps(line) + "\n" for line in old))
+    (folder / "ledger.head.json").unlink()
+    (folder / "run.db").unlink()
+    assert check_own_file(folder, room.link(COORDINATOR).credentials, "test") == 0
+    found = verify(open_ledger(folder), authority(room))
+    assert found.problem == "" and found.unlinked == found.entries == len(old) and found.head_signed is not None
 
 
 def test_entries_added_without_a_key_are_not_covered(room: Room, tmp_path: Path) -> None:

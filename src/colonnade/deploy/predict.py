@@ -52,7 +52,11 @@ class Wish:
 
 def predict_rows(folder: Path, link: Link, wish: Wish, notify: Notify) -> Prediction:
     """Ask the parties of a finished run about some rows."""
-    check_own_file(folder, link.credentials)
+    if late := check_own_file(folder, link.credentials, link.run):
+        notify(
+            "warning",
+            reason=f"the last {late} entries of the ledger were not signed: a process died before; now they are",
+        )
     run, agreement, last = _finished(folder)
     if wish.absent == "leave-out":  # before anybody is asked: what was released cannot be taken back
         check_can_leave_out(run.method, run.state, run.privacy.secure_sum.use)

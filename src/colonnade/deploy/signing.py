@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from colonnade.errors import IdentityError, RunError
+from colonnade.errors import IdentityError, RunError, Unwritable
 from colonnade.identity.credentials import Credentials, check_signature
 from colonnade.privacy.chain import HEAD, LEDGER, Head, SignHead, now, walk
 from colonnade.saved import last_hash, read_lines, read_signed, replace_file
@@ -35,7 +35,12 @@ def head_signer(credentials: Credentials, run: str) -> SignHead:
 
 def write_head(folder: Path, signed: Mapping[str, Any]) -> None:
     """Put a signed head beside the ledger of a folder."""
-    replace_file(folder / HEAD, (json.dumps(dict(signed), indent=1) + "\n").encode())
+    try:
+        replace_file(folder / HEAD, (json.dumps(dict(signed), indent=1) + "\n").encode())
+    except OSError as error:
+        raise Unwritable(
+            f"{folder / HEAD} cannot be written ({error.strerror}); see to the disk and start again"
+        ) from None
 
 
 def sign_file(folder: Path, entries: int, sign: SignHead) -> None:
@@ -58,7 +63,8 @@ def check_own(
         raise _changed(where, f"entry {found.misfit}: {found.reason}")
     if signed is None:
         if found.unlinked < len(lines):
-            raise _changed(where, "the signature of its end is missing")
+            died = "if the coordinator's process died at the end of training, start it again first"
+            raise _changed(where, f"the signature of its end is missing; {died}")
         return
     try:
         head = Head.from_json(signed)
@@ -74,9 +80,17 @@ def check_own(
         raise _changed(where, f"entry {head.entries} is not the one that was signed")
 
 
-def check_own_file(folder: Path, credentials: Credentials) -> None:
-    """The same of the ledger in the file of a folder."""
-    check_own(read_lines(folder / LEDGER), read_signed(folder), credentials, folder / LEDGER)
+def check_own_file(folder: Path, credentials: Credentials, run: str) -> int:
+    """The same of the ledger in the file of a folder; how many entries at its end are not signed yet.
+
+    One of an earlier version is signed now: from here on a missing signature is somebody's doing.
+    """
+    lines, signed = read_lines(folder / LEDGER), read_signed(folder)
+    check_own(lines, signed, credentials, folder / LEDGER)
+    if signed is None:
+        sign_file(folder, len(lines), head_signer(credentials, run))
+        return 0
+    return len(lines) - Head.from_json(signed).entries
 
 
 def _changed(where: Path, what: str) -> RunError:
