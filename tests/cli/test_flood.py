@@ -82,17 +82,19 @@ def test_progress_is_never_left_out_of_json(clock: Clock) -> None:
 
 def test_the_count_is_told_although_nothing_else_happens() -> None:
     written: list[dict[str, Any]] = []
-    counting = flood.Flood(lambda event, facts: written.append(dict(facts)), threading.RLock())
-    for _ in range(flood.FEW):
-        counting("refused", {"party": "bank"})
-    (kind,) = counting._kinds.values()
-    kind.seconds = 0.0
-    kind.more = 7
-    counting._wake_up(time.monotonic())
-    timer = counting._timer
+    lock = threading.RLock()
+    counting = flood.Flood(lambda event, facts: written.append(dict(facts)), lock)
+    with lock:  # as a journal calls it; the timer waits
+        for _ in range(flood.FEW):
+            counting("refused", {"party": "bank"})
+        (kind,) = counting._kinds.values()
+        kind.seconds = 0.0
+        kind.more = 7
+        counting._wake_up(time.monotonic())
+        timer = counting._timer
     assert timer is not None
     timer.join(60)
-    assert written[-1] == {"more": 7, "within": 0}
+    assert written[-1]["more"] == 7
     counting.close()
 
 
