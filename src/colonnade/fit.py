@@ -7,7 +7,7 @@ import uuid
 import warnings
 from collections.abc import Iterable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,16 +35,15 @@ from colonnade.keywords import settings_of
 from colonnade.methods import make_method
 from colonnade.methods._combinations import settled
 from colonnade.methods._guest import shown_by, with_guest
-from colonnade.methods.base import BringsNoise, Extends, Method, brings, check_bins, check_rows
+from colonnade.methods.base import Extends, Method, check_bins, check_rows
 from colonnade.methods.without import outputs
 from colonnade.model import Model
 from colonnade.models.encoders import ModelSettings
-from colonnade.opening import Terms, open_coordinator
-from colonnade.privacy.gaussian import SeededNoise
+from colonnade.opening import Terms, one_protection, open_coordinator, simulated_protection
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.mechanism import Mechanism, Protection
 from colonnade.privacy.settings import PrivacySettings
-from colonnade.privacy.statement import SoFar
+from colonnade.privacy.so_far import SoFar
 from colonnade.privacy.training_rows import TrainingRows, noised
 from colonnade.progress import Progress, Telling, Watcher
 from colonnade.record import OnTest, Result, Sections
@@ -206,12 +205,16 @@ class Trainer:
         numbers = training.wire.numbers
         how = (dtype, device, computing, numbers, shown_by(method))
         builder = cohort_builder(federation, model, encoders, training.seed, *how)
-        schema, ledger = builder.schema, Ledger()
-        run = about["id"] if about else uuid.uuid4().hex[:12]
-        privacy = _one_of(privacy or PrivacySettings(), mechanism, method)
+        run, ledger, privacy = about["id"] if about else uuid.uuid4().hex[:12], Ledger(), privacy or PrivacySettings()
+        privacy = one_protection(privacy, mechanism, method)
+        schema, builder = builder.schema, replace(builder, spares_training=privacy.by_row)
         coordinator = open_coordinator(federation, schema, method, training, ledger, run, Terms(privacy))
         silent = coordinator.schedule.someone_may_be_silent
-        protection = Protection.everywhere(mechanism) if mechanism is not None else _protect(coordinator, run, privacy)
+        protection = (
+            Protection.everywhere(mechanism)
+            if mechanism is not None
+            else simulated_protection(coordinator, run, privacy)
+        )
         coordinator.noised = protection.noised
         engine: Engine
         if training.engine == "loop":
@@ -349,28 +352,6 @@ class Trainer:
         self.tested = Evaluated(task, said, truth.cpu(), weights)
         found["binned"] = withheld(PROTECTED) if self.privacy.labels.protects else binned(self.tested)
         return found
-
-
-def _protect(coordinator: CoordinatorSide, run: str, privacy: PrivacySettings) -> Protection:
-    """What stands before the uploads of a simulation: everything is drawn from its seed, so that it can be repeated."""
-    schema, adders = coordinator.schema, None
-    most = coordinator.schedule.most_releases(coordinator.training_plan.rounds)
-    if privacy.secure_sum.use:
-        from colonnade.privacy.secure_sum.adders import simulated  # needs a library that not everybody installs
-
-        adders = simulated(run, schema.parties, schema.seed, privacy)
-        coordinator.opener = adders.opener(most)
-    source, method = SeededNoise(schema.seed), coordinator.method
-    own = method.mechanism(source, schema) if isinstance(method, BringsNoise) else None
-    return privacy.protection(most, source, adders, own)
-
-
-def _one_of(privacy: PrivacySettings, mechanism: Mechanism | None, method: Method) -> PrivacySettings:
-    if mechanism is not None and (own := brings(method)):
-        raise ConfigError(f"{method.name} brings noise of its own ({own}); leave the mechanism out, or switch it off")
-    if mechanism is not None and (privacy.protects or privacy.secure_sum.use):
-        raise ConfigError("give either privacy settings with a mechanism, or a mechanism of your own, not both")
-    return privacy
 
 
 def _free_folder(folder: Path) -> Path:

@@ -7,28 +7,33 @@ from dataclasses import dataclass, field
 from colonnade.engines.base import known_rows, numbers_of
 from colonnade.engines.coordinator import CoordinatorSide
 from colonnade.engines.plan import SMALL, USUAL, TrainingPlan
+from colonnade.errors import ConfigError
 from colonnade.evaluate.decision import check_decision
 from colonnade.evaluate.metrics import choose_metric
 from colonnade.federation import Federation
 from colonnade.methods._guest import check_guest, check_shown, guest_of
 from colonnade.methods.base import (
+    BringsNoise,
     FitsAtHome,
     Method,
+    brings,
     check_absence,
     check_labels,
     check_numbers,
     check_participation,
 )
+from colonnade.methods.by_row import check_by_row, local_steps_of
 from colonnade.methods.rounds import AddsIncrements, HasUsual, schedule_of
 from colonnade.methods.without import check_party_dropout
 from colonnade.models.schema import Schema
 from colonnade.privacy.gate import CoordinatorGate
+from colonnade.privacy.gaussian import SeededNoise
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.labels.known import KnownLabels
 from colonnade.privacy.labels.settings import LabelSettings, check_counted, check_split_alone, open_labels
 from colonnade.privacy.labels.weighted import weigh
 from colonnade.privacy.ledger import Ledger
-from colonnade.privacy.mechanism import Budget
+from colonnade.privacy.mechanism import Budget, Mechanism, Protection
 from colonnade.privacy.settings import PrivacySettings, last_affordable
 from colonnade.randomness import key
 from colonnade.run import Training
@@ -65,6 +70,7 @@ def open_coordinator(
     train = split.train if known is None else split.train[known[split.train]]
     weighted = federation.weights is not None or training.class_weights is not None
     check_labels(method, federation.task, privacy.labels, weighted)
+    check_by_row(method, privacy, federation.task, schedule, training.computing, weighted)
     check_guest(method, schema.parties)
     check_shown(method, privacy.protects, privacy.secure_sum.use)
     check_counted(federation.task.positive, privacy.labels)
@@ -133,3 +139,28 @@ def _affordable(schedule: Schedule, rounds: int, privacy: PrivacySettings) -> tu
     plans = ((n, schedule.plan(n).senders) for n in range(1, rounds + 1))
     last = last_affordable(plans, budget.releases(privacy.sigma))
     return (rounds, "") if last == rounds else (last, f"budget: round {last + 1} would pass {budget}")
+
+
+def simulated_protection(coordinator: CoordinatorSide, run: str, privacy: PrivacySettings) -> Protection:
+    """What stands before the uploads of a simulation: everything is drawn from its seed, so that it can be repeated."""
+    schema, adders, rounds = coordinator.schema, None, coordinator.training_plan.rounds
+    most = coordinator.schedule.most_releases(rounds)
+    if privacy.secure_sum.use:
+        from colonnade.privacy.secure_sum.adders import simulated  # needs a library that not everybody installs
+
+        adders = simulated(run, schema.parties, schema.seed, privacy)
+        coordinator.opener = adders.opener(most)
+    source, method = SeededNoise(schema.seed), coordinator.method
+    if privacy.by_row:
+        return privacy.row_protection(local_steps_of(method, coordinator.schedule, rounds), source)
+    own = method.mechanism(source, schema) if isinstance(method, BringsNoise) else None
+    return privacy.protection(most, source, adders, own)
+
+
+def one_protection(privacy: PrivacySettings, mechanism: Mechanism | None, method: Method) -> PrivacySettings:
+    """The settings, unless they, the method and a mechanism of the caller's own would stand before the same uploads."""
+    if mechanism is not None and (own := brings(method)):
+        raise ConfigError(f"{method.name} brings noise of its own ({own}); leave the mechanism out, or switch it off")
+    if mechanism is not None and (privacy.noised or privacy.secure_sum.use):
+        raise ConfigError("give either privacy settings with a mechanism, or a mechanism of your own, not both")
+    return privacy

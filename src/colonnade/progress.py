@@ -13,7 +13,7 @@ from colonnade.callbacks import Callback, OnEnd, OnRound
 
 if TYPE_CHECKING:  # the command line needs the clock of this module for pages that must not load torch
     from colonnade.folder import Claim
-    from colonnade.privacy.statement import SoFar
+    from colonnade.privacy.so_far import SoFar
     from colonnade.run import Run
 
 SWITCH = "COLONNADE_PROGRESS"  # environment variable; 0: no progress is shown unless it is asked for

@@ -98,7 +98,7 @@ def price(privacy: PrivacySettings) -> str | None:
             "rows is a release that is not made; set privacy.evaluation = 'simulated' where the data may be seen, or "
             "tune without [privacy]"
         )
-    if privacy.protects or privacy.labels.protects:
+    if privacy.noised or privacy.labels.protects:
         return (
             "every trial is a training of its own, and its validation score is a release: the epsilon of a run with "
             "the best settings does not cover this search; search on data that need no protection if that matters"

@@ -7,8 +7,10 @@ import pytest
 from colonnade.bench import catalogue
 from colonnade.bench.align import AlignBenchSettings
 from colonnade.bench.any_subset import AnySubsetSettings
+from colonnade.bench.cases import Case
 from colonnade.bench.catalogue import CHECKOUT, Limit, find, names, read_bench
 from colonnade.bench.private import PrivateCase
+from colonnade.bench.row_dp import TablesRowSettings
 from colonnade.bench.settings import SpeedSettings
 from colonnade.bench.table_sets import SETS
 from colonnade.bench.tables import TablesSettings
@@ -94,5 +96,11 @@ def test_every_shipped_benchmark_can_be_read(name: str, monkeypatch: pytest.Monk
     elif bench.kind == "any_subset":
         settings = build(AnySubsetSettings, bench.tables["any_subset"], "any_subset")
         assert {key.partition(".")[2] for key in bench.limits("cpu")} - {""} == set(settings.methods)
+    elif bench.kind == "row_dp":
+        cases = [build(Case, case, "cases") for case in bench.tables["cases"]]
+        assert {f"accuracy_{case.name}" for case in cases} == {*bench.limits("cpu"), "accuracy_none"}
+    elif bench.kind == "tables_row_dp":
+        settings = build(TablesRowSettings, bench.tables["tables_row_dp"], "tables_row_dp")
+        assert {f"auc_gap.{name}" for name in settings.sets} == set(bench.limits("cpu"))
     elif bench.kind == "tables_scale":
         build(TablesScaleSettings, bench.tables["tables_scale"], "tables_scale")

@@ -31,7 +31,7 @@ from colonnade.report.record import read_records
 from tests.federations import small
 
 FIGURE = re.compile(r"epsilon(?: of)? \d")
-BELONGS = (r"unit (PARTY|LABEL)", r"delta", r"neighbours", r"accountant")
+BELONGS = (r"unit (PARTY|ROW|LABEL)", r"delta", r"neighbours", r"accountant")
 DP = {"mechanism": "gaussian", "clip": 1.0, "sigma": 5.0, "epsilon": 2.5}
 LABELS = {"labels": {"mechanism": "alibi", "epsilon": 2.0}}
 
@@ -79,22 +79,24 @@ class Blocks(HTMLParser):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Runs of every promise: both, columns (stopped by its budget), labels, one that never speaks, none."""
+    """Runs of every promise: both, columns (stopped by its budget), labels, one that never speaks, rows, none."""
     place = tmp_path_factory.mktemp("runs")
     kinds: dict[str, tuple[str, dict[str, Any]]] = {
         "both": ("vimadmm_j", {**DP, **LABELS, "evaluation": "simulated"}),
         "columns": ("vimadmm", {**DP, "neighbours": "replaced"}),
         "labels": ("vimadmm", LABELS),
         "alone": ("local_only", {}),
+        "rows": ("local_only", {"unit": "row", "epsilon": 2.5, **LABELS}),
         "nothing": ("vimadmm", {}),
     }
     for name, (method, privacy) in kinds.items():
         made = make_method(method, {"local_steps": 1})
-        fit(small(), made, privacy=privacy, out=place / name, rounds=6, evaluate_every=2)
+        networks = {"encoder": "tanh"} if name == "rows" else None
+        fit(small(), made, privacy=privacy, model=networks, out=place / name, rounds=6, evaluate_every=2)
     return place
 
 
-RUNS = ("both", "columns", "labels", "alone", "nothing")
+RUNS = ("both", "columns", "labels", "alone", "rows", "nothing")
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -124,7 +126,7 @@ def test_in_the_last_words_of_a_training(name: str, folder: Path, capsys: pytest
     tell(Screen(), record, folder / name)
     blocks = paragraphs(capsys.readouterr().out)
     assert complaints(blocks) == []
-    assert has_figure(blocks) == (name in ("both", "columns", "labels"))
+    assert has_figure(blocks) == (name in ("both", "columns", "labels", "rows"))
 
 
 def test_in_a_comparison(folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -140,6 +142,7 @@ def test_in_a_comparison(folder: Path, capsys: pytest.CaptureFixture[str], tmp_p
     [
         ("epsilon", "--sigma", "30", "--rounds", "53"),
         ("calibrate", "--epsilon", "1", "--rounds", "53"),
+        ("calibrate", "--epsilon", "1", "--rounds", "53", "--rate", "0.1", "--parties", "3"),
         *(("explain", name) for name in RUNS),
     ],
     ids=" ".join,

@@ -40,9 +40,21 @@ def test_calibrate_is_the_inverse(capsys: pytest.CaptureFixture[str]) -> None:
     assert back["epsilon"] == pytest.approx(1.0, abs=1e-6)
 
 
+def test_training_at_home(capsys: pytest.CaptureFixture[str]) -> None:
+    steps = ("--rounds", "50", "--rate", "0.2", "--parties", "3")
+    made = json.loads(told(capsys, "calibrate", "--epsilon", "2", *steps, "--json"))
+    assert (made["unit"], made["accountant"], made["steps"], made["parties"]) == ("ROW", "PLD", 50, 3)
+    back = json.loads(told(capsys, "epsilon", "--sigma", str(made["sigma"]), *steps, "--json"))
+    assert 1.98 < back["epsilon"] <= 2.0 < back["epsilon_rdp"]
+    text = told(capsys, "calibrate", "--epsilon", "2", *steps)
+    assert "only as long as nobody else knows which rows a step drew" in text and "not covered" in text
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
+        (("epsilon", "--sigma", "1", "--rounds", "5", "--rate", "2"), "rate = 2"),
+        (("epsilon", "--sigma", "1", "--rounds", "5", "--rate", "1", "--neighbours", "replaced"), "added or removed"),
         (("epsilon", "--sigma", "0", "--rounds", "5"), "needed a noise multiplier above 0"),
         (("epsilon", "--sigma", "1", "--rounds", "5", "--delta", "2"), "needed a probability between 0 and 1"),
         (("calibrate", "--epsilon", "-1", "--rounds", "5"), "needed a number above 0"),

@@ -9,16 +9,17 @@ import importlib
 import json
 import math
 import pkgutil
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 import pytest
 import torch
 
 import colonnade.privacy
 from colonnade.errors import AccountingError
-from colonnade.privacy import accounting, pbm
+from colonnade.privacy import accounting, pbm, sampled
 from colonnade.privacy.accounting import SENSITIVITY, Neighbours, mean_shift, rdp_epsilon
 from colonnade.privacy.bounded import BoundedGaussian, BoundedGaussianEvent
 from colonnade.privacy.declared import Declared, ModelNoiseEvent
@@ -41,6 +42,9 @@ from tests.releases import released
 WRITTEN = (Path(__file__).parents[1] / "golden" / "events.jsonl").read_text().splitlines()  # before events were classes
 NOTE: Parameters = (("training_rows", 2.0),)
 DELTA = 1e-5
+ACCOUNTANTS: list[tuple[Any, Callable[[list[Entry]], object]]] = [
+    (accounting, mean_shift), (pbm, Counted.of), (sampled, sampled.sampled_events),
+]  # fmt: skip
 
 
 def example(event: type[Event]) -> Event:
@@ -96,7 +100,7 @@ class TestEveryEvent:
 
     def test_accountants_know_it_or_refuse_it_by_name(self, event: Event) -> None:
         supported = 0
-        for accountant, account in ((accounting, mean_shift), (pbm, Counted.of)):
+        for accountant, account in ACCOUNTANTS:
             if accountant.supports(event):
                 supported += 1
                 assert account([release(event)])
@@ -106,7 +110,7 @@ class TestEveryEvent:
         assert supported <= 1
         told = tally([release(event)], "absent")[0]
         assert told.unknown == (() if supported else (event.name,))
-        figure = math.isfinite(told.shift) or bool(told.counts)
+        figure = math.isfinite(told.shift) or bool(told.counts) or bool(told.sampled)
         assert figure == (bool(supported) and not event.bare)
 
     def test_dp_accounting_composes_its_releases_to_the_same_bound(self, event: Event) -> None:
@@ -115,7 +119,7 @@ class TestEveryEvent:
         for neighbours, sensitivity in SENSITIVITY.items():
             theirs = RdpAccountant(orders=accounting.ORDERS)
             events = [event.to_dp_event(20, sensitivity) for _ in range(3)]
-            if None in events:
+            if None in events or sampled.supports(event):  # of sampled steps: `test_sampled.py`
                 assert not accounting.supports(event)
                 continue
             for one in events:

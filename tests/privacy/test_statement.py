@@ -16,7 +16,8 @@ from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.ledger import Entry, Ledger
 from colonnade.privacy.promise import Circumstances
 from colonnade.privacy.settings import PrivacySettings, SumSettings
-from colonnade.privacy.statement import SoFar, Statement
+from colonnade.privacy.so_far import SoFar
+from colonnade.privacy.statement import Statement
 from colonnade.privacy.tally import Tally, tally
 from colonnade.report.privacy import DEPLOYED
 from colonnade.wire.messages import Purpose

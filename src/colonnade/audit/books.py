@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from colonnade.federation import RowSplit
 from colonnade.methods._guest import guest_of, shown_by
 from colonnade.methods.base import BringsNoise
-from colonnade.privacy import accounting, pbm
+from colonnade.privacy import accounting, pbm, sampled
 from colonnade.privacy.events import PlainEvent
 from colonnade.privacy.ledger import Entry, Ledger
 from colonnade.privacy.mechanism import Mechanism
@@ -78,6 +78,8 @@ def _own(release: Entry, run: Run, audited: AuditedRun) -> bool:
 
 
 def _accountable(release: Entry) -> bool:
+    if sampled.supports(release.event):
+        return True  # its parameters were checked when it was read; `_undeclared` compares them
     if pbm.supports(release.event):
         return pbm.counted_epsilon(pbm.Counted.of([release]), SOME_DELTA) > 0
     return accounting.supports(release.event) and accounting.mean_shift([release]) > 0
@@ -147,6 +149,10 @@ def _beyond(run: Run, audited: AuditedRun) -> Iterator[str]:
     seen: set[tuple[str, int]] = set()
     wrong: Counter[str] = Counter()
     for release in _uploads(run.ledger):
+        if sampled.supports(release.event):  # no upload: the training at home, which stands there once
+            wrong[f"of {release.owner!r}, whose training at home is counted twice"] += (release.owner, 0) in seen
+            seen.add((release.owner, 0))
+            continue
         plan = plans.get(release.number)
         if plan is None or release.number > run.result["rounds"]:
             wrong[f"after round {run.result['rounds']}, the last one"] += 1
@@ -157,7 +163,7 @@ def _beyond(run: Run, audited: AuditedRun) -> Iterator[str]:
         elif (release.owner, release.number) in seen:
             wrong[f"of {release.owner!r} a second time in the same round"] += 1
         seen.add((release.owner, release.number))
-    for what, count in wrong.items():
+    for what, count in (+wrong).items():
         yield f"{_releases(count)} for TRAIN beyond the schedule: {what}"
 
 

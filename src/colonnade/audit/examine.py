@@ -54,6 +54,7 @@ class Claim:
     played: float = 0.0  # what the ledger says of as many releases as one game plays
     needed: int = 0  # games that would show half the noise
     accountant: str = "exact"
+    unit: str = "PARTY"  # or ROW: of one row at all parties
     untried: str = ""  # the mechanism, where it is noise of the method's own: the game is for clipped Gaussian noise
 
     @property
@@ -124,7 +125,7 @@ class Examination:
         """Plain values; no epsilon without what belongs to it."""
         c, bound = self.claim, self.claim.bound
         game = None if bound is None else {**vars(bound), "ledger_epsilon": c.played, "above": c.contradicted}
-        facts = {"unit": "PARTY", "neighbours": c.neighbours, "delta": c.delta, "accountant": c.accountant}
+        facts = {"unit": c.unit, "neighbours": c.neighbours, "delta": c.delta, "accountant": c.accountant}
         counts = [[owner, purpose.value, count] for (owner, purpose), count in self.books.counts.items()]
         return {
             "retrained": vars(self.retrained),
@@ -267,7 +268,7 @@ def _claim(run: Run, mechanism: Mechanism, wishes: Wishes, watching: Watching) -
     except AccountingError:
         shifts = {}  # the check of the ledger says what is wrong with it
     event = mechanism.event
-    if isinstance(run.method, BringsNoise) and not event.bare and event.clipped is None:
+    if (isinstance(run.method, BringsNoise) or promise.by_row) and not event.bare and event.clipped is None:
         return _untried(run, event.name)
     if not shifts:
         return Claim(None, 0, 0.0, promise.delta, promise.neighbours)
@@ -287,10 +288,9 @@ def _untried(run: Run, mechanism: str) -> Claim:
     """The figure of noise that a method brings itself, as the privacy page has it."""
     told = Statement.of(run.ledger, run.privacy, Circumstances(run.label_exposure, uploaded=True, own=mechanism))
     party, releases = (told.worst.party, told.worst.releases) if told.worst else (None, 0)
-    accountant = "RDP" if told.counted else "exact"
-    return Claim(
-        party, releases, told.epsilon, run.privacy.delta, told.neighbours, untried=mechanism, accountant=accountant
-    )
+    unit = "ROW" if told.by_row else "PARTY"
+    claim = Claim(party, releases, told.epsilon, run.privacy.delta, told.neighbours, untried=mechanism)
+    return replace(claim, accountant=told.accountant, unit=unit)
 
 
 def _play(trial: Trial, seed: int, watching: Watching) -> Bound:

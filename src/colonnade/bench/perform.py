@@ -18,6 +18,7 @@ from colonnade.bench.outcome import Findings, Outcome, check_out, check_part, co
 from colonnade.bench.peers import run_peers
 from colonnade.bench.poisson import run_poisson
 from colonnade.bench.private import largest, run_private
+from colonnade.bench.row_dp import run_row_dp, run_tables_row_dp
 from colonnade.bench.settings import Notify, Options
 from colonnade.bench.speed import run_speed
 from colonnade.bench.tables import run_tables
@@ -80,8 +81,10 @@ RUNNERS: dict[str, Callable[[Bench, Options, Notify], dict[str, float | None] | 
     "worth": run_worth,
     "interactions": run_interactions,
     "any_subset": run_any_subset,
+    "row_dp": run_row_dp,
+    "tables_row_dp": run_tables_row_dp,
 }
-WITH_CASES = ("zoo", "sweep", "private", "tables", "trees", "any_subset")
+WITH_CASES = ("zoo", "sweep", "private", "tables", "trees", "any_subset", "row_dp", "tables_row_dp")
 
 
 def measure(name: str, options: Options, out: Path | None, notify: Notify) -> Outcome:

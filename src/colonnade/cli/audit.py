@@ -137,8 +137,9 @@ def _about_the_game(claim: Claim) -> Iterator[str]:
     """What belongs to an epsilon."""
     if claim.bound is None:
         if claim.untried and math.isfinite(claim.epsilon):
-            facts = f"unit PARTY, neighbours: {claim.neighbours}, delta {claim.delta:g}, {claim.accountant} accountant"
-            yield f"Epsilon: {facts}; of {claim.releases} training releases of {claim.party!r}, and of nothing else."
+            facts = f"unit {claim.unit}, neighbours: {claim.neighbours}, delta {claim.delta:g}"
+            what = f"{claim.releases} training releases of {claim.party!r}"
+            yield f"Epsilon: {facts}, {claim.accountant} accountant; of {what}, and of nothing else."
         return
     b = claim.bound
     yield (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, NamedTuple, cast
 
 import typer
 
@@ -18,7 +18,15 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Epsilons: what noise costs, what a budget buys, what a run promises.")
 
 NOT_COVERED = "labels, evaluation and predictions"
-Rounds = Annotated[int, typer.Option(min=1, help="Releases of one party.", show_default=False)]
+NOT_COVERED_ROWS = (
+    "labels that are sent down, validation, test and predicted rows, scales taken from training rows, and other runs"
+)
+Rounds = Annotated[int, typer.Option(min=1, help="Releases, or steps at home, of one party.", show_default=False)]
+Rate = Annotated[
+    float | None,
+    typer.Option(help="Unit ROW: the chance of a row to be drawn for a step at home, batch / training rows."),
+]
+Parties = Annotated[int, typer.Option(min=1, help="Unit ROW: parties that train; a row may be at all of them.")]
 Delta = Annotated[float, typer.Option(help="Delta of the guarantee.")]
 Neighbours = Annotated[str, typer.Option(metavar="absent|replaced", help="The other world: C or 2C.")]
 
@@ -29,16 +37,23 @@ def epsilon(
     rounds: Rounds,
     delta: Delta = 1e-5,
     neighbours: Neighbours = "absent",
+    rate: Rate = None,
+    parties: Parties = 1,
     as_json: AsJson = False,
 ) -> None:
     """What so many Gaussian releases of one party cost, by the exact accountant and by the paper's bound.
 
+    With --rate: what so many steps of training at home cost a row at all parties (unit ROW).
+
     Example: colonnade privacy epsilon --sigma 30 --rounds 53
+    Example: colonnade privacy epsilon --sigma 22.4 --rounds 200 --rate 0.3 --parties 14
     """
     from colonnade.privacy import accounting
 
     if not sigma > 0:
         raise ConfigError(f"--sigma {sigma:g}: needed a noise multiplier above 0")
+    if rate is not None:
+        return _of_rows(_Steps(rate, rounds, parties, delta), sigma, None, neighbours, as_json)
     mu = accounting.shift_of(sigma, rounds, _relation(neighbours))
     exact, rdp = accounting.exact_epsilon(mu, delta), accounting.rdp_epsilon(mu, delta)
     facts = {"unit": "PARTY", "neighbours": neighbours, "delta": delta, "sigma": sigma, "releases": rounds}
@@ -47,6 +62,7 @@ def epsilon(
     figure = f"{exact:.3f}" if math.isfinite(exact) else f"above {accounting.LARGEST:,.0f}, which promises nothing"
     screen.notify(f"epsilon {figure} (exact accountant), {rdp:.3f} (the paper's RDP bound)")
     screen.notify(f"unit PARTY, neighbours: {neighbours}, delta {delta:g}; {NOT_COVERED} not covered")
+    return None
 
 
 @app.command()
@@ -55,14 +71,21 @@ def calibrate(
     rounds: Rounds,
     delta: Delta = 1e-5,
     neighbours: Neighbours = "absent",
+    rate: Rate = None,
+    parties: Parties = 1,
     as_json: AsJson = False,
 ) -> None:
     """The smallest noise with which so many releases of one party stay within a budget.
 
+    With --rate: with which so many steps of training at home do, for a row at all parties (unit ROW).
+
     Example: colonnade privacy calibrate --epsilon 1 --rounds 53
+    Example: colonnade privacy calibrate --epsilon 3 --rounds 200 --rate 0.3 --parties 14
     """
     from colonnade.privacy import accounting
 
+    if rate is not None:
+        return _of_rows(_Steps(rate, rounds, parties, delta), None, epsilon, neighbours, as_json)
     sigma = accounting.calibrate(epsilon, delta, rounds, _relation(neighbours))
     facts = {"unit": "PARTY", "neighbours": neighbours, "delta": delta, "releases": rounds, "epsilon": epsilon}
     screen = Screen(as_json)
@@ -70,6 +93,7 @@ def calibrate(
     screen.notify(f"sigma {sigma:.4f}, in units of the clipping norm")
     screen.notify(f"for epsilon {epsilon:g} (exact accountant), delta {delta:g}, unit PARTY, neighbours: {neighbours}")
     screen.notify(f"{NOT_COVERED} not covered")
+    return None
 
 
 @app.command()
@@ -166,6 +190,39 @@ def page(
     screen.emit({"page": str(written), "party": source.party, "from": source.origin, "verdict": verdict(source)})
     for line in (*verdict(source), str(written)):
         screen.notify(line)
+
+
+class _Steps(NamedTuple):
+    """Training at home, as it was asked about."""
+
+    rate: float
+    rounds: int
+    parties: int
+    delta: float
+
+
+def _of_rows(steps: _Steps, sigma: float | None, epsilon: float | None, neighbours: str, as_json: bool) -> None:
+    """Noise and cost of training at home, one from the other; without sigma it is calibrated for epsilon."""
+    from colonnade.privacy.sampled import calibrate_steps, epsilon_of_steps
+
+    if neighbours != "absent":
+        raise ConfigError(f"--neighbours {neighbours!r}: with --rate a row is added or removed, which is absent")
+    rate, rounds, parties, delta = steps
+    releases = rounds * parties
+    noise = calibrate_steps(epsilon or 0.0, delta, rate, releases) if sigma is None else sigma
+    pld, rdp = epsilon_of_steps(rate, noise, releases, delta)
+    facts = {"unit": "ROW", "neighbours": neighbours, "delta": delta, "rate": rate, "steps": rounds, "parties": parties}
+    screen = Screen(as_json)
+    figures = {"sigma": noise, "epsilon": pld, "accountant": "PLD", "epsilon_rdp": rdp}
+    screen.emit({**facts, **figures, "not_covered": NOT_COVERED_ROWS})
+    if sigma is None:
+        screen.notify(f"sigma {noise:.4f}, in units of the clipping norm")
+    screen.notify(f"epsilon {pld:.3f} (PLD accountant), {rdp:.3f} (RDP)")
+    screen.notify(
+        f"unit ROW, neighbours: absent (a row added or removed at all {parties} parties, {rounds:,} steps each), delta "
+        f"{delta:g}; only as long as nobody else knows which rows a step drew"
+    )
+    screen.notify(f"{NOT_COVERED_ROWS} not covered")
 
 
 def _relation(neighbours: str) -> accounting.Neighbours:

@@ -27,6 +27,7 @@ from colonnade.deploy.agreement import (
     read_join,
     settle,
 )
+from colonnade.deploy.by_row import agreed_mechanism
 from colonnade.deploy.encryption import encryption_of_coordinator, own_keys, secrets_for
 from colonnade.deploy.signing import check_own, head_signer, sign_file
 from colonnade.engines.link import Link
@@ -47,6 +48,7 @@ from colonnade.methods.base import (
     check_numbers,
     check_participation,
 )
+from colonnade.methods.by_row import check_by_row, local_steps_of
 from colonnade.methods.rounds import schedule_of
 from colonnade.methods.without import check_party_dropout
 from colonnade.models.encoders import ModelSettings
@@ -55,6 +57,7 @@ from colonnade.models.trees import TreeSettings
 from colonnade.opening import Terms, open_coordinator
 from colonnade.privacy.chain import HEAD, LEDGER
 from colonnade.privacy.events import PlainEvent
+from colonnade.privacy.gaussian import SystemNoise
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.registry import kind_of
 from colonnade.privacy.settings import PrivacySettings
@@ -102,7 +105,7 @@ class Undertaking:
     @property
     def named_mechanism(self) -> str:
         """What stands between columns and wire, by name."""
-        return self.privacy.mechanism if self.privacy.protects else brings(self.method) or self.mechanism
+        return agreed_mechanism(self.privacy) if self.privacy.noised else brings(self.method) or self.mechanism
 
     def body(self, run: str) -> dict[str, object]:
         """The text of the proposal."""
@@ -127,7 +130,7 @@ class Undertaking:
             "outputs": self.task.outputs,
             "label_exposure": self.privacy.exposure(self.method.exposes).value,
             "purposes": [p.value for p in self.purposes if p is not Purpose.EVALUATE or self.may_evaluate],
-            "privacy": self.privacy.model_dump(),
+            "privacy": self.privacy.model_dump(exclude=set() if self.privacy.by_row else {"unit"}),  # the same
             "mechanism": self.named_mechanism,
             "absence": self.absence.model_dump(),
             "alignment": self.alignment,
@@ -353,6 +356,12 @@ def _in_full(u: Undertaking) -> PrivacySettings:
     check_party_dropout(u.method, u.training.schedule.party_dropout, goes_on, u.model.head.layers)
     silence = schedule.someone_may_be_silent or schedule.leaves_out or u.absence.then == "continue"
     privacy.check_sum(len(u.parties), u.method.needs_uploads, silence, u.held is not None)
+    if privacy.by_row:
+        weighted = u.weights is not None or u.training.class_weights is not None
+        check_by_row(u.method, privacy, u.task, schedule, u.training.computing, weighted)
+        plan = local_steps_of(u.method, schedule, u.training.rounds)
+        privacy.row_noise(plan, SystemNoise())  # whether it can be carried out
+        return privacy.model_copy(update={"sigma": privacy.sigma_by_row(plan)})
     if not privacy.protects or privacy.sigma is not None:
         return privacy
     return privacy.model_copy(update={"sigma": privacy.noise(schedule.most_releases(u.training.rounds))})

@@ -21,6 +21,7 @@ from colonnade.deploy.agreement import (
     read_agreement,
     read_proposal,
 )
+from colonnade.deploy.by_row import agreed_mechanism, row_cost, row_protection
 from colonnade.deploy.encryption import RunEncryption, encryption_of_party
 from colonnade.deploy.policy import Policy, check_columns, check_prediction, check_run, check_training_rows
 from colonnade.design import Design
@@ -35,7 +36,7 @@ from colonnade.engines.base import (
     open_module,
 )
 from colonnade.engines.party import PartySide
-from colonnade.errors import ConfigError, ModelError, Refused, RunError, WireError
+from colonnade.errors import AccountingError, ConfigError, ModelError, Refused, RunError, WireError
 from colonnade.federation import Party
 from colonnade.identity.cipher import KeyPair
 from colonnade.identity.credentials import Credentials
@@ -142,22 +143,24 @@ class Membership:
             check_shown(proposal.method(), noised, privacy.secure_sum.use)
             check_numbers(proposal.method(), proposal.training().wire.numbers, privacy.secure_sum.use)
             privacy.check_sum(len(proposal.parties), proposal.method().needs_uploads, silence, proposal.lacking)
-            spends = privacy.spends(self._releases(proposal)) if privacy.epsilon is None else privacy.epsilon
-        except ConfigError as error:
+            spends = self._spends(proposal)
+        except (ConfigError, AccountingError) as error:
             raise Refused(f"the proposal cannot be carried out: {error}") from None
         check_columns(self.setup.policy, what_is_shown(proposal.method(), self.me), is_told(proposal.method()))
-        check_run(self.setup.policy, {**body, "spends": {"epsilon": spends, "delta": privacy.delta}})
+        facts = "unit ROW, PLD accountant" if privacy.by_row else "unit PARTY, exact accountant"
+        cost = {"epsilon": spends, "delta": privacy.delta, "facts": facts}
+        check_run(self.setup.policy, {**body, "spends": cost})
 
     def _check_mechanism(self, proposal: Proposal) -> None:
         """The proposal names what will really stand at this party's gate, and leaves out nothing of the party's own."""
         privacy, own, mine = proposal.privacy(), brings(proposal.method()), self.setup.mechanism.event.kind
-        stands = kind_of(privacy.mechanism if privacy.protects else own or mine.name)
+        stands = kind_of(agreed_mechanism(privacy) if privacy.noised else own or mine.name)
         if kind_of(str(proposal.body.get("mechanism"))) != stands:
             raise Refused(
                 f"the proposal asks for mechanism {proposal.body.get('mechanism')!r} between columns and wire; "
                 f"this party is set to {stands.name!r}"
             )
-        if not mine.bare and (privacy.protects or own or privacy.secure_sum.use):
+        if not mine.bare and (privacy.noised or own or privacy.secure_sum.use):
             raise Refused(
                 f"this party is set to {mine.name!r} between columns and wire, which the proposal's own protection "
                 "would replace; take it away, or ask for a proposal without"
@@ -167,6 +170,13 @@ class Membership:
                 f"the proposal asks for evaluation on validation rows without the method's noise ({own}), which would "
                 "undo it"
             )
+
+    def _spends(self, proposal: Proposal) -> float:
+        """What training would cost: this party, or with unit ROW a row at all parties; computed here, not believed."""
+        privacy = proposal.privacy()
+        if privacy.by_row:
+            return row_cost(proposal)
+        return privacy.spends(self._releases(proposal)) if privacy.epsilon is None else privacy.epsilon
 
     def _releases(self, proposal: Proposal) -> int:
         """How often the party that uploads most uploads in training."""
@@ -280,7 +290,8 @@ class Membership:
         gate = Gate(self.run, ledger, method.upload_arrays(schema, group), protection, numbers=numbers)
         scaling = frozenset({self.me} if model.scales(columns.scaled) else ())
         owner = Party(self.me, columns.values, columns.held if proposal.lacking else None)
-        builder = CohortBuilder({self.me: owner}, schema, {self.me: self._module(proposal)}, scaling)
+        spares = proposal.privacy().by_row
+        builder = CohortBuilder({self.me: owner}, schema, {self.me: self._module(proposal)}, scaling, spares)
         remembers = proposal.schedule().someone_may_be_silent or self.goes_on
         return PartySide(method, builder.cohort((self.me,)), gate, remembers)
 
@@ -307,6 +318,8 @@ class Membership:
     def _protection(self, agreement: Agreement, schema: Schema) -> Protection:
         """What stands before every upload: as proposed, with noise that nobody can repeat; or this party's own."""
         privacy = agreement.proposal.privacy()
+        if privacy.by_row:
+            return row_protection(agreement.proposal)
         adders, method = agreement.adders({self.me: self.keys}), agreement.proposal.method()
         own = method.mechanism(SystemNoise(), schema) if isinstance(method, BringsNoise) else None
         if adders is None and own is None and not privacy.protects:

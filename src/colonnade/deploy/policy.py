@@ -50,7 +50,10 @@ class Policy(Settings):
     )
 
     most_epsilon: float = Field(
-        0.0, ge=0, description="what training may cost this party (unit PARTY, exact accountant); 0: no limit"
+        0.0,
+        ge=0,
+        description="what training may cost this party (unit PARTY, exact accountant), or with unit = 'row' a row at "
+        "all parties (unit ROW, PLD accountant); 0: no limit",
     )
     most_delta: float = Field(1e-5, gt=0, lt=1, description="largest delta of that epsilon, with most_epsilon")
     require_secure_sum: bool = Field(False, description="only the sum of all parties' uploads may be opened")
@@ -101,7 +104,8 @@ def check_run(policy: Policy, description: Mapping[str, Any]) -> None:
     Args:
         policy: the operator's.
         description: what the label holder proposes: `method` (with its `name`), `label_exposure`, `training` (with its
-            `rounds`), `rows`, `purposes`, `mechanism`, `privacy` and, computed here, `spends` (`epsilon`, `delta`).
+            `rounds`), `rows`, `purposes`, `mechanism`, `privacy` and, computed here, `spends` (`epsilon`, `delta`, and
+            of which unit and accountant they are: `facts`).
 
     Raises:
         Refused: with the rule, what was asked, what is allowed and which line to change.
@@ -135,7 +139,7 @@ def _check_cost(policy: Policy, description: Mapping[str, Any]) -> None:
     if not policy.most_epsilon:
         return
     epsilon, delta = (_said(description, float, "spends", name) for name in ("epsilon", "delta"))
-    facts = "unit PARTY, exact accountant"
+    facts = _said(description, str, "spends", "facts")
     if not epsilon <= policy.most_epsilon:
         cost = f"epsilon {epsilon:.4g} ({facts})" if math.isfinite(epsilon) else "no bound at all, as there is no noise"
         raise Refused(

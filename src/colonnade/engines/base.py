@@ -114,6 +114,7 @@ class CohortBuilder:
     schema: Schema
     modules: Mapping[str, Local]
     scaling: frozenset[str]  # the parties that scale their columns
+    spares_training: bool = False  # scales come from rows that do not train: no noise covers them (unit ROW)
 
     def cohort(self, parties: Sequence[str], way: Way | None = None) -> Cohort:
         """A cohort of parties of one group, on the schema's device."""
@@ -139,7 +140,7 @@ class CohortBuilder:
         s, owners = self.schema, self.owners
         if reads is not s.dtype or not set(parties) & self.scaling:
             return {}
-        both = [statistics(owners[p].columns, self._training_rows(owners[p])) for p in parties]
+        both = [statistics(owners[p].columns, self._scale_rows(owners[p])) for p in parties]
         return {
             "shift": torch.stack([shift for shift, _ in both]).to(s.device, s.dtype),
             "scale": torch.stack([scale for _, scale in both]).to(s.device, s.dtype),
@@ -160,10 +161,23 @@ class CohortBuilder:
             return Stack(networks, way, s.computing).to(s.device, s.dtype)
         return Regressors(parties, [m for m in models if not isinstance(m, nn.Module)], s.outputs)
 
-    def _training_rows(self, owner: Party) -> Tensor:
-        """The training rows that a party holds: its statistics are of these."""
-        train = self.schema.train
-        return train if owner.held is None else train[owner.held[train]]
+    def _scale_rows(self, owner: Party) -> Tensor:
+        """The rows that a party's scales are taken from: training rows that it holds, or others where those are spared.
+
+        Raises:
+            ConfigError: training rows are spared, and there are no others.
+        """
+        rows = self.schema.train
+        if self.spares_training:
+            every = torch.arange(self.schema.rows)
+            rows = every[~torch.isin(every, rows.cpu())]
+            if len(rows) < 2:
+                raise ConfigError(
+                    f"privacy.unit = 'row' takes the scale of columns from rows that do not train, and there are "
+                    f"{len(rows)}; needed validation or test rows, or columns that are on a scale and "
+                    "model.scale_columns = 'never'"
+                )
+        return rows if owner.held is None else rows[owner.held[rows]]
 
 
 def cohort_builder(  # noqa: PLR0913, PLR0917 - all that a schema is made of

@@ -22,6 +22,7 @@ from colonnade.gpu import to_device
 from colonnade.layout import canonical, check
 from colonnade.methods.base import LARGEST_REPLY, Method, Received, check_classifiers, check_gradients, small_enough
 from colonnade.models.cohort import Cohort
+from colonnade.models.row_gradients import check_network
 from colonnade.privacy.gate import NOTHING, Gate, Passed
 from colonnade.privacy.sealed import Upload
 from colonnade.privacy.training_rows import note
@@ -48,6 +49,9 @@ class PartySide:
     tell: Callable[[str], None] = field(default=warnings.warn, repr=False)  # the operator, of failures not told others
 
     def __post_init__(self) -> None:
+        self.cohort.by_row = self.gate.protection.local
+        if self.cohort.by_row is not None:
+            check_network(self.cohort)
         check_gradients(self.method, self.cohort.names[0], self.cohort.encoder.gradients)
         check_classifiers(self.method, self.cohort.names[0], self.cohort.encoder)
         self.cohort.draw = self.gate.protection.source.normals
@@ -60,6 +64,8 @@ class PartySide:
         """Do what the request says: keep, learn, upload; an answer per query, empty where this cohort was not asked."""
         self._check_reply(request, reply)
         self.keep(request)
+        if request.stop is not None:
+            self.gate.record_training(self.cohort.names, request.number)  # from now on anybody may ask the model
         if request.stop is not None or request.consent:
             return []
         self._learn(request, reply)

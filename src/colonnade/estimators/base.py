@@ -192,7 +192,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has
         """Whether a training spends epsilon: by `privacy`, or by noise that the method brings unless told not to."""
         given = self.privacy
         promise = given if isinstance(given, PrivacySettings) else build(PrivacySettings, given or {}, "privacy")
-        return promise.protects or promise.labels.protects or bool(brings(as_method(self.method)))
+        return promise.noised or promise.labels.protects or bool(brings(as_method(self.method)))
 
     def _batch(self, rows: int, one: Try) -> int:
         return min(int(self.batch_size or one.batch), rows)

@@ -222,7 +222,7 @@ def _notes(run: Run, found: Explanation) -> list[str]:
     notes = []
     if found.rows == "test":
         notes.append("made on test rows, as asked: they are no longer unseen by whoever acts on this")
-    if run.privacy.protects and found.releases:
+    if run.privacy.noised and found.releases:
         notes.append(f"{found.releases} messages left the parties without noise; the run's epsilon does not cover them")
     notes += disagreements(found)
     if found.norm is not None and run.model_settings.head.layers > 1:

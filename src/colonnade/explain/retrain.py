@@ -35,7 +35,7 @@ class Again:
     uncovered: bool = False
 
     def __post_init__(self) -> None:
-        if self.run.privacy.protects and not self.uncovered:
+        if self.run.privacy.noised and not self.uncovered:
             raise ConfigError(
                 "training again releases as much again, which the run's epsilon does not cover; "
                 "set uncovered = true (--uncovered) to do it all the same"

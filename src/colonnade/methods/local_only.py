@@ -8,6 +8,9 @@ bias per output on the validation rows (`models/blend.py`); those of the best ro
 nothing can be fitted, the prediction is the mean: without an evaluation, and under a secure sum, which opens only
 totals. The validation score is of rows that the weights were fitted on, and so a little too good; test rows are
 untouched.
+
+With `privacy.unit = "row"` the local steps are those of DP-SGD (`models/row_steps.py`): a party draws the rows of each
+step itself, whatever rows a round names, and the weights are fitted on rows that nothing is promised about.
 """
 
 from __future__ import annotations
@@ -20,14 +23,17 @@ from pydantic import Field
 from torch import Tensor
 
 from colonnade.config import Settings
+from colonnade.errors import GateError
 from colonnade.methods._given import OPENING, keep_labels, kept_labels, learning, own_loss, release_labels
 from colonnade.methods._steps import local_steps
 from colonnade.methods.base import Received, Reply, State, Uploads
 from colonnade.models.blend import fit_blend
+from colonnade.models.by_row import RowTraining
 from colonnade.models.cohort import Cohort
 from colonnade.models.descend import descend
 from colonnade.models.heads import apply_heads
 from colonnade.models.optimise import AdamW, Optimiser
+from colonnade.models.row_steps import open_steps, steps_by_row
 from colonnade.models.schema import Group, Schema
 from colonnade.models.stack import Mode
 from colonnade.privacy.events import LabelExposure
@@ -44,6 +50,7 @@ class LocalOnly(Settings):
     exposes: ClassVar[LabelExposure] = LabelExposure.FULL
     pools: ClassVar[bool] = False
     lacking: ClassVar[bool] = True
+    by_row: ClassVar[bool] = True  # parties may train with noise for every row (privacy.unit = "row")
 
     local_steps: int = Field(1, ge=1, description="gradient steps per batch of rows")
     optimiser: Optimiser = Field(AdamW(lr=2e-3, weight_decay=1e-2), description="local optimiser")
@@ -52,6 +59,8 @@ class LocalOnly(Settings):
     def open_party(self, cohort: Cohort) -> None:
         """Each party draws its own head."""
         cohort.own_heads()
+        if cohort.by_row is not None:
+            open_steps(cohort)
 
     def open_coordinator(self, schema: Schema, labels: Labels) -> tuple[State, Reply | None]:
         """The labels of all training rows go down once, before round 1."""
@@ -78,6 +87,8 @@ class LocalOnly(Settings):
         """Keep the labels of round 0; afterwards take local steps on the round's rows."""
         if plan.number == OPENING:
             return keep_labels(cohort, reply)
+        if cohort.by_row is not None:
+            return self._learn_by_row(cohort, cohort.by_row, plan)
         inputs = learning(cohort, plan) | kept_labels(cohort, plan.rows, self.smoothing)
         steps = local_steps(cohort, plan, self.local_steps)
         return descend(
@@ -89,6 +100,13 @@ class LocalOnly(Settings):
             parts=(("head", "encoder"),),
             round_number=plan.number,
         )
+
+    def _learn_by_row(self, cohort: Cohort, how: RowTraining, plan: RoundPlan) -> None:
+        """The same steps on rows that each party draws at home, with noise; the round's own rows are not used."""
+        steps = local_steps(cohort, plan, self.local_steps)
+        if not isinstance(steps, int):
+            raise GateError("privacy.unit = 'row': a round asks for other local steps than those that were agreed on")
+        steps_by_row(cohort, how, self.optimiser, plan.number, steps, self.smoothing)
 
     def fit_outputs(self, state: State, uploads: Sequence[Uploads], labels: Labels, rows: Tensor) -> None:
         """Weights and biases that suit the (possibly noisy) labels of the validation rows best."""

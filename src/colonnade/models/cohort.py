@@ -15,6 +15,7 @@ from torch import Tensor
 
 from colonnade.errors import DataError
 from colonnade.layout import canonical
+from colonnade.models.by_row import RowTraining
 from colonnade.models.heads import open_heads
 from colonnade.models.local import LOCAL, PENDING, LocalModel, Regressors
 from colonnade.models.on_disk import ColumnsOnDisk
@@ -43,6 +44,7 @@ class Cohort:
     memory: dict[str, Tensor] = field(default_factory=dict, repr=False)  # a method's own tensors, (P, ...)
     optimiser: dict[str, State] = field(default_factory=dict, repr=False)  # per set of trained tensors
     draw: Draw | None = field(default=None, repr=False)  # normal numbers for noise in a party's own model
+    by_row: RowTraining | None = field(default=None, repr=False)  # where they train row by row with noise
     graphs: dict[object, object] = field(default_factory=dict, repr=False)  # captured steps, see models/graphs.py
     held: Tensor | None = field(default=None, repr=False)  # (P, N) which rows they hold; None: all
     queried: Tensor | None = field(default=None, repr=False)  # (P, B) which of the rows asked about, see `about`

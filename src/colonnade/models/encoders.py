@@ -26,7 +26,7 @@ from colonnade.models.trees import Trees, TreeSettings
 from colonnade.plugins import Table
 from colonnade.randomness import seeded
 
-NETWORKS = ("auto", "linear", "mlp", "cnn", "resnet18", "resnet34")
+NETWORKS = ("auto", "linear", "tanh", "mlp", "cnn", "resnet18", "resnet34")
 
 
 def _known(name: str) -> str:
@@ -47,8 +47,9 @@ class LocalSettings(Settings):
 
     encoder: Kind = Field(
         "auto",
-        description="local model: linear, mlp, cnn, resnet18, resnet34; auto: cnn for (3, H, W) columns, else mlp; "
-        "ridge: solved, no network; trees: boosted trees (extra `trees`); or one of an installed package",
+        description="local model: linear, tanh (one layer), mlp, cnn, resnet18, resnet34; auto: cnn for (3, H, W) "
+        "columns, else mlp; ridge: solved, no network; trees: boosted trees (extra `trees`); or one of an installed "
+        "package",
     )
     hidden: int = Field(120, ge=1, description="hidden width of the mlp")
     embedding: int = Field(60, ge=1, description="width of the embedding a party sends")
@@ -208,6 +209,8 @@ def _build(s: ModelSettings, shape: tuple[int, ...]) -> nn.Module:
     width = int(torch.Size(shape).numel())
     if kind == "linear":
         return nn.Sequential(nn.Flatten(), nn.Linear(width, s.embedding))
+    if kind == "tanh":
+        return nn.Sequential(nn.Flatten(), nn.Linear(width, s.embedding), nn.Tanh())
     if kind == "mlp":
         drop = [nn.Dropout(s.dropout)] if s.dropout else []
         first, last = nn.Linear(width, s.hidden), nn.Linear(s.hidden, s.embedding)

@@ -106,6 +106,23 @@ class Stack:
         """Convolutions may run slower stacked than one by one; only a clock knows."""
         return any(isinstance(m, nn.modules.conv._ConvNd) for m in self._skeletons.module.modules())
 
+    @property
+    def chain(self) -> list[tuple[str, nn.Module]] | None:
+        """The plain layers one after the other, by name; None: it is no chain of such."""
+        return list(self._skeletons.module._modules.items()) if self._skeletons.layered else None  # type: ignore[arg-type]
+
+    def layers(self) -> list[tuple[str, nn.Module]]:
+        """Every layer by name."""
+        return list(self._skeletons.module.named_modules())
+
+    def why_not_vmap(self) -> str | None:
+        """The reason why single rows cannot be looked at, or None."""
+        return why_not_vmap(self._skeletons.module)
+
+    def skeleton(self, mode: Mode) -> tuple[nn.Module, bool]:
+        """The network without numbers, and whether one of its tensors has two names."""
+        return self._skeletons[mode], self._skeletons.tied
+
     def has_batch_statistics(self) -> bool:
         """Whether rows of a batch influence each other in training."""
         return any(isinstance(m, _BatchNorm) for m in self._skeletons.module.modules())

@@ -15,7 +15,7 @@ class Epsilon:
 
     value: float  # infinite: there is no bound, and `told` says why
     delta: float
-    unit: str  # whose data it is about: PARTY, with all its rows and columns, or LABEL, of one row
+    unit: str  # whose data it is about: PARTY, with all rows and columns; ROW, at all parties; or LABEL, of one row
     neighbours: str  # what the attacker cannot tell it from
     accountant: str
     covers: str
@@ -39,7 +39,7 @@ def of_columns(statement: Statement) -> Epsilon | None:
     if statement.about.pooled or not (statement.noised or statement.unknown):
         return None
     lines, facts = statement.lines(), statement.to_json()
-    covers = "what the parties sent in training"
+    covers = "everything computed from the parties' models" if statement.by_row else "what the parties sent in training"
     return Epsilon(
         math.inf if statement.unknown else statement.epsilon,
         facts["delta"],

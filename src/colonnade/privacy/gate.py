@@ -14,6 +14,7 @@ as 0, and the upload leaves like any other.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -188,7 +189,7 @@ class Gate:
         else:
             done = side_by_side(one, count) if many else [one(place) for place in range(count)]
             sealing = done.copy
-        self.ledger.expect(lambda: [entry(released) for released in sealing()])
+        self.ledger.expect(lambda: [e for released in sealing() for e in self._with_training(entry(released))])
         if not (many and aside):
             self.ledger.settle()
 
@@ -197,6 +198,23 @@ class Gate:
             return tuple(sealing())
 
         return sealed
+
+    def record_training(self, parties: Sequence[str], number: int) -> None:
+        """Write the training at home into the ledger, once: the first time that anything may leave that it made."""
+        for party in parties:
+            for entry in self._training(party, number):
+                self.ledger.record(entry)
+
+    def _with_training(self, entry: Entry) -> list[Entry]:
+        return [*self._training(entry.owner, entry.number), entry]
+
+    def _training(self, party: str, number: int) -> list[Entry]:
+        """What the ledger lacks of a party's training at home; there is no message, so the digest is of its address."""
+        local = self.protection.local
+        if local is None or self.ledger.has(party, local.event):
+            return []
+        digest = hashlib.sha256(f"training at home of {party} in {self.run}".encode()).hexdigest()
+        return [Entry(party, COORDINATOR, local.event, Purpose.TRAIN, number, local.plan.rows, digest)]
 
     def _coded(self, host: Mapping[str, Tensor], parties: Sequence[str], rows: int | None) -> dict[str, Tensor]:
         """In the agreed numbers. That some are too large for them may be told: it is about what may leave."""

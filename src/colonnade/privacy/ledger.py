@@ -114,6 +114,7 @@ class Ledger:
         self._settling = False
         self._digests: set[str] = set()
         self._precision: dict[str, float] = {}
+        self._events: set[tuple[str, Event]] = set()
         for entry in entries:
             self._add(entry)
 
@@ -131,6 +132,7 @@ class Ledger:
     def _add(self, entry: Entry) -> None:
         self._entries.append(entry)
         self._digests.add(entry.digest)
+        self._events.add((entry.owner, entry.event))
         precision = entry.event.precision(entry.rows)
         if precision is not None:
             self._precision[entry.owner] = self._precision.get(entry.owner, 0.0) + precision
@@ -169,6 +171,11 @@ class Ledger:
         """Whether a payload with this digest was released."""
         self.settle()
         return digest in self._digests
+
+    def has(self, owner: str, event: Event) -> bool:
+        """Whether something of an owner passed exactly this."""
+        self.settle()
+        return (owner, event) in self._events
 
     def precision(self, owner: str) -> float:
         """The sum of 1/sigma^2 over an owner's Gaussian releases: what a budget is compared with."""

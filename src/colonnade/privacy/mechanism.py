@@ -11,6 +11,7 @@ from torch import Tensor
 
 from colonnade.errors import BudgetSpent, GateError
 from colonnade.privacy.accounting import SENSITIVITY, Neighbours, affordable, largest_shift
+from colonnade.privacy.by_row import RowNoise
 from colonnade.privacy.events import Event, Hides, PlainEvent
 from colonnade.privacy.gaussian import NoiseSource, SystemNoise
 from colonnade.privacy.ledger import Ledger
@@ -111,6 +112,7 @@ class Protection:
     prediction: Mechanism | None = field(default_factory=Unchanged)
     budget: Budget | None = None  # of training, per party
     source: NoiseSource = field(default_factory=SystemNoise)  # also of noise that a method draws into its own model
+    local: RowNoise | None = None  # where parties train at home with noise, and upload nothing in training
 
     @classmethod
     def everywhere(cls, mechanism: Mechanism | None) -> Protection:

@@ -56,6 +56,15 @@ def cipher_normals(streams: int, count: int, deviation: float = 1.0) -> Tensor:
     return torch.from_numpy(words[: streams * even].view(np.float64)).view(streams, even)[:, :count]
 
 
+def cipher_uniforms(streams: int, count: int) -> Tensor:
+    """(streams, count) uniform numbers k / 2^52 with k from 1 to 2^52, each stream under a key of its own."""
+    nothing = bytes(_WORD * count)
+    ciphers = (Cipher(AES(secrets.token_bytes(_KEY)), CTR(bytes(_BLOCK))).encryptor() for _ in range(streams))
+    drawn = [np.frombuffer(cipher.update(nothing), dtype=np.int64) for cipher in ciphers]
+    words = np.stack(drawn) if drawn else np.empty((0, count), dtype=np.int64)
+    return torch.from_numpy(2 - ((words & _FRACTION) | _ONE).view(np.float64))
+
+
 def _turn(words: np.ndarray, deviation: float) -> None:
     """Random words into as many normal numbers, in place: the first half gives radii, the second angles."""
     # 52 random bits as the fraction of a float64 with exponent 0: the cheapest way to equidistant numbers.

@@ -47,6 +47,7 @@ class Promise(TypedDict):
     columns_shown: dict[str, str]  # by party, what of its columns its uploads have: the label holder's own party's
     simulated: bool
     evaluation: str
+    training_at_home: dict[str, float]  # unit ROW: rate, clip, sigma, steps of each party, parties; else empty
     uncovered: dict[str, int]
     not_covered: list[str]
 

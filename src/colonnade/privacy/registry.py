@@ -18,6 +18,7 @@ from colonnade.privacy.gaussian import GaussianEvent
 from colonnade.privacy.labels.alibi import AlibiEvent
 from colonnade.privacy.labels.randomised import RandomisedResponseEvent
 from colonnade.privacy.pbm import PoissonBinomialEvent
+from colonnade.privacy.sampled import SampledGaussianEvent
 from colonnade.privacy.secure_sum.event import SUM, SumEvent, kind_of_sum
 
 EVENTS: dict[Kind, type[Event]] = {
@@ -27,6 +28,7 @@ EVENTS: dict[Kind, type[Event]] = {
     BoundedGaussianEvent.kind: BoundedGaussianEvent,
     PoissonBinomialEvent.kind: PoissonBinomialEvent,
     ModelNoiseEvent.kind: ModelNoiseEvent,
+    SampledGaussianEvent.kind: SampledGaussianEvent,
     AlibiEvent.kind: AlibiEvent,
     RandomisedResponseEvent.kind: RandomisedResponseEvent,
 }  # a secure sum of any of them is stored as "<name> sum"

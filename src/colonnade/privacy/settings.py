@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
 from colonnade.config import Settings
 from colonnade.errors import ConfigError
 from colonnade.privacy.accounting import Neighbours, calibrate, exact_epsilon, shift_of
+from colonnade.privacy.by_row import LocalSteps, RowNoise
+from colonnade.privacy.declared import Declared
 from colonnade.privacy.events import LabelExposure, PlainEvent
 from colonnade.privacy.gaussian import Gaussian, NoiseSource
 from colonnade.privacy.grid import LARGEST, SMALLEST
 from colonnade.privacy.labels.settings import LabelSettings
 from colonnade.privacy.mechanism import Budget, Mechanism, Protection, Unchanged
+from colonnade.privacy.sampled import calibrate_steps, epsilon_of_steps
 
 if TYPE_CHECKING:
     from colonnade.privacy.secure_sum.adders import Adders
+
+
+SAME = 1 + 1e-6  # ratio up to which two figures are one: another version of the library may round otherwise
 
 
 class SumSettings(Settings):
@@ -37,14 +43,28 @@ class PrivacySettings(Settings):
     """Whose privacy, by how much, and what is not covered."""
 
     mechanism: Literal["none", "gaussian"] = Field(
-        "none", description="what stands before every upload: nothing, or clipping and Gaussian noise (unit: the party)"
+        "none",
+        description="nothing, or clipping and Gaussian noise: on every upload, or with unit = 'row' on every step",
     )
-    clip: float | None = Field(None, ge=SMALLEST, le=LARGEST, description="Frobenius norm C of a party's upload")
+    unit: Literal["party", "row"] = Field(
+        "party",
+        description="whose presence is hidden: a party's, by noise on its uploads; or a row's at all parties, by noise "
+        "in their training (local_only)",
+    )
+    clip: float | None = Field(
+        None,
+        ge=SMALLEST,
+        le=LARGEST,
+        description="norm C of a party's upload; with unit = 'row' of the gradient of one row (unset: 1)",
+    )
     sigma: float | None = Field(
         None, gt=0, allow_inf_nan=False, description="noise per cell, in units of C; unset: calibrated for epsilon"
     )
     epsilon: float | None = Field(
-        None, gt=0, allow_inf_nan=False, description="budget of each party for training; it stops before passing it"
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="budget for training: of each party, which stops before passing it; with unit = 'row' of each row",
     )
     delta: float = Field(1e-5, gt=0, lt=1, description="of epsilon")
     neighbours: Neighbours = Field(
@@ -57,8 +77,18 @@ class PrivacySettings(Settings):
     secure_sum: SumSettings = Field(SumSettings(), description="only the total of the uploads is opened")
     labels: LabelSettings = Field(LabelSettings(), description="protection of the labels")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _rows(cls, given: Any) -> Any:
+        """The unit says which mechanism it takes."""
+        if isinstance(given, Mapping) and given.get("unit") == "row":
+            return {"mechanism": "gaussian", **given, "clip": 1.0 if given.get("clip") is None else given["clip"]}
+        return given
+
     @model_validator(mode="after")
     def _whole(self) -> PrivacySettings:
+        if self.unit == "row":
+            self._check_rows()
         if self.mechanism == "gaussian":
             if self.clip is None:
                 raise ValueError("mechanism = 'gaussian' needs clip, the norm of uploads, e.g. clip = 0.005")
@@ -70,9 +100,31 @@ class PrivacySettings(Settings):
                 raise ValueError(f"{', '.join(given)} promise a protection that mechanism = 'none' does not give")
         return self
 
+    def _check_rows(self) -> None:
+        if self.mechanism == "none":
+            raise ValueError("unit = 'row' promises a protection that mechanism = 'none' does not give; leave that out")
+        if self.neighbours != "absent":
+            raise ValueError("unit = 'row' is about a row that is added or removed: neighbours = 'absent'")
+        if self.evaluation != "none":
+            raise ValueError(
+                "evaluation is about noise on uploads; unit = 'row' promises nothing about validation and test rows"
+            )
+        if self.secure_sum.use:
+            raise ValueError("unit = 'row' and secure_sum do not go together: parties upload nothing in training")
+
+    @property
+    def by_row(self) -> bool:
+        """Whether parties train at home with noise, for every row."""
+        return self.unit == "row" and self.mechanism != "none"
+
     @property
     def protects(self) -> bool:
         """Whether uploads are noised."""
+        return self.mechanism != "none" and not self.by_row
+
+    @property
+    def noised(self) -> bool:
+        """Whether there is any noise between columns and readers: on uploads, or in the training at home."""
         return self.mechanism != "none"
 
     def evaluates(self) -> bool:
@@ -82,7 +134,9 @@ class PrivacySettings(Settings):
     def in_words(self) -> str:
         """The promise in one line, for whoever is asked to agree to it."""
         columns = "uploads leave as they are: no epsilon"
-        if self.protects:
+        if self.by_row:
+            columns = self._rows_in_words()
+        elif self.protects:
             noise = "calibrated" if self.sigma is None else f"{self.sigma:.4g}"
             limit = "no limit" if self.epsilon is None else f"epsilon {self.epsilon:g}"
             facts = f"delta {self.delta:g}, unit PARTY, neighbours {self.neighbours}, exact accountant, training only"
@@ -91,6 +145,12 @@ class PrivacySettings(Settings):
         labels = self.labels
         noisy = f"; labels: {labels.mechanism}, epsilon {labels.epsilon} (delta 0, unit LABEL)"
         return columns + summed + (noisy if labels.protects else "; labels not protected")
+
+    def _rows_in_words(self) -> str:
+        noise = "calibrated" if self.sigma is None else f"{self.sigma:.4g}"
+        limit = "no limit" if self.epsilon is None else f"epsilon {self.epsilon:g}"
+        facts = f"delta {self.delta:g}, unit ROW at all parties, added or removed, PLD accountant, training rows only"
+        return f"local training with noise (DP-SGD, sigma {noise}, clip {self.clip:g}), {limit} ({facts})"
 
     def exposure(self, method: LabelExposure) -> LabelExposure:
         """Who can read labels off the downlink of a run, given what its method exposes."""
@@ -138,6 +198,40 @@ class PrivacySettings(Settings):
         if not self.protects:
             return math.inf if releases else 0.0
         return exact_epsilon(shift_of(self.noise(releases), releases, self.neighbours), self.delta)
+
+    # -- unit ROW -------------------------------------------------------------------------------
+
+    def row_noise(self, plan: LocalSteps, source: NoiseSource) -> RowNoise:
+        """Draws and noise of parties that train at home.
+
+        Raises:
+            ConfigError: sigma and epsilon are both given, and these steps would cost more than epsilon.
+        """
+        sigma, limit = self.sigma_by_row(plan), self.epsilon
+        if self.sigma is not None and limit is not None and (cost := self.row_epsilon(plan)) > limit * SAME:
+            raise ConfigError(
+                f"privacy: {plan.steps:,} steps at each of {plan.parties} parties with sigma {self.sigma:g} would cost "
+                f"epsilon {cost:.4g} (unit ROW, PLD accountant, delta {self.delta:g}), more than {limit:g}; "
+                "leave sigma out, which calibrates it, or train fewer rounds"
+            )
+        return RowNoise(self.clip or 1.0, sigma, plan, source)
+
+    def sigma_by_row(self, plan: LocalSteps) -> float:
+        """The noise multiplier: as given, or the smallest that so many steps of all parties need."""
+        if self.sigma is not None:
+            return self.sigma
+        if self.epsilon is None:
+            raise ConfigError("privacy: there is neither sigma nor epsilon to calibrate the noise for")
+        return calibrate_steps(self.epsilon, self.delta, plan.rate, plan.releases)
+
+    def row_epsilon(self, plan: LocalSteps) -> float:
+        """What training costs a row that is at all parties; PLD."""
+        return epsilon_of_steps(plan.rate, self.sigma_by_row(plan), plan.releases, self.delta)[0]
+
+    def row_protection(self, plan: LocalSteps, source: NoiseSource) -> Protection:
+        """Nothing leaves in training; what is said of other rows leaves as it is, once training is in the ledger."""
+        noise = self.row_noise(plan, source)
+        return Protection(Declared(noise.event), source=source, local=noise)
 
     def check_sum(self, parties: int, needs_uploads: str, silence: bool, lacking: bool) -> None:
         """Refuse a secure sum that cannot be, or would not hide anything.

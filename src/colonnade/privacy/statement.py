@@ -7,17 +7,17 @@ without its unit, delta, neighbours, accountant and what it leaves out.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
 
-from colonnade.errors import DataError
-from colonnade.privacy.accounting import SENSITIVITY, Neighbours, exact_epsilon, rdp_epsilon
+from colonnade.privacy import row_statement
+from colonnade.privacy.accounting import Neighbours, exact_epsilon, rdp_epsilon
 from colonnade.privacy.events import LabelExposure
-from colonnade.privacy.ledger import Entry, Ledger
+from colonnade.privacy.ledger import Entry
 from colonnade.privacy.mechanism import Budget
 from colonnade.privacy.pbm import counted_epsilon
 from colonnade.privacy.promise import Circumstances, Figures, Promise
+from colonnade.privacy.sampled import SampledGaussianEvent, sampled_epsilon, sampled_rdp
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.privacy.tally import Tally, tally
 
@@ -42,6 +42,7 @@ AT_HOME = " The true labels stayed with their holder, which weighs the parties' 
 GUEST = " {} belongs to the label holder and got the true labels, which did not leave the organisation by that."
 PROMISES_NOTHING = " Figures of this size promise nothing."
 MEANINGLESS = 100.0  # e^100: no attack is ruled out
+LIMITS = "Evaluation, predictions and the choice of settings are not covered."
 POOLED = "All columns and labels lie in one place: this is a reference, and there is nobody to protect from anybody."
 
 
@@ -57,6 +58,9 @@ class Spent:
     counted: bool = False  # counts were released, which have an RDP figure only
     row: float = math.inf  # RDP, of one row that changes at all parties (unit ROW), where that is accounted for
     bounded: bool = False
+    sampled: SampledGaussianEvent | None = (
+        None  # it trained at home with noise; `exact` is then the PLD figure of a row
+    )
 
     @property
     def epsilon(self) -> float:
@@ -84,7 +88,8 @@ class Statement:
     def from_tally(cls, tallies: Sequence[Tally], settings: PrivacySettings, about: Circumstances) -> Statement:
         """The same from what a record keeps of the ledger."""
         everyone = 0 if about.deployed else len(tallies)  # between organisations a ledger is one party's
-        spent = tuple(_spent(t, settings.delta, everyone) for t in tallies if t.releases or t.bare)
+        at_home = tuple(dict.fromkeys(event for t in tallies for event in t.sampled))
+        spent = tuple(_spent(t, settings.delta, everyone, at_home) for t in tallies if t.releases or t.bare)
         unknown = tuple(sorted({name for t in tallies for name in t.unknown}))
         seeded = settings.labels.protects and not about.deployed
         off = any(t.off_grid for t in tallies) and not settings.secure_sum.use  # sums always were on a grid
@@ -99,7 +104,12 @@ class Statement:
     @property
     def elsewhere(self) -> bool:
         """Whether the parties' releases stand in ledgers that are not here."""
-        return self.worst is None and self.about.uploaded
+        return self.worst is None and (self.about.uploaded or (self.by_row and self.about.deployed))
+
+    @property
+    def by_row(self) -> bool:
+        """Whether the promise is to every row, by parties that train at home."""
+        return self.settings.by_row
 
     @property
     def epsilon(self) -> float:
@@ -110,9 +120,9 @@ class Statement:
 
     @property
     def noised(self) -> bool:
-        """Whether uploads of training were noised, by the settings or by the method's own definition."""
+        """Whether uploads of training, or the training itself, were noised, by the settings or by the method."""
         own = bool(self.about.own) or (self.worst is not None and math.isfinite(self.epsilon))
-        return self.settings.protects or own
+        return self.settings.noised or own
 
     @property
     def neighbours(self) -> Neighbours:
@@ -124,6 +134,11 @@ class Statement:
         """Whether the figure is that of released counts, which have no exact one."""
         return self.worst is not None and self.worst.counted
 
+    @property
+    def accountant(self) -> str:
+        """Whose figure it is."""
+        return "PLD" if self.by_row else "RDP" if self.counted else "exact"
+
     def verdict(self) -> str:
         """The promise in one sentence: columns and labels together, since neither is private without the other."""
         if self.about.pooled:
@@ -131,7 +146,7 @@ class Statement:
         noisy_labels = self.about.exposure is LabelExposure.EPS
         if (self.worst or self.elsewhere) and not (self.noised or self.unknown or noisy_labels):
             return " ".join([self._no_noise(), *self.about.of_columns()])
-        limits = "Evaluation, predictions and the choice of settings are not covered."
+        limits = row_statement.LIMITS if self.by_row else LIMITS
         return " ".join([self._columns(), *self.about.of_columns(), self._labels(), limits])
 
     def _no_noise(self) -> str:
@@ -172,6 +187,8 @@ class Statement:
         return [self._whose_columns(), labels[self.about.exposure]]
 
     def _whose_columns(self) -> str:
+        if self.by_row and not self.unknown:
+            return row_statement.WHOSE
         if self.worst is None and not self.elsewhere:
             return "Each party's columns: nothing computed from them was sent in training."
         if self.unknown or (self.settings.protects and math.isinf(self.epsilon) and not self.elsewhere):
@@ -182,8 +199,8 @@ class Statement:
 
     def _columns(self) -> str:
         worst = self.worst
-        if self.elsewhere:
-            return f"Columns: {self._agreed()}"
+        if self.elsewhere or (worst is not None and worst.sampled is not None):
+            return self._elsewhere_or_at_home(worst)
         if worst is None:
             facts = "epsilon 0, delta 0, unit PARTY, with any neighbours and any accountant, for training only"
             return f"Columns: no party sent anything in training ({facts})."
@@ -200,6 +217,11 @@ class Statement:
             f"{self.settings.delta:g}, unit PARTY, {WORLDS[self.settings.neighbours]}; for training only, the "
             f"largest of {len(self.spent)} parties, {worst.party} with {worst.releases} releases."
         ) + (OWN_NORM * worst.bounded + PROMISES_NOTHING * (worst.exact > MEANINGLESS))
+
+    def _elsewhere_or_at_home(self, worst: Spent | None) -> str:
+        if worst is not None and worst.sampled is not None:
+            return row_statement.rows_sentence((worst.exact, worst.rdp), worst.sampled, self.settings)
+        return row_statement.agreed_sentence(self.settings) if self.by_row else f"Columns: {self._agreed()}"
 
     def _counts(self, worst: Spent) -> str:
         if self.settings.secure_sum.use:
@@ -235,11 +257,13 @@ class Statement:
 
     def _limit(self) -> Budget | None:
         s = self.settings
-        return None if s.epsilon is None else Budget(s.epsilon, s.delta, s.neighbours)
+        return None if s.epsilon is None or self.by_row else Budget(s.epsilon, s.delta, s.neighbours)
 
     def _against(self) -> str:
-        who = "Against whom: the coordinator and the other parties, by what they were sent in training"
-        return f"{who}." + (" This is a simulation: whoever knows its seed can take the noise away." * self.simulated)
+        who = "Against whom: the coordinator and the other parties, by what they were sent in training."
+        return (row_statement.AGAINST if self.by_row else who) + (
+            " This is a simulation: whoever knows its seed can take the noise away." * self.simulated
+        )
 
     def _secure_sum(self) -> list[str]:
         if not self.settings.secure_sum.use:
@@ -270,10 +294,13 @@ class Statement:
             guest = self.about.guest
             whom = f"all parties but {guest}" if guest else "the parties"
             told = f"Labels: epsilon {self.settings.labels.epsilon:g}, {facts}, against {whom} (exposure EPS)."
-            return told + AT_HOME * self.about.fits_at_home + (GUEST.format(guest) if guest else "")
+            told += AT_HOME * self.about.fits_at_home + (GUEST.format(guest) if guest else "")
+            return told + row_statement.BOTH * self.by_row
         return LABELS[self.about.exposure]
 
     def _evaluation(self) -> str:
+        if self.by_row:
+            return row_statement.OUTSIDE
         if not self.settings.protects:
             return "Evaluation: what parties send about validation and test rows leaves as it is."
         if self.settings.evaluation == "simulated":
@@ -286,6 +313,8 @@ class Statement:
     def _not_covered(self) -> list[str]:
         bare = ", ".join(f"{count} releases for {purpose}" for purpose, count in self._uncovered().items())
         told = [f"Not covered: {bare}, which left without noise."] if bare else []
+        if self.by_row:
+            return [*told, row_statement.NOT_COVERED]
         rest = "a party's own network, should it be given away; predictions; columns that another party holds too"
         if self.off_grid:
             told.append(OFF_GRID)
@@ -304,10 +333,10 @@ class Statement:
         worst = self.worst
         rdp = (worst.rdp if worst else 0.0) if math.isfinite(self.epsilon) else math.inf
         return {
-            "unit": "PARTY",
+            "unit": "ROW" if self.by_row else "PARTY",
             "neighbours": self.neighbours,
             "delta": self.settings.delta,
-            "accountant": "RDP" if self.counted else "exact",
+            "accountant": self.accountant,
             "epsilon": _number(self.epsilon),
             "epsilon_rdp": _number(rdp),
             "epsilon_row": _number(worst.row if worst else math.inf),
@@ -320,52 +349,10 @@ class Statement:
             "columns_shown": dict([self.about.shown]) if self.about.shown[1] else {},
             "simulated": self.simulated,
             "evaluation": self.settings.evaluation if self.settings.protects else "unprotected",
+            "training_at_home": dict(worst.sampled.parameters) if worst and worst.sampled else {},
             "uncovered": self._uncovered(),
             "not_covered": self._not_covered(),
         }
-
-
-@dataclass(frozen=True)
-class SoFar:
-    """What training has cost each party up to now; for those who watch it."""
-
-    parties: Mapping[str, float]  # exact epsilons of those that have released something
-    settings: PrivacySettings
-
-    @classmethod
-    def of(cls, ledger: Ledger, settings: PrivacySettings, parties: Iterable[str]) -> SoFar | None:
-        """From the ledger's running sums, since this is asked every round; None where there is no figure."""
-        if not settings.protects:
-            return None
-        scale = SENSITIVITY[settings.neighbours]
-        shifts = {party: scale * math.sqrt(ledger.precision(party)) for party in parties}
-        try:
-            spent = {party: _exact(shift, settings.delta) for party, shift in shifts.items() if shift > 0}
-        except DataError:  # the library that accounts is not installed: training goes on without a figure
-            return None
-        return cls(spent, settings) if spent else None
-
-    @property
-    def largest(self) -> float:
-        """The federation's figure."""
-        return max(self.parties.values())
-
-    @property
-    def figure(self) -> str:
-        """The federation's figure, and the least of the parties' where they differ; never without `legend`."""
-        least = min(self.parties.values())
-        return f"epsilon {self.largest:.3f}" + (f" (least {least:.3f})" if self.largest - least >= 5e-4 else "")
-
-    @property
-    def legend(self) -> str:
-        """What belongs to the figure."""
-        facts = f"exact accountant, unit PARTY, neighbours: {self.settings.neighbours}, delta {self.settings.delta:g}"
-        return f"epsilon so far, largest over parties: {facts}; labels, evaluation and predictions are not covered"
-
-
-@cache
-def _exact(shift: float, delta: float) -> float:
-    return exact_epsilon(shift, delta)  # parties that uploaded equally often share it
 
 
 def _bare(sentence: str) -> str:
@@ -387,7 +374,10 @@ def _large(epsilon: float) -> str:
     return f"{epsilon:.3f}" if epsilon < 1e4 else f"{epsilon:.2e}"
 
 
-def _spent(t: Tally, delta: float, parties: int) -> Spent:
+def _spent(t: Tally, delta: float, parties: int, at_home: tuple[SampledGaussianEvent, ...]) -> Spent:
+    if t.sampled:
+        figures = sampled_epsilon(at_home, delta), sampled_rdp(at_home, delta)
+        return Spent(t.party, t.releases, *figures, t.bare, sampled=t.sampled[0])
     if t.counts:
         row = counted_epsilon([c.everywhere(parties) for c in t.counts], delta) if parties else math.inf
         return Spent(t.party, t.releases, math.inf, counted_epsilon(t.counts, delta), t.bare, True, row)

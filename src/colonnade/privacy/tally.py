@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 from colonnade.errors import AccountingError
-from colonnade.privacy import accounting, pbm
+from colonnade.privacy import accounting, pbm, sampled
 from colonnade.privacy.accounting import Neighbours, mean_shift
+from colonnade.privacy.events import Unit
 from colonnade.privacy.ledger import Entry
 from colonnade.privacy.pbm import Counted
+from colonnade.privacy.sampled import SampledGaussianEvent, sampled_events
 from colonnade.wire.messages import COORDINATOR, Purpose
 
 
@@ -42,6 +44,7 @@ class TallyRecord(FirstTallyRecord, total=False):
     counts: list[CountedRecord]
     bounded: bool
     off_grid: bool
+    sampled: list[dict[str, float]]
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,7 @@ class Tally:
     counts: tuple[Counted, ...] = ()  # where training released counts only; then `shift` is infinite
     bounded: bool = False  # numbers were bounded, not norms clipped
     off_grid: bool = False  # noise was added in floating point, by an earlier version
+    sampled: tuple[SampledGaussianEvent, ...] = ()  # where training stayed at home; then `shift` is infinite
 
     def to_json(self) -> TallyRecord:
         """Plain values; JSON has no infinity, so there it is none at all."""
@@ -70,6 +74,7 @@ class Tally:
             "counts": [{"trials": c.trials, "theta": c.theta, "among": c.among, "cells": c.cells} for c in self.counts],
             "bounded": self.bounded,
             "off_grid": self.off_grid,
+            "sampled": [dict(event.parameters) for event in self.sampled],
         }
 
     @classmethod
@@ -86,6 +91,7 @@ class Tally:
             tuple(Counted(**count) for count in values.get("counts", ())),
             values.get("bounded", False),
             bool(values.get("off_grid", 0 < shift < math.inf)),  # a record that does not say is from before grids
+            tuple(SampledGaussianEvent.read(facts, Unit.ROW)[0] for facts in values.get("sampled", ())),
         )
 
 
@@ -104,8 +110,9 @@ def _of(party: str, releases: Sequence[Entry], neighbours: Neighbours) -> Tally:
     events = {r.event for r in train}
     shift, unknown = math.inf, set[str]()
     counts = Counted.of(train) if events and all(map(pbm.supports, events)) else ()
+    at_home = sampled_events(train) if events and all(map(sampled.supports, events)) else ()
     try:
-        shift = math.inf if counts else mean_shift(train, neighbours)
+        shift = math.inf if counts or at_home else mean_shift(train, neighbours)
     except AccountingError:
         unknown = {event.name for event in events if not accounting.supports(event)}
     return Tally(
@@ -118,4 +125,5 @@ def _of(party: str, releases: Sequence[Entry], neighbours: Neighbours) -> Tally:
         counts,
         any(event.bounded for event in events),
         any(event.off_grid for event in events),
+        at_home,
     )

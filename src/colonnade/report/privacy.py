@@ -133,6 +133,8 @@ def parties_table(statement: Statement) -> Table | None:
     """What training cost each party; None if nothing is known of any."""
     if statement.about.pooled or not statement.spent:
         return None
+    if statement.by_row:
+        return _rows_table(statement)
     s = statement.settings
     figures = "RDP accountant of counts" if statement.counted else "exact accountant and the paper's RDP bound"
     caption = (
@@ -142,6 +144,30 @@ def parties_table(statement: Statement) -> Table | None:
     columns = ("party", "releases in training", "exact epsilon", "RDP epsilon", "releases without noise")
     rows = tuple(_row(spent) for spent in statement.spent)
     return Table(caption, columns, rows, frozenset({0, 4}))
+
+
+def _rows_table(statement: Statement) -> Table:
+    """What the training of all parties cost one row; the figure is the same at each, because it counts them all."""
+    caption = (
+        "What the training of all parties cost one row (unit ROW, neighbours: absent, delta "
+        f"{statement.settings.delta:g}, PLD and RDP accountants; labels that are sent down, validation, test and "
+        "predicted rows are not covered)"
+    )
+    columns = (
+        "party",
+        "steps at home",
+        "PLD epsilon, all parties",
+        "RDP epsilon, all parties",
+        "releases without noise",
+    )
+    rows = tuple(_at_home(spent) for spent in statement.spent)
+    return Table(caption, columns, rows, frozenset({0, 4}))
+
+
+def _at_home(spent: Spent) -> tuple[str, ...]:
+    steps = "none" if spent.sampled is None else f"{spent.sampled.steps:,}"
+    party, _, exact, rdp, bare = _row(spent)
+    return party, steps, exact, rdp, bare
 
 
 def _row(spent: Spent) -> tuple[str, ...]:

@@ -11,8 +11,10 @@ from typing import Any
 
 from colonnade.evaluate.metrics import find_metric
 from colonnade.methods import METHODS
+from colonnade.privacy import row_statement
 from colonnade.privacy.events import EmptyEvent, Hides, Kind, PlainEvent
 from colonnade.privacy.registry import kind_of
+from colonnade.privacy.sampled import SampledGaussianEvent
 from colonnade.privacy.settings import protected
 from colonnade.report.interactions import lifted
 from colonnade.report.record import Record, metric_of
@@ -274,13 +276,19 @@ def exposure_short(record: Record) -> str:
 def noise(record: Record) -> str:
     """What happened to releases before they left, and how many there were."""
     releases = count(sum(number for _, _, number in record["releases"]), "release")
-    limits = f" {COVERS}" if _columns_noised(record) else ""
+    covers = row_statement.LIMITS if protected_rows(record) else COVERS
+    limits = f" {covers}" if _columns_noised(record) else ""
     return f"{_mechanisms(record)}; the ledger lists {releases}.{limits}"
 
 
 def noised(record: Record) -> bool:
     """Whether columns or labels had any noise: then a run makes a promise."""
     return protected(record.get("privacy") or {}) or _columns_noised(record) or labels_noised(record)
+
+
+def protected_rows(record: Record) -> bool:
+    """Whether parties trained at home with noise for every row (unit ROW)."""
+    return SampledGaussianEvent.kind in _kinds(record)
 
 
 def _columns_noised(record: Record) -> bool:
