@@ -10,6 +10,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
@@ -29,6 +30,7 @@ from colonnade.deploy.agreement import (
 )
 from colonnade.deploy.by_row import agreed_mechanism
 from colonnade.deploy.encryption import encryption_of_coordinator, own_keys, secrets_for
+from colonnade.deploy.signing import check_own, head_signer, sign_file
 from colonnade.engines.link import Link
 from colonnade.engines.message import Incoming, Notify, Outgoing
 from colonnade.engines.remote import ASK_AGAIN, DONE, REFUSED, Absence, Away, Remote
@@ -54,6 +56,7 @@ from colonnade.models.encoders import ModelSettings
 from colonnade.models.ridge import RidgeSettings
 from colonnade.models.trees import TreeSettings
 from colonnade.opening import Terms, open_coordinator
+from colonnade.privacy.chain import HEAD, LEDGER
 from colonnade.privacy.events import PlainEvent
 from colonnade.privacy.gaussian import SystemNoise
 from colonnade.privacy.ledger import Ledger
@@ -63,6 +66,7 @@ from colonnade.progress import Watcher
 from colonnade.record import RECORD, STORE, Sections
 from colonnade.rows import Grouping
 from colonnade.run import Run, Training
+from colonnade.saved import read_lines
 from colonnade.store import Store
 from colonnade.wire.codec import decode
 from colonnade.wire.messages import COORDINATOR, Purpose
@@ -167,7 +171,8 @@ class CoordinatorProcess:
         self.folder, self.link, self.credentials, self.notify = folder, link, credentials, notify
         training = undertaking.training.model_copy(update={"checkpoint_every": 1})
         self.undertaking = replace(undertaking, training=training, privacy=_in_full(undertaking))
-        self.store, self.keys = Store(folder / STORE), own_keys(folder)
+        self.sign = head_signer(credentials, link.run)
+        self.store, self.keys = Store(folder / STORE, self.sign), own_keys(folder)
         # With the run's seed, which every party knows, the label noise could be taken away again.
         self.label_key = int(self.store.about()["label_key"], 16) if self.store.begun else secrets.randbits(128)
 
@@ -175,12 +180,15 @@ class CoordinatorProcess:
         """Everything, from the proposal to the closed run."""
         u, link = self.undertaking, self.link
         finished = (self.folder / RECORD).exists()
+        check_own(self.store.lines(), self.store.signed_head(), self.credentials, self.store.path)
         # What was sent to an earlier life of this process is sent again when asked; a refusal may not hold any more.
         link.lay(u.parties, anew=not finished)
         link.listen()
         agreement = self._agreement()
         if finished:  # only the goodbye may be missing
             run = Run.load(self.folder)
+            if not (self.folder / HEAD).exists():  # it died before it could sign
+                self._sign(run)
             self._close(patience=5.0)
             return run
         trainer = self._trainer(agreement)
@@ -188,8 +196,16 @@ class CoordinatorProcess:
             run = trainer.train(self.store, watch)
         except Away as error:
             run = self._stop_without(agreement, trainer, error, watch)
+        self._sign(run)
         self._close(min(u.absence.patience, 30.0))
         return run
+
+    def _sign(self, run: Run) -> None:
+        """Vouch for the ledger of the finished run, which goes on from that of the store."""
+        path = self.folder / LEDGER
+        with closing(Store(self.store.path)) as store:  # that of the training is closed by now
+            check_own(read_lines(path), store.signed_head(), self.credentials, path)
+        sign_file(self.folder, len(run.ledger), self.sign)
 
     # -- agreeing -----------------------------------------------------------------------------
 

@@ -28,6 +28,7 @@ from colonnade.deploy.encryption import own_keys, unopened
 from colonnade.deploy.export import export
 from colonnade.deploy.membership import Membership, in_short
 from colonnade.deploy.party_setup import PartySetup
+from colonnade.deploy.signing import check_own, head_signer
 from colonnade.deploy.table_ledger import TableLedger
 from colonnade.engines.base import known_rows, numbers_of
 from colonnade.engines.link import Link
@@ -66,7 +67,8 @@ class PartyProcess:
 
     def __init__(self, folder: Path, link: Link, credentials: Credentials, setup: PartySetup, notify: Notify) -> None:
         self.me, self.run, self.link, self.notify = credentials.name, link.run, link, notify
-        self.store, self.ledger = Store(folder / STORE), Ledger()
+        self.store, self.ledger = Store(folder / STORE, head_signer(credentials, link.run)), Ledger()
+        self._credentials = credentials
         self.spent = TableLedger(setup.spent or ledger_beside(folder))
         self.member = Membership(self.run, credentials, setup, own_keys(folder), self.spent)
         self.number, self.finished = BEFORE, ""
@@ -172,6 +174,7 @@ class PartyProcess:
     def _reopen(self) -> None:
         """Go on where the store says."""
         about = self.store.about()
+        check_own(self.store.lines(), self.store.signed_head(), self._credentials, self.store.path)
         agreement = Agreement.from_json(about["agreement"])
         if self.member.adopt(agreement) != about["columns"]:
             raise RunError(
@@ -344,7 +347,8 @@ class PartyProcess:
 
     def _export(self) -> None:
         about = {"proposal": self.store.about()["agreement"]["proposal"], "stop": self.finished}
-        export(self.store.path.parent, about, self.member.part(self._side.models()[self.me]), self.ledger)
+        folder, part = self.store.path.parent, self.member.part(self._side.models()[self.me])
+        export(folder, about, part, self.ledger, self.store.signed_head())
 
     # -- sending ------------------------------------------------------------------------------
 
