@@ -89,9 +89,9 @@ def ceiling(mu: float) -> float:
 
 
 def runs_for(mu: float, factor: float = WEAK, rates: int = 4) -> int:
-    """Runs that show noise too small by `factor` where the ledger says `mu`, even three deviations out of luck in both worlds.
+    """Runs that show noise too small by `factor` where the ledger says `mu`, even with three deviations of bad luck.
 
-    The stronger the protection that is claimed, the more runs: some 7,000 at mu = 1, and some twenty times that at mu = 0.2.
+    The stronger the protection that is claimed, the more runs: some 6,000 at mu = 1, and some twenty times that at 0.2.
     """
     if mu <= 0 or factor <= 1:
         raise ConfigError(f"needed mu > 0 and a factor > 1; got mu = {mu}, factor = {factor}")
@@ -104,7 +104,8 @@ def runs_for(mu: float, factor: float = WEAK, rates: int = 4) -> int:
 def shown_by(mu: float, runs: int, rates: int = 4) -> float:
     """The smallest factor of too little noise that so many runs show, in steps of 4.6 %; infinite: none does."""
     for step in range(1, 60):
-        if _shows(mu, factor := WEAK ** (step / 5), runs, rates):
+        factor = float(WEAK ** (step / 5))
+        if _shows(mu, factor, runs, rates):
             return factor
     return math.inf
 

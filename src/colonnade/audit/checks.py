@@ -15,6 +15,7 @@ from typing import Any
 from colonnade.extras import need
 
 FALSE_ALARM = 1e-4  # chance that one check accuses correct code, at most
+BOUND = "lower bound on epsilon"  # the check that a claim of epsilon is about
 
 
 @dataclass(frozen=True)
@@ -43,14 +44,14 @@ def not_tried(name: str, why: str) -> Check:
 def together(tests: Iterable[float]) -> float:
     """One p-value for several tests."""
     found = [1.0 if math.isnan(p) else p for p in tests]
-    return min(1.0, len(found) * min(found, default=1.0))
+    return min(1.0, len(found) * min(found)) if found else 1.0
 
 
 def judged(name: str, tests: Iterable[float], wrong: str, right: str, **facts: object) -> Check:
     """A check by p-values: `wrong` is what it means if it fails, `right` if it does not."""
     p = together(tests)
     failed = p < FALSE_ALARM
-    return Check(name, wrong if failed else right, _words(p), f"{FALSE_ALARM:g} p-value", p, failed, facts=facts)
+    return Check(name, wrong if failed else right, _words(p), f"fails below {FALSE_ALARM:g}", p, failed, facts=facts)
 
 
 def _words(p: float) -> str:

@@ -2,8 +2,8 @@
 
 One world uploads numbers beyond +1 in some cells, the other beyond -1. All that a player can use is the sum S of the
 counts there, Binomial(N, 1/2 + theta) against Binomial(N, 1/2 - theta), N trials in all. So the claim is a curve: the
-smallest rate of misses that goes with a rate of false alarms (Neyman and Pearson). Upper limits on both rates below that
-curve contradict it; the smallest theta whose curve allows them is a lower bound on theta, and its exact
+smallest rate of misses that goes with a rate of false alarms (Neyman and Pearson). Upper limits on both rates below
+that curve contradict it; the smallest theta whose curve allows them is a lower bound on theta, and its exact
 
     delta(epsilon) = sum_k max(0, P[S = k | +] - e^epsilon P[S = k | -])
 
@@ -225,7 +225,7 @@ class FullCounts:
                 yield min(1.0, rows.numel() * most)
 
     def _too_even(self) -> float:
-        """Chernoff's bound on sum (q - n/2)^2 being so small: the least over t > 0 of e^(t sum) E[e^(-t (q-n/2)^2)]^D."""
+        """Chernoff's bound on Q = sum (q - n/2)^2 being so small: the least e^(t Q) E[e^(-t (q - n/2)^2)]^D, t > 0."""
         n = self.claim.trials
         squares = (np.arange(n + 1) - n / 2) ** 2
         logs = scipy("stats").binom.logpmf(np.arange(n + 1), n, 0.5)

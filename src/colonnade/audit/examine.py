@@ -17,11 +17,11 @@ import torch
 
 from colonnade.audit.attacks import attack
 from colonnade.audit.books import AuditedRun, check_books, replayed
-from colonnade.audit.checks import Check, not_tried
+from colonnade.audit.checks import BOUND, Check, not_tried
 from colonnade.audit.claims import Additive, claim_of
 from colonnade.audit.label_game import LabelTrial
 from colonnade.audit.shapes import Layout
-from colonnade.audit.target import BOUND, Target
+from colonnade.audit.target import Target
 from colonnade.audit.transcript import Transcript, record
 from colonnade.audit.verdict import Examination, Figure, Retrained
 from colonnade.engines.base import DEPLOYED
@@ -196,6 +196,7 @@ def transcript_problems(transcript: Transcript) -> tuple[str, ...]:
 
 
 def counts_of(saved: Mapping[str, Any]) -> dict[tuple[str, Purpose], int]:
+    """How often everybody had released something when the result was saved."""
     return {(owner, Purpose(purpose)): int(count) for owner, purpose, count in saved["releases"]}
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -34,6 +35,13 @@ FIRST = 2**40  # number of the first round: no game and no run comes near it
 CLIPPING, SIZE, FRESH, LOW_BITS = "length of uploads", "size of the noise", "fresh noise", "low bits"
 
 
+class Longest(NamedTuple):
+    """How long uploads leave before noise, in units of the longest allowed one."""
+
+    norm: float
+    rounding: float  # by how much it may be wrong
+
+
 @dataclass(frozen=True)
 class FullShape:
     """What left at the run's own shape."""
@@ -44,7 +52,7 @@ class FullShape:
     along: Tensor = field(repr=False)  # (K, D) unit vectors of the canaries
     present: Tensor = field(repr=False)  # (K, D) their releases
     absent: Tensor = field(repr=False)  # (R, 2, D) of two parties that uploaded zeros
-    longest: float | None = None  # norm of an upload as it leaves before noise, in units of the longest allowed one
+    longest: Longest | None = None  # None: the noise cannot be drawn again, and taken off
 
     def checks(self) -> Iterator[Check]:
         """Everything that a claim of Gaussian noise says of single releases."""
@@ -74,9 +82,9 @@ class FullShape:
         found = judged(CLIPPING, noise.too_long(present, self.along), wrong, right, **shown)
         if self.longest is None or found.failed:
             return found
-        over = self.longest > 1 + TOLERANCE
-        facts = {**shown, "longest": self.longest}
-        units = f"{self.longest:.6f} of the limit", "1 of the limit"  # seen without noise, since it can be drawn again
+        over = self.longest.norm > 1 + self.longest.rounding + TOLERANCE
+        facts = {**shown, "longest": self.longest.norm}
+        units = f"{self.longest.norm:.4f} of the limit", "1 of the limit"
         return Check(CLIPPING, wrong if over else right, *units, found.p, over, facts=facts)
 
     def _seen(self, values: Tensor) -> Seen:
@@ -121,16 +129,16 @@ def play_full(mechanism: Mechanism, layout: Layout, claim: Additive, numbers: Nu
     return FullShape(layout, claim, numbers, along, present, absent, longest)
 
 
-def _longest(mechanism: Mechanism, layout: Layout, claim: Additive, uploads: Tensor, number: int) -> float:
-    """How long uploads (K, D) leave before noise: noise that can be drawn again is drawn for zeros, and taken off."""
-    plain, lengths = Numbers(dtype=layout.dtype), []
+def _longest(mechanism: Mechanism, layout: Layout, claim: Additive, uploads: Tensor, number: int) -> Longest:
+    """The longest of some uploads (K, D): noise that can be drawn again is drawn for zeros, and taken off."""
+    reach, plain, found = claim.reach(layout.cells), Numbers(dtype=layout.dtype), []
     for place, x in enumerate(uploads):
         with_it, without = (_release(mechanism, layout, y[None], number + place) for y in (x, torch.zeros_like(x)))
-        slack = 0.0
+        rounding = 0.0  # on the grid, differences are exact
         if layout.dtype is torch.float32:
-            slack = float((claim.rounded(with_it, plain) + claim.rounded(without, plain)).norm())
-        lengths.append(float((with_it - without).norm()) - slack)
-    return max(lengths) / claim.reach(layout.cells)
+            rounding = float((claim.rounded(with_it, plain) + claim.rounded(without, plain)).norm())
+        found.append(Longest(float((with_it - without).norm()) / reach, rounding / reach))
+    return max(found, key=lambda one: one.norm - one.rounding)
 
 
 def _release(mechanism: Mechanism, layout: Layout, uploads: Tensor, number: int) -> Tensor:

@@ -7,7 +7,7 @@ no guess about a row is right with more than e^epsilon / (1 + e^epsilon), whatev
 guesses the number of right ones is at most Binomial(G, e^epsilon / (1 + e^epsilon)) (Steinke, Nasr, Jagielski 2023).
 The lower Clopper-Pearson limit of the rate, as log-odds, is a lower bound on epsilon, without any assumption.
 
-Of K yes/no labels each is such a game, with epsilon/K: they are noised one by one, and a row's whole label is K of them.
+Of K yes/no labels each is such a game, with epsilon/K: they are noised one by one, and K of them are a row's label.
 """
 
 from __future__ import annotations
@@ -98,8 +98,17 @@ class LabelTrial:
         failed = p < FALSE_ALARM
         below = "below the ledger's figure: nothing was found, which is no proof"
         means = "ABOVE the ledger's figure: the label noise is weaker than it says" if failed else below
-        told = f"{means}; {guesses:,} guesses, {self._openings} x {self.rows:,} rows, {100 * CONFIDENCE:.2f} % confidence"
-        facts = {"epsilon": found, "claimed": epsilon, "unit": "LABEL", "delta": 0.0, "guesses": guesses, "right": right}
+        told = (
+            f"{means}; {guesses:,} guesses, {self._openings} x {self.rows:,} rows, {100 * CONFIDENCE:.2f} % confidence"
+        )
+        facts = {
+            "epsilon": found,
+            "claimed": epsilon,
+            "unit": "LABEL",
+            "delta": 0.0,
+            "guesses": guesses,
+            "right": right,
+        }
         return Check(LABELS, told, f"{found:.3f} epsilon", f"{epsilon:.3f} ledger", p, failed, facts=facts)
 
     def _replaced(self, kept: Tensor) -> Check:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -99,7 +100,7 @@ def dependent(absent: Tensor, layout: Layout) -> Iterator[float]:
         yield _alike(table[:, 1:], table[:, :1])
         yield _alike(table[:, :, 1:], table[:, :, :-1])  # between numbers of a row
         yield _alike(table[:, :, 1:], table[:, :, :1])
-    for one, other in zip(tables, tables[1:], strict=False):  # between arrays
+    for one, other in pairwise(tables):  # between arrays
         cells = min(one[0].numel(), other[0].numel())
         yield _alike(one.flatten(1)[:, :cells], other.flatten(1)[:, :cells])
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from colonnade.audit.bound import CONFIDENCE
-from colonnade.audit.checks import FALSE_ALARM, Check
+from colonnade.audit.checks import BOUND, FALSE_ALARM, Check
 from colonnade.audit.claims import Additive, Counts, claim_of
 from colonnade.audit.counts import plan_counts, play_full_counts
 from colonnade.audit.full_shape import SIZE, play_full
@@ -20,7 +20,7 @@ from colonnade.privacy.accounting import Neighbours
 from colonnade.privacy.mechanism import Hiding, Mechanism, Opener
 from colonnade.wire.numbers import Numbers
 
-BOUND, MEMBERSHIP = "lower bound on epsilon", "telling the party from none"
+MEMBERSHIP = "telling the party from none"
 BELOW = "below the ledger's figure: nothing was found, which is no proof"
 ABOVE = "ABOVE the ledger's figure: the noise, the clipping or the ledger is wrong"
 
@@ -95,9 +95,7 @@ class Target:
         yield Check(BOUND, means, found, told, failed=failed, facts=facts)
         yield _membership(outcome.pairs)
 
-    def _count_game(
-        self, claim: Counts, seed: int, games: int | None, tick: Callable[[], None]
-    ) -> Iterator[Check]:
+    def _count_game(self, claim: Counts, seed: int, games: int | None, tick: Callable[[], None]) -> Iterator[Check]:
         trial = plan_counts(claim, self.layout, DRAWS, self.delta)
         trial = trial if games is None else replace(trial, runs=games)
         bound, pairs = trial.play(self._seen(claim, tick), seed)
@@ -116,7 +114,9 @@ def _membership(pairs: Pairs) -> Check:
     means = wrong if failed else "told apart no more often than the ledger allows a perfect player"
     told = f"{means}: {pairs.pairs:,} pairs of games, {100 * CONFIDENCE:.2f} % confidence"
     facts = {"auc": pairs.rate, "ceiling": pairs.ceiling, "pairs": pairs.pairs}
-    return Check(MEMBERSHIP, told, f"{pairs.rate:.4f} AUC", f"{pairs.ceiling:.4f} ceiling", pairs.p, failed, facts=facts)
+    return Check(
+        MEMBERSHIP, told, f"{pairs.rate:.4f} AUC", f"{pairs.ceiling:.4f} ceiling", pairs.p, failed, facts=facts
+    )
 
 
 def _count(releases: int) -> str:

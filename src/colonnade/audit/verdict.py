@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 from colonnade.audit.books import Books
-from colonnade.audit.checks import Check
+from colonnade.audit.checks import BOUND, Check
 from colonnade.audit.table import Finding
 from colonnade.privacy.accounting import Neighbours
 from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.ledger import Entry
 from colonnade.privacy.promise import Circumstances
 from colonnade.privacy.settings import PrivacySettings
-from colonnade.privacy.statement import Statement
+from colonnade.privacy.statement import MEANINGLESS, Statement
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,8 @@ class Figure:
         if self.claims:
             facts = f"unit PARTY, neighbours: {self.neighbours}, delta {self.delta:g}, {self.accountant} accountant"
             count = f"{self.releases} training release{'' if self.releases == 1 else 's'} of {self.party!r}"
-            yield f"epsilon {self.epsilon:.3f} ({facts}; {count}, and nothing else)"
+            size = ", a size that promises nothing" if self.epsilon > MEANINGLESS else ""
+            yield f"epsilon {self.epsilon:.3f} ({facts}; {count}, and nothing else){size}"
         if self.label_epsilon is not None:
             yield f"label epsilon {self.label_epsilon:.3f} (unit LABEL, delta 0, of one row's label)"
 
@@ -124,7 +125,7 @@ class Examination:
         played = any(check.tried for check in self.checks)
         if told and played:
             return f"Nothing found that contradicts {told}."
-        if told or self.not_tried:
+        if told or BOUND in self.not_tried:
             return f"Nothing could be played against {told or 'the noise of this run'}; its ledger is in order."
         return "Nothing found that contradicts the ledger, which claims no epsilon: no noise was used."
 
