@@ -292,6 +292,8 @@ class Trainer:
         }
         for warning in result["warnings"]:
             warnings.warn(warning, DoubtfulScore, stacklevel=4)  # where fit was called
+        c.traffic.settle()  # what is still to be counted holds the coordinator, which a run must not
+        self.ledger.settle()
         run = Run(self._model(state), self.training, describe(self)["about"], c.history, c.traffic, result, self.config)
         run.tested = self.tested
         if isinstance(c.method, Extends) and self.engine.name != DEPLOYED:  # whose runs nobody can join yet

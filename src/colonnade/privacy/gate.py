@@ -14,7 +14,7 @@ as 0, and the upload leaves like any other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -135,7 +135,7 @@ class Gate:
         self._check_numbers(mechanism)
         self.protection.check(self.ledger, parties, purpose, rows)
         copy = to_host(clean) if isinstance(mechanism, Unchanged) else None  # on its way while the numbers are checked
-        if not all_finite(*clean.values()):
+        if _unasked(clean.values(), told) or not all_finite(*clean.values()):
             clean, copy = {name: _finite(value, parties, told) for name, value in clean.items()}, None
         values = mechanism(clean, parties, number, f"{purpose.value}.{part}")
         values = {  # rounding may overflow
@@ -353,9 +353,14 @@ def _lacks(rows: int) -> Parameters:
     return ((LACKING, float(rows)),) if rows else ()
 
 
+def _unasked(values: Iterable[Tensor], told: bool) -> bool:
+    """Whether numbers are made finite without asking if they are: nobody is told, and a GPU takes time to answer."""
+    return not told and any(value.is_cuda for value in values)
+
+
 def _finite(values: Tensor, parties: Sequence[str], told: bool) -> Tensor:
     """The values, if all are finite; with 0 for those that are not, where nobody may be told."""
-    if all_finite(values):
+    if not _unasked([values], told) and all_finite(values):
         return values
     if told:
         finite = torch.isfinite(values.flatten(1)).all(dim=1)  # (P,)

@@ -7,6 +7,7 @@ from typing import TypedDict
 
 from colonnade.privacy.accounting import Neighbours
 from colonnade.privacy.events import LabelExposure
+from colonnade.record import Difference
 
 SHOWN = (
     "{0} is named as the label holder's own party and sends it {1}, without noise: they stay in one organisation if it "
@@ -48,6 +49,22 @@ class Promise(TypedDict):
     evaluation: str
     uncovered: dict[str, int]
     not_covered: list[str]
+
+
+class UploadGain(TypedDict):
+    """What the uploads of a training added to the score on its test rows: `result.uploads` of a record."""
+
+    metric: str
+    rows: int  # test rows
+    seeds: list[int]  # scores are means over them
+    noise: bool  # whether uploads had any: it was kept; without it zeros were sent
+    evaluated: bool  # whether the run measured its test rows itself
+    score: float | None  # of the run
+    removed: float | None  # of the same training with the signal of its uploads removed
+    local_only: float | None
+    gain: Difference | None  # the run minus itself without the signal
+    over_local: Difference | None  # the run minus local_only
+    notes: list[str]  # why something was not trained
 
 
 @dataclass(frozen=True)

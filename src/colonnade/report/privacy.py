@@ -25,6 +25,7 @@ from colonnade.privacy.tally import Tally
 from colonnade.report import words
 from colonnade.report.record import Group, Record, released
 from colonnade.report.tables import Table
+from colonnade.report.uploads import told_of_uploads
 from colonnade.run import Run
 
 NOT_COLUMNS = {Hides.NOTHING, Hides.LABELS, Hides.NEEDLESS}  # what mechanisms hide if no upload was noised
@@ -40,22 +41,24 @@ class Page:
     exposure: str
     epsilon: float  # of training, exact; infinite: there is none
     unprotected: bool  # columns or labels have no bound: the verdict is a warning
+    uploads: str = ""  # what they contributed, where the run promises privacy
 
 
 def privacy_page(record: Record) -> Page:
     """The section about one run."""
     exposure = f"Label exposure {record['label_exposure']}: {words.exposure(record).removeprefix('Labels: ')}"
+    uploads = told_of_uploads(record)
     try:
         statement = statement_of(record)
         if statement is not None:
             figures = statement.verdict(), statement.answers(), parties_table(statement)
             full = statement.about.exposure is LabelExposure.FULL
-            return Page(*figures, exposure, statement.epsilon, full or statement.epsilon > MEANINGLESS)
+            return Page(*figures, exposure, statement.epsilon, full or statement.epsilon > MEANINGLESS, uploads)
         reason = "this record keeps nothing of the run's ledger"
     except (DataError, ConfigError) as error:  # a library is missing, or the record is of another version
         reason = str(error)
     told = f"No epsilon is printed here: {reason}. `colonnade privacy explain RUN` reads the ledger itself."
-    return Page(f"{told} {exposure}", [], None, exposure, math.inf, unprotected=True)
+    return Page(f"{told} {exposure}", [], None, exposure, math.inf, unprotected=True, uploads=uploads)
 
 
 def statement_of(record: Record) -> Statement | None:
