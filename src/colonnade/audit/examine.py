@@ -30,6 +30,7 @@ from colonnade.errors import RunError
 from colonnade.federation import Federation
 from colonnade.fit import Trainer
 from colonnade.methods.base import brings
+from colonnade.privacy.events import Hides
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.mechanism import Hiding
 from colonnade.progress import Watcher
@@ -37,6 +38,7 @@ from colonnade.run import Run
 from colonnade.tasks import Task
 from colonnade.wire.messages import COORDINATOR, Purpose
 
+ON_DEVICE = "noise on the GPU", "games are played on the CPU, and the run computed norms and sums on its GPU"
 ROUNDS = 20  # of the retraining, unless the run had fewer
 
 
@@ -76,7 +78,9 @@ def examine(
         books = check_books(run, AuditedRun(coordinator.schedule, federation.split, target.mechanism), counts_of(saved))
         found, holes = replayed(run.ledger, _digests(transcript))
         rows = len(federation.split.train) + len(federation.split.validation)
-        checks = (*play_target(target, figure, wishes, watching), *play_labels(run, federation.task, rows, wishes))
+        checks = [*play_target(target, figure, wishes, watching), *play_labels(run, federation.task, rows, wishes)]
+        if coordinator.schema.device.type != "cpu" and target.mechanism.event.kind.hides is Hides.COLUMNS:
+            checks.append(not_tried(*ON_DEVICE))
         findings = attack(transcript, wishes.seed, finished=run)
     books = replace(books, problems=(*books.problems, *transcript_problems(transcript), *holes))
     return Examination(figure, checks, findings, books, _retrained(run, transcript, found))
