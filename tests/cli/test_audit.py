@@ -149,14 +149,14 @@ def test_another_claim_of_such_noise_is_caught(cli: Call, tmp_path: Path) -> Non
             line["parameters"] = [[k, 90.0 if k == "deviation" else v] for k, v in line["parameters"]]
         return lines
 
-    done = cli("audit", doctored(tmp_path / "run", tmp_path, more), "--rounds", 2)
+    done = cli("audit", doctored(tmp_path / "run", tmp_path, more), "--rounds", 2, "--game", 50)
     assert done.code == 1 and "claim another mechanism" in " ".join((done.out + done.err).split())
 
     def older(lines: Lines) -> Lines:
         return [{**line, "parameters": [p for p in line["parameters"] if p[0] != "grid"]} for line in lines]
 
     shutil.rmtree(tmp_path / "doctored")
-    done = cli("audit", doctored(tmp_path / "run", tmp_path, older), "--rounds", 2)
+    done = cli("audit", doctored(tmp_path / "run", tmp_path, older), "--rounds", 2, "--game", 50)
     text = " ".join((done.out + done.err).split())
     assert done.code == 1 and "noised in floating point by an earlier version" in text
     assert "claim another mechanism" not in text
