@@ -241,6 +241,7 @@ class OnTest(TypedDict, total=False):
     binned: Binned
     absent: list[str]  # who did not answer, so that there is no score
     lifts: LiftGain
+    uploads: Mapping[str, Any]  # `privacy.promise.UploadGain`: measured after the training
 
 
 class Result(OnTest):

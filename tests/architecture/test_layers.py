@@ -31,12 +31,14 @@ EVERYTHING = {
     "extend",
     "identity",
     "joining",
+    "ledger_files",
     "many",
     "report",
     "scorecards",
     "search_space",
     "testing",
     "tune",
+    "upload_gain",
     "worth",
 } | RUNNING
 
@@ -72,6 +74,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "align": {"identity", "wire", "data"} | BASE,  # finds common rows; knows no transport and no training
     "store": {"privacy", "wire"} | BASE,  # writes state and ledger, whatever trained them
     "checkpoint": {"store"} | TRAINING,  # what a run is, written and put back
+    "ledger_files": {"identity", "privacy"} | BASE,  # reads ledgers for auditors, whoever wrote them
     "saved": {"data", "privacy"} | BASE,  # the files that runs, models and parts have in common
     "design": TRAINING,  # what all parts of a model agree on
     "part": {"data", "design", "saved"} | TRAINING,  # what one party holds: from its table to its upload
@@ -95,6 +98,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "estimators": RUNNING,  # scikit-learn's face of tables, trainings and models
     "audit": RUNNING,  # attacks runs from outside; nothing below knows that it is attacked
     "extend": RUNNING,  # trains a newcomer, and puts two trainings together
+    "upload_gain": RUNNING,  # trains a finished run again without what its uploads say
     "explain": RUNNING,  # asks finished runs, and trains again; nothing below knows that it is explained
     "many": {"search_space"} | RUNNING,  # several trainings, one folder each, perhaps in processes of their own
     "cross_validate": {"compare", "many", "report"} | RUNNING,  # one method on several splits of the same rows
@@ -129,7 +133,12 @@ MAY_IMPORT_LATE: dict[str, set[str]] = {
     "part": {"explain"},  # its owner's explanations, only when asked
     "model": {"explain", "report.notebook"},  # the same, and a card is made only when a notebook asks
     "predict": {"model"},  # the Model, for the type checker
-    "outward": {"report", "run"},  # reading a run as a report does, only when asked; the Run, for the type checker
+    "outward": {
+        "federation",
+        "report",
+        "run",
+        "upload_gain",
+    },  # reading a run as a report does and training it again, only when asked; names for the type checker
     "run": {"report", "explain", "extend"},  # drawing, explaining, extending only when asked: a run needs none
 }
 

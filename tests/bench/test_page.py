@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -10,6 +11,7 @@ import pytest
 
 from colonnade.bench.catalogue import CHECKOUT, find, read_bench
 from colonnade.bench.chart import draw
+from colonnade.bench.controls import controls
 from colonnade.bench.outcome import Outcome, read
 from colonnade.bench.page import MISSING, command, figures, fill, number, refresh, spread_key
 from colonnade.bench.pages import CHART, CHARTED, DOCUMENT, write_pages
@@ -164,3 +166,20 @@ def test_the_chart_shows_every_method_and_names_those_that_never_got_there() -> 
     ]  # fmt: skip
     short, long = (float(bar.attrib["width"]) for bar in list(picture.iter(f"{SVG}rect"))[1:])
     assert short == pytest.approx(long / 10, abs=0.1)
+
+
+def test_no_accuracy_under_noise_stands_without_its_controls() -> None:
+    def told(**results: float) -> str:
+        found = {key.replace("__", "."): value for key, value in results.items()}
+        return controls(replace(read(RESULTS / CHARTED), results=found))
+
+    both = {"accuracy_eps8__vimadmm": 93.0, "accuracy_eps8__local_only": 97.448, "accuracy_eps2.8__vimadmm": 95.0}
+    assert told(**both, **{"accuracy_eps8__vimadmm_no_signal": 92.0}) == (
+        "What is not due to uploads, beside these figures: `eps8`: `local_only` has 97.45, uploads without their "
+        "signal 92.00; `eps2.8`: `local_only` has (not measured), uploads without their signal (not measured)."
+    )
+    assert "`local_only` has 97.00, uploads without their signal (not measured)" in told(
+        epsilon_spent__vfl_pbm=300.0, test_accuracy__local_only=97.0
+    )
+    assert "(not measured)" in told(test_accuracy__eps1_25=80.0)
+    assert told(test_accuracy__vimadmm=98.0, epsilon_spent__local_only=0.0) == ""

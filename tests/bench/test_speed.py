@@ -38,7 +38,8 @@ def test_every_target_has_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {"ms_per_round", "baseline_ms_per_round", "gate_share", "us_per_party_row_4"} <= set(results)
     for key, value in results.items():
         assert value is not None and math.isfinite(value), key
-    assert 0 < results["gate_share"] < 1  # type: ignore[operator]
+    for kind in ("", "noised_", "simulated_noise_"):
+        assert 0 < results[f"{kind}gate_share"] < 1 and results[f"{kind}gate_ms"] > 0  # type: ignore[operator]
     assert results["zstep_gap"] < 1e-3  # type: ignore[operator]
     assert said
 

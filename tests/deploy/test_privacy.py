@@ -8,11 +8,15 @@ from typing import Any
 
 import pytest
 
+from colonnade.errors import RunError
 from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.promise import Circumstances
 from colonnade.privacy.statement import Statement
+from colonnade.report.officer import verdict
+from colonnade.report.officer_source import of_party, of_run
 from colonnade.run import Run
 from colonnade.store import Store
+from colonnade.upload_gain import upload_gain
 from colonnade.wire.messages import COORDINATOR, Purpose
 from tests.deploy.test_engine_agrees import gathered
 from tests.deploy.trials import DATA, MODEL, PARTIES, ROUNDS, TRAINING, Deed, Stage, two_versions
@@ -134,11 +138,35 @@ def test_the_budget_is_what_every_party_agreed_to_and_paid(tmp_path: Path) -> No
         assert 3.9 < worst.exact <= 4.0  # calibrated for these rounds, and not passed
     agreed = json.loads((s.trial.place("party_0") / "party.json").read_text())
     assert agreed["proposal"]["privacy"]["sigma"] > 0  # it saw the noise as a number before it agreed
+    _pages_for_officers(s, run)
+
+
+def _pages_for_officers(s: Stage, run: Run) -> None:
+    """What left a party, from its own folder and from the label holder's."""
+    mine, theirs = of_party(s.trial.place("party_0")), of_run(s.trial.place(COORDINATOR), "party_0")
+    assert [(f.purpose, f.messages) for f in mine.flows] == [("TRAIN", ROUNDS)] and mine.flows[0].noise
+    assert mine.spent is not None and 3.9 < mine.spent.exact <= 4.0 and mine.per_row == run.task.outputs
+    told = " ".join(verdict(mine))
+    assert "Noise bounds what party_0's messages in training reveal about party_0 as a whole." in told
+    assert f"(epsilon {mine.spent.exact:.3f}: delta 1e-05, unit PARTY, " in told and "exact accountant" in told
+    assert theirs.origin == "label holder" and theirs.flows[0].messages == ROUNDS
+    assert theirs.flows[0].bytes == run.traffic.per_party()["party_0"]["up"]
+    assert "at most epsilon 4 (delta 1e-05, unit PARTY, exact accountant" in " ".join(verdict(theirs))
+    with pytest.raises(RunError, match="every party has to agree to"):
+        upload_gain(run)
 
 
 REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
-    "too much": (NOISE, {"most_epsilon": 1.0}, "most_epsilon: training would cost this party epsilon 4 \\(unit PARTY"),
-    "no noise at all": ({}, {"most_epsilon": 1.0}, "no bound at all, as there is no noise"),
+    "too much": (NOISE, {"most_epsilon": 1.0}, "most_epsilon: this training would bring table 'party_.' to epsilon 4 "),
+    "no noise at all": ({}, {"most_epsilon": 1.0}, "no bound at all .unit PARTY.: 6 releases left without noise"),
+    "another unit": (NOISE, {"unit": ["ROW"]}, "unit: training would hide the unit PARTY, the policy allows ROW"),
+    "no unit": ({}, {"unit": ["ROW"]}, "unit: training would hide nothing"),
+    "other neighbours": (
+        NOISE,
+        {"neighbours": ["replaced"]},
+        "neighbours: the neighbouring relation 'absent'",
+    ),
+    "other numbers": ({}, {"numbers": ["float32"]}, "numbers: the number format 'full' was asked for"),
     "a large delta": (NOISE | {"delta": 0.01}, {"most_epsilon": 9.0}, "most_delta: the promised epsilon holds with"),
     "single uploads": (NOISE, {"require_secure_sum": True}, "require_secure_sum: uploads would be opened one by one"),
 }

@@ -85,6 +85,7 @@ def test_a_privacy_figure_has_its_unit_and_stands_above_that_of_silence() -> Non
         assert all(word in ROWS[place] for word in ("epsilon", "for each party", "delta"))
         budget = re.search(r'"(accuracy_eps[\d.]+)\.\w+"', ROWS[place])
         assert budget is not None and f'"{budget[1]}.local_only"' in ROWS[place + 1]
+        assert f'"{budget[1]}.vimadmm_no_signal"' in ROWS[place + 1]  # what is not due to uploads
 
 
 def test_the_pictures_are_there_and_small() -> None:

@@ -21,7 +21,14 @@ from colonnade.models.heads import HeadSettings
 from colonnade.models.optimise import SGD
 from colonnade.models.stack import Mode
 from colonnade.privacy import gate
+from colonnade.privacy.bounded import BoundedGaussian
+from colonnade.privacy.gaussian import Gaussian, SeededNoise
+from colonnade.privacy.grid import step_of
+from colonnade.privacy.ledger import Ledger
+from colonnade.privacy.mechanism import Protection
+from colonnade.privacy.sealed import Array, Upload
 from colonnade.tasks import newton, newton_captured, prox
+from colonnade.wire.messages import Purpose
 from tests.contracts.registry import NAMES, WITHOUT_NETWORKS, for_heads, make
 from tests.federations import images, mixed_encoder, normed_encoder, small
 from tests.mechanisms import Noise
@@ -200,3 +207,58 @@ def test_a_run_from_a_gpu_predicts_alike() -> None:
     logits = run.logits({p.name: p.columns[rows] for p in federation.parties})
     assert logits.device.type == "cpu"
     assert (logits.argmax(1) == federation.labels[rows]).double().mean() == run.result["validation_score"]
+
+
+@pytest.mark.parametrize("bounded", [False, True], ids=["gaussian", "bounded"])
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+def test_noise_is_that_of_the_cpu(kind: torch.dtype, bounded: bool) -> None:
+    """Number by number, drawn ahead from the third round on; and the ledger of what was hashed beside it."""
+    drawn, parties, rows = torch.Generator().manual_seed(0), ("bank", "telco", "clinic"), 3000
+    uploads = [torch.randn(3, rows, 20, generator=drawn, dtype=kind) for _ in range(5)]
+    said = []
+    for device in ("cpu", "cuda"):
+        source = SeededNoise(1)
+        mechanism = BoundedGaussian(0.7, 5.0, 20, source) if bounded else Gaussian(1e4, 0.1, source)  # nothing is cut
+        g = gate.Gate("run", Ledger(), {"h": Array(20)}, Protection.everywhere(mechanism))
+        passed = [
+            g.release(Upload({"h": value.to(device)}), parties, number, Purpose.TRAIN, rows)
+            for number, value in enumerate(uploads, start=1)
+        ]
+        assert all(p.values["h"].device.type == device for p in passed)
+        said.append([r.payload for p in passed for r in p.releases])
+        assert len(g.ledger) == 15
+    assert said[0] == said[1]
+
+
+def test_what_is_clipped_on_a_gpu_is_what_is_clipped_on_a_cpu() -> None:
+    """To a step of the grid: norms are added up in another order."""
+    value, parties = torch.randn(3, 500, 20, generator=torch.Generator().manual_seed(0)).double(), ("a", "b", "c")
+    mechanism = Gaussian(1.0, 10.0, SeededNoise(1))
+    near, far = (mechanism({"h": value.to(device)}, parties, 1, "TRAIN.0")["h"].cpu() for device in ("cpu", "cuda"))
+    gap = (near - far).abs() / step_of(10.0)
+    assert gap.max() <= 1 and gap.mean() < 1e-3
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_before_noise_numbers_that_are_not_finite_are_zero_on_a_gpu_too(bad: float) -> None:
+    sent = []
+    for value in (bad, 0.0):
+        values = torch.ones(2, 50, 3, device="cuda")
+        values[1, 0, 2] = value
+        g = gate.Gate("run", Ledger(), {"h": Array(3)}, Protection.everywhere(Gaussian(1.0, 2.0, SeededNoise(0))))
+        sent.append([r.payload for r in g.release(Upload({"h": values}), ("a", "b"), 1, Purpose.TRAIN, 50).releases])
+    assert sent[0] == sent[1]
+
+
+@pytest.mark.parametrize("engine", ["loop", "stacked"])
+def test_a_noised_run_is_that_of_the_cpu_and_repeats(engine: str) -> None:
+    privacy = {"mechanism": "gaussian", "clip": 1.0, "sigma": 2.0}
+    chosen = {"rounds": 6, "evaluate_every": 0, "dtype": "float64", "model": TINY, "privacy": privacy}
+    there, again, here = (
+        fit(small(), make("vimadmm_j", local_steps=2), engine=engine, device=device, **chosen)
+        for device in ("cuda", "cuda", "cpu")
+    )
+    assert there.fingerprint() == again.fingerprint()
+    for name, model in here.models.items():
+        for key, value in model.items():
+            torch.testing.assert_close(there.models[name][key].cpu(), value, rtol=0, atol=1e-4)  # a step is 1e-6

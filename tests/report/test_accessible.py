@@ -8,7 +8,11 @@ from typing import Any
 
 import pytest
 
-from colonnade.report.html import render
+from colonnade import fit
+from colonnade.report.html import render, render_page
+from colonnade.report.officer import page
+from colonnade.report.officer_source import of_run
+from tests.federations import small
 from tests.report.browser import axe_core, found, needs_chromium, opened, with_script
 from tests.report.test_explained import explained_record
 
@@ -31,9 +35,12 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def pages(trained: dict[tuple[str, int], dict[str, Any]]) -> dict[str, str]:
-    explained = explained_record(trained["vimadmm", 0])
-    return {"one": render([explained]), "several": render([explained, *list(trained.values())[1:]])}
+def pages(trained: dict[tuple[str, int], dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    explained, folder = explained_record(trained["vimadmm", 0]), tmp_path_factory.mktemp("run") / "run"
+    fit(small(), "vimadmm", rounds=2, out=folder, progress=False)
+    officer = render_page("officer.html.j2", page(of_run(folder, "party_1")))
+    several = render([explained, *list(trained.values())[1:]])
+    return {"one": render([explained]), "several": several, "officer": officer}
 
 
 def findings(page: str, axe: str, folder: Path, *, dark: bool) -> list[dict[str, Any]]:
@@ -44,7 +51,7 @@ def findings(page: str, axe: str, folder: Path, *, dark: bool) -> list[dict[str,
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("name", ["one", "several"])
+@pytest.mark.parametrize("name", ["one", "several", "officer"])
 def test_axe_finds_nothing(name: str, dark: bool, pages: dict[str, str], axe: str, tmp_path: Path) -> None:
     assert findings(pages[name], axe, tmp_path, dark=dark) == []
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from colonnade.bench.catalogue import Bench, find, names
+from colonnade.bench.controls import controls
 from colonnade.bench.ended import ended_early
 from colonnade.bench.outcome import Outcome, read
 from colonnade.errors import ConfigError
@@ -86,9 +87,10 @@ def _told(name: str, outcome: Outcome) -> Iterator[str]:
         yield f"| `{row.key}` | {row.result} | {row.spread} | {row.target} | {row.met} |" + (
             f" {row.paper} |" if paper else ""
         )
-    if early := ended_early(bench, outcome):
-        yield ""
-        yield early
+    for sentence in (controls(outcome), ended_early(bench, outcome)):
+        if sentence:
+            yield ""
+            yield sentence
 
 
 @dataclass(frozen=True)

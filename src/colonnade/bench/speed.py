@@ -15,7 +15,7 @@ from torch import Tensor
 
 from colonnade.admm.step import update_z
 from colonnade.bench.catalogue import Bench
-from colonnade.bench.clock import medians, seconds
+from colonnade.bench.clock import WARM_UP, medians, seconds
 from colonnade.bench.convolutions import compare_cnn_steps
 from colonnade.bench.growth import cost_growth, memory_growth
 from colonnade.bench.made_up import local_work, make_federation, make_method, make_model, one_round, open_trainer
@@ -24,12 +24,13 @@ from colonnade.bench.settings import Notify, Options, Shape, SpeedSettings
 from colonnade.config import build
 from colonnade.federation import Federation
 from colonnade.fit import Trainer
-from colonnade.privacy.gaussian import Gaussian, SystemNoise
+from colonnade.privacy.gaussian import Gaussian, NoiseSource, SeededNoise, SystemNoise
 from colonnade.tasks.multiclass import Multiclass
 
 Results = dict[str, float | None]
 T = TypeVar("T")
 
+NOISE: dict[str, NoiseSource] = {"noised": SystemNoise(), "simulated_noise": SeededNoise(0)}
 ZSTEPS_AT_ONCE = 20  # one takes a millisecond, too little to time beside a pool that takes a hundred
 
 
@@ -45,8 +46,7 @@ def run_speed(bench: Bench, options: Options, notify: Notify) -> Results:
     results |= rounds
     results |= compare_zsteps(settings, problems, device, notify)
     results |= gate_shares(settings, trainer, device, notify)
-    noised = open_trainer(settings.mnist, federation, device, Gaussian(1.0, 10.0, SystemNoise()))
-    results["noised_gate_share"] = gate_shares(settings, noised, device, notify)["gate_share"]
+    results |= noised_gates(settings, federation, device, notify)
     if device.type == "cpu":
         results |= bmm_fraction(settings, trainer, notify)
     else:
@@ -154,10 +154,22 @@ def gate_shares(settings: SpeedSettings, trainer: Trainer, device: torch.device,
         timed(side.gate, "gate_share")
     timed(trainer.coordinator.gate, "reply_gate_share")
     step = one_round(trainer)
-    step()
+    for _ in range(WARM_UP):
+        step()
     inside = dict.fromkeys(inside, 0.0)
     total = sum(seconds(step, device) for _ in range(settings.steps))
-    return {key: value / total for key, value in inside.items()}
+    shares: Results = {key: value / total for key, value in inside.items()}
+    return shares | {"gate_ms": 1e3 * inside["gate_share"] / settings.steps}
+
+
+def noised_gates(settings: SpeedSettings, federation: Federation, device: torch.device, notify: Notify) -> Results:
+    """The same with clipping and noise: the operating system's, and that of simulations."""
+    results: Results = {}
+    for name, source in NOISE.items():
+        trainer = open_trainer(settings.mnist, federation, device, Gaussian(1.0, 10.0, source))
+        found = gate_shares(settings, trainer, device, notify)
+        results |= {f"{name}_{key}": found[key] for key in ("gate_share", "gate_ms")}
+    return results
 
 
 def _result_and_seconds(work: Callable[[], T], device: torch.device) -> tuple[T, float]:

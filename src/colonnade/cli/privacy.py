@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple, cast
 
 import typer
 
-from colonnade.cli.options import AsJson, RunFolder
+from colonnade.cli.options import AsJson, DataDir, Overrides, RunFolder
 from colonnade.cli.screen import Screen
-from colonnade.errors import ConfigError
+from colonnade.errors import ConfigError, RunError
 
 if TYPE_CHECKING:
     from colonnade.privacy import accounting
@@ -102,12 +103,118 @@ def explain(run: RunFolder, as_json: AsJson = False) -> None:
     Example: colonnade privacy explain runs/20261115-120000-vimadmm
     """
     from colonnade.report.privacy import statement_of_run
+    from colonnade.report.uploads import told_of_uploads
     from colonnade.run import Run
 
-    statement = statement_of_run(Run.load(run))
+    loaded = Run.load(run)
+    statement, record = statement_of_run(loaded), loaded.record()
     screen = Screen(as_json)
-    screen.emit(statement.to_json())
-    for line in statement.lines():
+    screen.emit({**statement.to_json(), "uploads": record["result"].get("uploads")})
+    for line in filter(None, (*statement.lines(), told_of_uploads(record).replace("RUN", str(run)))):
+        screen.notify(line)
+
+
+@app.command()
+def compare(
+    run: RunFolder,
+    seeds: Annotated[
+        str | None, typer.Option(help="More seeds beside the run's own, e.g. 1,2 or 1-4.", show_default=False)
+    ] = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """What the uploads of a simulation contributed: trains it again without their signal, and as local_only.
+
+    The noise is kept, and every other draw is the same. All three models answer to the test rows once. The result is
+    stored with the run. With --seeds the run itself is trained again, too, with each of them.
+
+    Example: colonnade privacy compare runs/first --seeds 1,2
+    """
+    from colonnade.cli.compare import read_numbers
+    from colonnade.cli.resume import data_of
+    from colonnade.job import load_data
+    from colonnade.report.uploads import sentences
+    from colonnade.run import Run
+    from colonnade.upload_gain import check_can_compare, upload_gain
+
+    screen, loaded = Screen(as_json), Run.load(run)
+    check_can_compare(loaded)
+    more = [] if seeds is None else read_numbers(seeds)
+    if loaded.config is None:
+        raise RunError(
+            f"{run} was started from Python, so its data are not known here; there: "
+            f"Run.load({str(run)!r}).upload_gain(federation)"
+        )
+    federation = load_data(data_of(run, loaded.config, data_dir), loaded.about)
+    with screen.progress() as bars:
+        found = upload_gain(loaded, federation, seeds=more, watch=bars.watch)
+    screen.emit({"run": str(run), **found})
+    for line in sentences(found):
+        screen.notify(line)
+
+
+@app.command()
+def page(
+    what: Annotated[
+        Path,
+        typer.Argument(metavar="RUN", help="A run folder, a party's own folder, or CONFIG.toml.", show_default=False),
+    ],
+    party: Annotated[
+        str | None,
+        typer.Option(help="Whose page; coordinator: the label holder's.", show_default=False),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE.html", help="Default: privacy-PARTY.html here.", show_default=False)
+    ] = None,
+    overrides: Overrides = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a page for a data-protection officer: what leaves one party, to whom, how often, and what bounds it.
+
+    Of a run, from its ledger; at a party of a run between organisations, from the party's own folder; of a
+    configuration file, what would leave. One file to print, in plain language; contacts and periods are to fill in.
+
+    Example: colonnade privacy page runs/first --party bank --out bank.html
+    """
+    from colonnade.cli.privacy_page import source_of
+    from colonnade.report.html import require_extra
+    from colonnade.report.officer import verdict, write_officer_page
+
+    require_extra()
+    screen, source = Screen(as_json), source_of(what, party, overrides, data_dir)
+    file = Path(f"privacy-{source.party}.html") if out is None else out
+    if file.suffix.lower() not in {".html", ".htm"}:
+        raise ConfigError(f"--out {str(file)!r}: needed a file that ends in .html")
+    written = write_officer_page(source, file)
+    screen.emit({"page": str(written), "party": source.party, "from": source.origin, "verdict": verdict(source)})
+    for line in (*verdict(source), str(written)):
+        screen.notify(line)
+
+
+@app.command()
+def budget(
+    config: Annotated[Path, typer.Argument(metavar="PARTY.TOML", help="The party's file.", show_default=False)],
+    overrides: Overrides = None,
+    as_json: AsJson = False,
+) -> None:
+    """What all runs have cost a party's table together, by unit, and what its policy allows.
+
+    Example: colonnade privacy budget party.toml
+    """
+    from colonnade.deploy.budget import COLUMNS, TableBudget
+    from colonnade.deploy.policy import read_policy
+    from colonnade.deploy.sections import read_party_file
+    from colonnade.deploy.table_ledger import TableLedger
+    from colonnade.report.tables import Table
+
+    party = read_party_file(config, overrides).party
+    found = TableBudget.read(TableLedger(party.spent), party.called, read_policy(party.policy))
+    screen = Screen(as_json)
+    screen.emit(found.to_json())
+    if screen.talks and found.runs:
+        screen.table(Table(found.caption, COLUMNS, tuple(found.rows()), frozenset({0, 1, 2, 4, 5})))
+    for line in found.lines():
         screen.notify(line)
 
 

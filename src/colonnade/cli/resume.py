@@ -8,13 +8,20 @@ from typing import TYPE_CHECKING, cast
 from colonnade.cli.options import AsJson, DataDir, Quiet, RunFolder, with_data_dir
 from colonnade.cli.screen import Screen
 from colonnade.cli.training import facts, finish, resumable, tell
+from colonnade.cli.upload_gain import Compare, measure
 from colonnade.errors import RunError
 
 if TYPE_CHECKING:
     from colonnade.record import Described, Section, Sections
 
 
-def resume(run: RunFolder, data_dir: DataDir = None, as_json: AsJson = False, quiet: Quiet = False) -> None:
+def resume(
+    run: RunFolder,
+    data_dir: DataDir = None,
+    compare: Compare = True,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
     """Continue an interrupted run; the result is the same as if it had never stopped.
 
     Example: colonnade resume runs/first
@@ -31,6 +38,8 @@ def resume(run: RunFolder, data_dir: DataDir = None, as_json: AsJson = False, qu
     federation = load_data(data_of(run, about["config"], data_dir), about["about"])
     with screen.progress() as bars, resumable(run):
         done = go_on(run, federation, watch=bars.watch(about["method"]["name"], about["training"]["rounds"]))
+    if compare:
+        measure(screen, done, federation, run)
     finish(screen, done, run)
 
 

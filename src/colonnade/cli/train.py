@@ -10,6 +10,7 @@ import typer
 from colonnade.cli.options import AsJson, Config, DataDir, Device, Overrides, Quiet, read_config
 from colonnade.cli.screen import Screen
 from colonnade.cli.training import finish, free_folder, resumable
+from colonnade.cli.upload_gain import Compare, measure
 
 
 def train(
@@ -20,12 +21,14 @@ def train(
     ] = None,
     data_dir: DataDir = None,
     device: Device = None,
+    compare: Compare = True,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Train one method and keep its best round. Exit status 1: the run diverged.
 
-    What `colonnade check` finds wrong about the tables stops it, what is doubtful is told.
+    What `colonnade check` finds wrong about the tables stops it, what is doubtful is told. A training with noise is
+    followed by two more, which say what its uploads contributed (`colonnade privacy compare`).
 
     Example: colonnade train examples/digits.toml --set training.rounds=20 --out runs/first
     """
@@ -40,4 +43,6 @@ def train(
     job = job.on(federation)
     with screen.progress() as bars, resumable(folder):
         run = job.fit(federation, folder, bars.watch(job.method.name, job.training.rounds))
+    if compare:
+        measure(screen, run, federation, folder)
     finish(screen, run, folder)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 BESIDE = (  # what a result says of its test score, where it was measured
     "test_interval", "test_accuracy", "baseline_score", "baseline_accuracy", "validation_metric", "warnings", "metrics",
-    "validation_metrics", "decision", "by_group",
+    "validation_metrics", "decision", "by_group", "uploads",
 )  # fmt: skip
 
 
@@ -106,6 +106,8 @@ def tell(screen: Screen, record: RunRecord, folder: Path) -> None:
     for sentence in (*words.summary(record), words.exposure(record), words.noise(record)):
         screen.notify(sentence)
     if words.noised(record):
-        screen.notify(privacy_page(record).verdict)
+        page = privacy_page(record)
+        for sentence in filter(None, (page.verdict, page.uploads.replace("RUN", str(folder)))):
+            screen.notify(sentence)
     screen.notify(f"run folder: {folder}")
     screen.notify(f"next: colonnade report {folder}")

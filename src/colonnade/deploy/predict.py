@@ -19,6 +19,7 @@ from torch import Tensor
 
 from colonnade.deploy.agreement import Agreement
 from colonnade.deploy.encryption import encryption_of_coordinator, own_keys
+from colonnade.deploy.signing import check_own_file, head_signer, sign_file
 from colonnade.engines.base import Collected, by_party, numbers_of
 from colonnade.engines.link import Link
 from colonnade.engines.message import Notify
@@ -51,6 +52,11 @@ class Wish:
 
 def predict_rows(folder: Path, link: Link, wish: Wish, notify: Notify) -> Prediction:
     """Ask the parties of a finished run about some rows."""
+    if late := check_own_file(folder, link.credentials, link.run):
+        notify(
+            "warning",
+            reason=f"the last {late} entries of the ledger were not signed: a process died before; now they are",
+        )
     run, agreement, last = _finished(folder)
     if wish.absent == "leave-out":  # before anybody is asked: what was released cannot be taken back
         check_can_leave_out(run.method, run.state, run.privacy.secure_sum.use)
@@ -59,7 +65,8 @@ def predict_rows(folder: Path, link: Link, wish: Wish, notify: Notify) -> Predic
     number = max((release.number for release in run.ledger), default=0)
     request = Request(max(number, last + AFTER_TRAINING) + 2, queries)
     publics = {p: joined.key for p, joined in agreement.joined.items()}
-    link.encryption = encryption_of_coordinator(link.credentials, own_keys(folder), publics, agreement.proposal.digest)
+    digest, hkdf = agreement.proposal.digest, agreement.proposal.format > 3
+    link.encryption = encryption_of_coordinator(link.credentials, own_keys(folder), publics, digest, hkdf)
     link.lay(schema.parties, anew=True)
     link.listen()
     engine = Remote(link, schema, run.method, link.run, Absence(patience=wish.patience, then="continue"), notify)
@@ -77,12 +84,14 @@ def predict_rows(folder: Path, link: Link, wish: Wish, notify: Notify) -> Predic
 
 
 def _released(run: Run, link: Link, schema: Schema, request: Request) -> Down:
-    """A request as it leaves; it is in the saved ledger before anybody can read it."""
+    """A request as it leaves; it is in the saved ledger, and signed, before anybody can read it."""
     groups, numbers = tuple(g.parties for g in schema.groups), numbers_of(schema)
     gate = CoordinatorGate(link.run, run.ledger, schema.parties, groups, numbers=numbers)
     before = len(run.ledger)
     down = gate.release(request, {}, ())
     run.model.append_ledger(before)
+    if run.model.path is not None:
+        sign_file(run.model.path, len(run.ledger), head_signer(link.credentials, link.run))
     return down
 
 

@@ -14,12 +14,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
+from colonnade.privacy.added import AddedNoise
 from colonnade.privacy.events import Event, Hides, Kind, positive
 from colonnade.privacy.gaussian import NoiseSource, SystemNoise, check_width
-from colonnade.privacy.grid import add_on_grid, check_noise, check_scale, step_of
+from colonnade.privacy.grid import check_noise, check_scale, step_of
+from colonnade.privacy.side_by_side import PIECE
 
 
 @dataclass(frozen=True)
@@ -79,10 +80,14 @@ class BoundedGaussian:
     ) -> dict[str, Tensor]:
         """The (P, B, d) arrays bounded and noised in float64, every party with a draw of its own."""
         check_width(upload, self.width)
-        widths, step = [value[0].numel() for value in upload.values()], step_of(self.deviation)
-        noise = self.source.normals(parties, number, what, sum(widths), self.deviation / step)
-        out, plain = {}, torch.ones(len(parties), 1, dtype=torch.float64)
-        for (name, value), drawn in zip(upload.items(), torch.split(noise, widths, dim=1), strict=True):
-            bounded = value.detach().cpu().flatten(1).double().clamp(-self.bound, self.bound)
-            out[name] = add_on_grid(bounded, plain, drawn, step).reshape(value.shape).to(value)
-        return out
+
+        def bounded(cells: Tensor) -> Tensor:
+            for some in cells.split(PIECE, dim=1):
+                some.clamp_(-self.bound, self.bound)
+            return cells.new_ones(len(cells), 1)
+
+        return self._noise.add(upload, parties, number, what, bounded)
+
+    @cached_property
+    def _noise(self) -> AddedNoise:
+        return AddedNoise(self.source, self.deviation)

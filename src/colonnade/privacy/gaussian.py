@@ -24,12 +24,11 @@ import torch
 from torch import Tensor
 
 from colonnade.errors import GateError
+from colonnade.privacy.added import WORTH_A_THREAD, AddedNoise
 from colonnade.privacy.events import Clipped, Event, Hides, Kind, positive
-from colonnade.privacy.grid import add_on_grid, check_noise, check_scale, clip_factors, step_of
+from colonnade.privacy.grid import check_noise, check_scale, clip_factors, step_of
 from colonnade.privacy.side_by_side import side_by_side
 from colonnade.randomness import stream, system_stream
-
-WORTH_A_THREAD = 2**13  # cells of one party's upload from which drawing in a thread pays
 
 
 class NoiseSource(Protocol):
@@ -148,14 +147,15 @@ class Gaussian:
         """The (P, B, ...) arrays clipped and noised, every party with a draw of its own."""
         if whole := [name for name, value in upload.items() if not value.is_floating_point()]:
             raise GateError(f"Gaussian noise cannot protect the whole numbers of {whole}; nothing was released")
-        widths = [value[0].numel() for value in upload.values()]
-        wide = [value.detach().cpu().flatten(1).double() for value in upload.values()]
-        flat = wide[0] if len(wide) == 1 else torch.cat(wide, dim=1)  # (P, cells)
-        step = step_of(self.deviation)
-        noise = self.source.normals(parties, number, what, sum(widths), self.deviation / step)
-        out = add_on_grid(flat, clip_factors(flat, self.clip), noise, step)
-        parts = torch.split(out, widths, dim=1)
-        return {name: part.reshape(v.shape).to(v) for (name, v), part in zip(upload.items(), parts, strict=True)}
+
+        def clipped(cells: Tensor) -> Tensor:
+            return clip_factors(cells, self.clip)
+
+        return self._noise.add(upload, parties, number, what, clipped)
+
+    @cached_property
+    def _noise(self) -> AddedNoise:
+        return AddedNoise(self.source, self.deviation)
 
 
 def _drawn(source: NoiseSource, parties: Sequence[str], number: int, what: str, count: int, deviation: float) -> Tensor:
@@ -170,7 +170,7 @@ def _drawn(source: NoiseSource, parties: Sequence[str], number: int, what: str, 
     else:
         for place in range(len(parties)):
             one(place)
-    return torch.from_numpy(made).mul_(deviation)
+    return torch.from_numpy(np.multiply(made, deviation, out=made))
 
 
 def check_width(upload: Mapping[str, Tensor], width: int) -> None:

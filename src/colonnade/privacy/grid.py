@@ -64,23 +64,39 @@ def check_noise(deviation: float, largest: float) -> None:
 
 def clip_factors(flat: Tensor, clip: float) -> Tensor:
     """(P, 1): what each party's upload (P, cells) is multiplied with to have norm `clip` at most, not a bit more."""
+    if flat.is_cuda:
+        return factors_at_once(flat, clip)
     rows = flat.numpy()  # one by one, so that a party's factor does not depend on how many upload with it
-    aim = clip * (1 - (flat.shape[1] + 8) * _UNIT)
     norms = [math.sqrt(float(np.einsum("i,i->", row, row))) for row in rows]
+    aim = _aim(flat, clip)
     return torch.tensor([[min(1.0, aim / norm) if norm > 0 else 1.0] for norm in norms], dtype=torch.float64)
 
 
+def factors_at_once(flat: Tensor, clip: float) -> Tensor:
+    """The same where the numbers are: nobody waits for a GPU. Its sums have another order, and other last bits."""
+    norms = torch.linalg.vector_norm(flat, dim=1, keepdim=True)
+    return torch.where(norms > 0, (_aim(flat, clip) / norms).clamp(max=1.0), 1.0)
+
+
+def _aim(flat: Tensor, clip: float) -> float:
+    return clip * (1 - (flat.shape[1] + 8) * _UNIT)
+
+
 def add_on_grid(values: Tensor, factors: Tensor, noise: Tensor, step: float) -> Tensor:
-    """`factors` x `values`, cut towards zero, plus `noise`, rounded; both in steps. Overwrites and returns `noise`.
+    """`factors` x `values`, cut towards zero, plus `noise`, rounded; both in steps. Overwrites both, returns `noise`.
 
     Args:
-        values: (P, cells) in float64; left as they are.
+        values: (P, cells) in float64.
         factors: (P, 1).
         noise: (P, cells) in float64, in units of the step.
         step: of the grid.
     """
-    cut = torch.empty(values.shape[1:], dtype=torch.float64)
-    for out, mine, factor in zip(noise, values, factors / step, strict=True):  # a party's numbers fit the cache
-        torch.mul(mine, factor, out=cut)
-        out.round_().add_(cut.trunc_()).mul_(step)
+    for out, mine, factor in zip(noise.numpy(), values.numpy(), (factors / step)[:, 0].tolist(), strict=True):
+        np.trunc(np.multiply(mine, factor, out=mine), out=mine)
+        np.multiply(np.add(np.rint(out, out=out), mine, out=out), step, out=out)
     return noise
+
+
+def add_steps(values: Tensor, factors: Tensor, steps: Tensor, step: float) -> Tensor:
+    """The same number by number, on any device: (P, cells) `values`, and noise that was rounded to whole `steps`."""
+    return (values * (factors / step)).trunc_().add_(steps).mul_(step)

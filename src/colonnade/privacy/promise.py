@@ -7,6 +7,7 @@ from typing import TypedDict
 
 from colonnade.privacy.accounting import Neighbours
 from colonnade.privacy.events import LabelExposure
+from colonnade.record import Difference
 
 SHOWN = (
     "{0} is named as the label holder's own party and sends it {1}, without noise: they stay in one organisation if it "
@@ -44,11 +45,30 @@ class Promise(TypedDict):
     label_delta: float
     label_guest: str | None  # the party that the label epsilon does not hold against: the label holder's own
     columns_shown: dict[str, str]  # by party, what of its columns its uploads have: the label holder's own party's
+    colluders: int | None  # of a secure sum, that may tell what they know of it besides those used up; None: no sum
+    colluders_used_up: list[str]  # parties of the label holder, which knows what they add
+    epsilon_one_more: float | None  # if one party more than these colludes
     simulated: bool
     evaluation: str
     training_at_home: dict[str, float]  # unit ROW: rate, clip, sigma, steps of each party, parties; else empty
     uncovered: dict[str, int]
     not_covered: list[str]
+
+
+class UploadGain(TypedDict):
+    """What the uploads of a training added to the score on its test rows: `result.uploads` of a record."""
+
+    metric: str
+    rows: int  # test rows
+    seeds: list[int]  # scores are means over them
+    noise: bool  # whether uploads had any: it was kept; without it zeros were sent
+    evaluated: bool  # whether the run measured its test rows itself
+    score: float | None  # of the run
+    removed: float | None  # of the same training with the signal of its uploads removed
+    local_only: float | None
+    gain: Difference | None  # the run minus itself without the signal
+    over_local: Difference | None  # the run minus local_only
+    notes: list[str]  # why something was not trained
 
 
 @dataclass(frozen=True)
@@ -64,6 +84,13 @@ class Circumstances:
     guest: str = ""  # the label holder's own party, which gets the true labels; empty: there is none
     shown: tuple[str, str] = ("", "")  # the party that shows the label holder something of its columns, and what
     told: bool = False  # which is passed on to every party
+    parties: int = 0  # how many there are; 0: not known
+    label_holders: tuple[str, ...] = ()  # parties of the label holder's organisation, where somebody said so
+
+    @property
+    def of_label_holder(self) -> tuple[str, ...]:
+        """Parties of the label holder's organisation: those, and the guest of the method."""
+        return tuple(sorted({*self.label_holders, *([self.guest] if self.guest else ())}))
 
     def of_columns(self) -> list[str]:
         """What is said of columns that are shown; nothing, where none are."""

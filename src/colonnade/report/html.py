@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +53,7 @@ def write_report(
     page = _page(content)
     if not page_only:
         _write_beside(content, path)
-    return _write(path, page.encode())
+    return write_file(path, page.encode())
 
 
 def page_path(folder_or_file: str | Path) -> Path:
@@ -83,7 +83,7 @@ def write_figure(groups: Sequence[Group], folder: Path, terms: Terms) -> Path:
     require_extra()
     from colonnade.report.curves import figure  # draws, so it needs the extra
 
-    return _write(folder / FIGURE, figure(groups, terms).encode())
+    return write_file(folder / FIGURE, figure(groups, terms).encode())
 
 
 def _write_beside(content: Content, page: Path) -> None:
@@ -93,12 +93,17 @@ def _write_beside(content: Content, page: Path) -> None:
     markdown, data, folder = beside(page)
     for picture in content.files:
         for kind, drawn in picture.drawing.files().items():
-            _write(folder / f"{picture.drawing.name}.{kind}", drawn)
-    _write(markdown, as_markdown(content, folder.name).encode())
-    _write(data, as_json(content, folder.name).encode())
+            write_file(folder / f"{picture.drawing.name}.{kind}", drawn)
+    write_file(markdown, as_markdown(content, folder.name).encode())
+    write_file(data, as_json(content, folder.name).encode())
 
 
-def _write(path: Path, content: bytes) -> Path:
+def write_file(path: Path, content: bytes) -> Path:
+    """Write a file that appears whole or not at all; its path.
+
+    Raises:
+        RunError: it cannot be written.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = path.with_name(path.name + ".part")
@@ -135,12 +140,21 @@ def _content(
 
 def _page(content: Content) -> str:
     legend = [group.label for group in content.groups]
-    page: str = _template().render(pictures=content.curves, legend=legend, **content.facts)
+    return render_page("report.html.j2", {"pictures": content.curves, "legend": legend, **content.facts})
+
+
+def render_page(template: str, facts: Mapping[str, object]) -> str:
+    """A template of this package, filled in.
+
+    Raises:
+        DataError: the report extra is not installed.
+    """
+    page: str = _template(template).render(**facts)
     return page
 
 
 @functools.cache  # reading it takes as long as filling it in
-def _template() -> Any:
+def _template(name: str) -> Any:
     jinja = require_extra()
     environment = jinja.Environment(
         loader=jinja.PackageLoader("colonnade.report"),
@@ -149,4 +163,4 @@ def _template() -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("report.html.j2")
+    return environment.get_template(name)

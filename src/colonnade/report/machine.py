@@ -136,6 +136,7 @@ def _privacy(record: Record) -> dict[str, object]:
         statement = None
     answers = [{"question": question, "answers": given} for question, given in page.answers]
     told = {"verdict": page.verdict, "answers": answers, "exposure": page.exposure, "releases": words.noise(record)}
+    told["uploads"] = page.uploads
     return {**told, "label_exposure": record["label_exposure"], "statement": statement and statement.to_json()}
 
 

@@ -128,6 +128,8 @@ def _privacy(page: Page) -> Iterator[str]:
         yield "\n".join((f"**{plain(question)}**", "", *(f"- {plain(answer)}" for answer in answers)))
     if page.table is not None:
         yield from _table(page.table)
+    if page.uploads:
+        yield plain(page.uploads)
     yield plain(page.exposure)
 
 

@@ -19,12 +19,16 @@ from colonnade.methods.base import FitsAtHome, Method, brings
 from colonnade.privacy.events import Hides, LabelExposure
 from colonnade.privacy.promise import Circumstances
 from colonnade.privacy.registry import kind_of
+from colonnade.privacy.repeats import Training, in_words
 from colonnade.privacy.settings import PrivacySettings
-from colonnade.privacy.statement import MEANINGLESS, Spent, Statement
+from colonnade.privacy.spent import Spent
+from colonnade.privacy.statement import MEANINGLESS, Statement
 from colonnade.privacy.tally import Tally
+from colonnade.record import Sections
 from colonnade.report import words
 from colonnade.report.record import Group, Record, released
 from colonnade.report.tables import Table
+from colonnade.report.uploads import told_of_uploads
 from colonnade.run import Run
 
 NOT_COLUMNS = {Hides.NOTHING, Hides.LABELS, Hides.NEEDLESS}  # what mechanisms hide if no upload was noised
@@ -40,22 +44,24 @@ class Page:
     exposure: str
     epsilon: float  # of training, exact; infinite: there is none
     unprotected: bool  # columns or labels have no bound: the verdict is a warning
+    uploads: str = ""  # what they contributed, where the run promises privacy
 
 
 def privacy_page(record: Record) -> Page:
     """The section about one run."""
     exposure = f"Label exposure {record['label_exposure']}: {words.exposure(record).removeprefix('Labels: ')}"
+    uploads = told_of_uploads(record)
     try:
         statement = statement_of(record)
         if statement is not None:
             figures = statement.verdict(), statement.answers(), parties_table(statement)
             full = statement.about.exposure is LabelExposure.FULL
-            return Page(*figures, exposure, statement.epsilon, full or statement.epsilon > MEANINGLESS)
+            return Page(*figures, exposure, statement.epsilon, full or statement.epsilon > MEANINGLESS, uploads)
         reason = "this record keeps nothing of the run's ledger"
     except (DataError, ConfigError) as error:  # a library is missing, or the record is of another version
         reason = str(error)
     told = f"No epsilon is printed here: {reason}. `colonnade privacy explain RUN` reads the ledger itself."
-    return Page(f"{told} {exposure}", [], None, exposure, math.inf, unprotected=True)
+    return Page(f"{told} {exposure}", [], None, exposure, math.inf, unprotected=True, uploads=uploads)
 
 
 def statement_of(record: Record) -> Statement | None:
@@ -74,6 +80,8 @@ def statement_of(record: Record) -> Statement | None:
         guest=guest_of(_method(record)) if record["method"]["name"] in METHODS else "",
         shown=shown(_method(record)) if record["method"]["name"] in METHODS else ("", ""),
         told=record["method"]["name"] in METHODS and is_told(_method(record)),
+        parties=len(record["about"]["parties"]),
+        label_holders=own_parties(record.get("config")),
     )
     return Statement.from_tally(tallies, settings, about)
 
@@ -90,6 +98,8 @@ def statement_of_run(run: Run) -> Statement:
         guest=guest_of(run.method),
         shown=shown(run.method),
         told=is_told(run.method),
+        parties=len(run.about["parties"]),
+        label_holders=own_parties(run.config),
     )
     return Statement.of(run.ledger, run.privacy, about)
 
@@ -97,6 +107,11 @@ def statement_of_run(run: Run) -> Statement:
 def shown(method: Method) -> tuple[str, str]:
     """The party whose uploads say something of its columns, and what; empty: there is none."""
     return shown_by(method), what_is_shown(method, shown_by(method))
+
+
+def own_parties(config: Sections | None) -> tuple[str, ...]:
+    """Parties of the label holder's organisation, as its configuration says."""
+    return tuple(map(str, (config or {}).get("coordinator", {}).get("own", ())))
 
 
 def own_noise(record: Record) -> str:
@@ -182,7 +197,28 @@ def notes(groups: Sequence[Group]) -> list[tuple[str, str]]:
     said: dict[str, list[str]] = {}
     for group in groups:
         said.setdefault(_least(group), []).append(group.label)
-    return [(words.listing(labels), text) for text, labels in said.items()]
+    told = [(words.listing(labels), text) for text, labels in said.items()]
+    records = [record for group in groups for record in group.records]
+    together = together_of(records) if len(records) > 1 else ""
+    return [*told, ("all of them", together)] if together else told
+
+
+def together_of(records: Sequence[Record]) -> str:
+    """What trainings on the same rows cost together; empty, where nothing was promised, or records say too little."""
+    trainings = []
+    for record in records:
+        tallies = _tallies(record)
+        if words.pools(record):
+            continue
+        if tallies is None:
+            return ""
+        settings = build(PrivacySettings, record.get("privacy", {}), "privacy")
+        noisy = record["label_exposure"] == LabelExposure.EPS.value
+        trainings.append(Training(tallies, settings, noisy))
+    try:
+        return in_words(trainings)
+    except DataError:  # the library that accounts is not installed
+        return ""
 
 
 def _least(group: Group) -> str:
