@@ -98,3 +98,11 @@ def test_plain_values_add_up() -> None:
     assert sum(p["up"] for p in facts["per_party"].values()) == facts["total"]["up"]
     assert facts["per_round"]["up"] * facts["rounds"] == pytest.approx(facts["total"]["up"])
     assert facts["total"]["multicast"] < facts["total"]["both"]
+
+
+def test_a_secure_sum_says_how_many_colluders_it_tolerates() -> None:
+    noise = {"mechanism": "gaussian", "clip": 1.0, "sigma": 5.0}
+    found = estimate(job(JOBS["vimadmm_j"], rounds=1, privacy={**noise, "secure_sum": {"use": True}}), digits())
+    assert found.colluders is not None and found.to_json()["colluders"] == 1
+    assert "The figure tolerates 1 colluder" in found.colluders.tolerates()
+    assert estimate(job(JOBS["vimadmm_j"], rounds=1), digits()).to_json()["colluders"] is None

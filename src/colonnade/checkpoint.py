@@ -178,8 +178,7 @@ def restore(trainer: Trainer, store: Store) -> None:
     c.history = saved.history
     c.traffic = Traffic.from_json(c.schema.parties, saved.traffic)
     trainer.engine.restore(part("engine/"))
-    for release in saved.ledger:
-        trainer.ledger.record(release)
+    trainer.ledger.put_back(saved.ledger)
     trainer.seconds, trainer.diverged = saved.facts["seconds"], saved.facts["diverged"]
     _mark_written(trainer)
 

@@ -26,6 +26,7 @@ from colonnade.privacy.settings import PrivacySettings
 from colonnade.progress import Watcher
 from colonnade.record import RunRecord, Worth
 from colonnade.report.metrics import compared, mean_metrics
+from colonnade.report.privacy import together_of
 from colonnade.report.record import Group, Terms, grouped, with_files
 from colonnade.report.tables import Table, best_in_words, reached, simulated_seconds, spread
 from colonnade.report.words import score_name
@@ -68,6 +69,11 @@ class Comparison:
     def table(self) -> list[dict[str, Any]]:
         """A line per method: mean and standard deviation (`std`) of the test score over the seeds, bytes, time."""
         return [summary(group, self.terms) for group in self.groups]
+
+    @property
+    def together(self) -> str:
+        """What all of these trainings cost the parties and the labels together; empty, where nothing was promised."""
+        return together_of([_whole(run) for run in self.runs])
 
     def to_frame(self) -> DataFrame:
         """The same as a data frame, one row per method.

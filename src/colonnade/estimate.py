@@ -21,8 +21,10 @@ from colonnade.engines.party import PartySide
 from colonnade.federation import Federation
 from colonnade.fit import Trainer
 from colonnade.job import Job
-from colonnade.methods.base import Method, Reply, State, Uploads
+from colonnade.methods._guest import guest_of
+from colonnade.methods.base import Method, Reply, State, Uploads, brings
 from colonnade.models.schema import Group, Schema
+from colonnade.privacy.colluders import Colluders
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.sealed import Array, Release, Upload
@@ -43,6 +45,7 @@ class EstimateRecord(TypedDict):
     per_round: dict[str, float]
     total: dict[str, int]
     per_party: dict[str, dict[str, float]]
+    colluders: int | None
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,7 @@ class Estimate:
     rounds: int
     batch: int
     traffic: Traffic = field(repr=False)
+    colluders: Colluders | None = None  # of a secure sum
 
     def to_json(self) -> EstimateRecord:
         """Plain values; bytes are of training unless they say evaluation."""
@@ -72,6 +76,7 @@ class Estimate:
             "per_round": {name: total / self.rounds for name, total in totals.items()},
             "total": {**totals, "evaluation": t.evaluation},
             "per_party": per_party,
+            "colluders": None if self.colluders is None else self.colluders.tolerated,
         }
 
 
@@ -98,7 +103,17 @@ def estimate(job: Job, federation: Federation) -> Estimate:
         request, _ = coordinator.test_request(federation.split.test)
         coordinator.count_up(request, parties.answer(request))
     name, batch = trainer.federation.name, coordinator.schedule.batch
-    return Estimate(job.method.name, name, trainer.training.rounds, batch, coordinator.traffic)
+    return Estimate(
+        job.method.name, name, trainer.training.rounds, batch, coordinator.traffic, _colluders(job, federation)
+    )
+
+
+def _colluders(job: Job, federation: Federation) -> Colluders | None:
+    """Who may collude with the label holder, where only sums open."""
+    sums, guest = job.privacy.secure_sum, guest_of(job.method)
+    noised = job.privacy.protects or bool(brings(job.method))
+    own = (guest,) if guest else ()
+    return Colluders(len(federation.names), sums.colluders, own, noised) if sums.use else None
 
 
 class _Rehearsed:

@@ -231,7 +231,7 @@ class _Extension:
     def _ledger(self) -> Ledger:
         """What left everybody so far; a message to everyone was one to the newcomer, when it was alone."""
         new = [e if e.audience != "*" else replace(e, audience=self.newcomer) for e in self.alone.ledger]
-        return Ledger([*self.before.ledger, *new])
+        return Ledger(replace(e, chain="") for e in (*self.before.ledger, *new))  # a chain of its own
 
     def _traffic(self) -> Traffic:
         """The bytes of both trainings, round by round."""

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,16 @@ from torch import Tensor
 from colonnade.data.columns import ColumnPlan
 from colonnade.data.stored import from_bytes, to_bytes
 from colonnade.errors import DataError, RunError
+from colonnade.privacy import chain
+from colonnade.privacy.chain import CHAIN, HEAD, StoredLine, last, linked
 from colonnade.privacy.ledger import Entry, Ledger
 from colonnade.privacy.training_rows import TrainingRows
 
-MODEL, LEDGER = "model.safetensors", "ledger.jsonl"
+MODEL, LEDGER = "model.safetensors", chain.LEDGER
 COLUMNS = "columns.skops"  # how tables became columns, by party, where the training was from tables
 TRAINED = "training_rows.safetensors"  # digests of the rows that trained with noise
 KEPT = "kept_scores.safetensors"  # what the label holder keeps of the parties' uploads, so that one more can join
+LONGEST_LINE = 2**16  # bytes of a line of a ledger: many times what one has
 _RUN = "of.run"  # in it: the id of the run, as bytes
 
 Tensors = Mapping[str, Tensor]
@@ -76,14 +80,15 @@ def write_plans(folder: Path, plans: Mapping[str, ColumnPlan]) -> str | None:
 
 
 def write_ledger(folder: Path, ledger: Ledger) -> None:
-    """One line per release."""
-    replace_file(folder / LEDGER, _lines(ledger))
+    """One line per release, each with its hash in the chain."""
+    replace_file(folder / LEDGER, _lines(linked(release.to_json() for release in ledger)))
 
 
 def append_ledger(path: Path, releases: Iterable[Entry]) -> None:
-    """Add releases to the ledger in a file."""
+    """Add releases to the ledger in a file, whose chain goes on."""
+    new = [replace(release, chain="").to_json() for release in releases]
     with path.open("ab") as file:
-        file.write(_lines(releases))
+        file.write(_lines(linked(new, last_hash(path))))
         file.flush()
         os.fsync(file.fileno())
 
@@ -105,8 +110,22 @@ def write_kept(folder: Path, kept: Tensors, run: str) -> None:
         (folder / KEPT).unlink(missing_ok=True)  # of another run
 
 
-def _lines(releases: Iterable[Entry]) -> bytes:
-    return "".join(json.dumps(release.to_json()) + "\n" for release in releases).encode()
+def _lines(lines: Iterable[Mapping[str, Any]]) -> bytes:
+    return "".join(json.dumps(line) + "\n" for line in lines).encode()
+
+
+def last_hash(path: Path) -> str:
+    """The last hash of the chain in a file: it stands in the last line, unless an earlier version wrote that."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - LONGEST_LINE))
+        tail = file.read().splitlines()
+        try:
+            if tail and (found := json.loads(tail[-1]).get(CHAIN)):
+                return str(found)
+            file.seek(0)
+            return last(json.loads(line) for line in file)
+        except (ValueError, AttributeError, TypeError) as error:
+            raise RunError(f"{path} is damaged ({error}); restore it from a copy") from None
 
 
 # -- reading ------------------------------------------------------------------------------------
@@ -139,6 +158,37 @@ def read_kept(folder: Path, run: str) -> dict[str, Tensor]:
     if of != run:
         raise RunError(f"{path} is of another run than {run}; restore the folder of the run")
     return kept
+
+
+def read_lines(path: Path) -> list[StoredLine]:
+    """The lines of a ledger in a file as they are, whatever they say.
+
+    Raises:
+        RunError: there is no such file, or a line is no JSON object.
+    """
+    lines = []
+    try:
+        with path.open(encoding="utf-8") as file:
+            for number, text in enumerate(file, 1):
+                lines.append(json.loads(text))
+                if not isinstance(lines[-1], dict):
+                    raise RunError(f"line {number} of {path} is no entry of a ledger; restore it from a copy")
+    except FileNotFoundError:
+        raise _lacks(path.parent, path.name) from None
+    except ValueError as error:  # UnicodeDecodeError is one
+        raise RunError(f"line {len(lines) + 1} of {path} is damaged ({error}); restore it from a copy") from None
+    return lines
+
+
+def read_signed(folder: Path) -> Mapping[str, Any] | None:
+    """The signed end of the ledger in a folder; None, where there is none."""
+    try:
+        found = read_json(folder / HEAD)
+    except FileNotFoundError:
+        return None
+    if not isinstance(found, dict):
+        raise RunError(f"{folder / HEAD} is damaged; restore it from a copy")
+    return found
 
 
 def read_ledger(folder: Path) -> Ledger:

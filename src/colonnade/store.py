@@ -2,8 +2,9 @@
 
 Kill the process at any moment: the file holds the last committed round, whole. Nothing
 is unpickled: tensors are a safetensors blob, the rest is JSON. Triggers keep the ledger
-append-only even against someone who opens the file by hand, and let nothing into the outbox (the
-messages of the last round, to be repeated byte for byte on demand) that is not in the ledger.
+append-only even against someone who opens the file by hand (unless they are removed first: the chain of the ledger is
+for that), and let nothing into the outbox (the messages of the last round, to be repeated byte for byte on demand) that
+is not in the ledger.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from colonnade.errors import RunError, Unwritable
+from colonnade.privacy.chain import CHAIN, SignHead, StoredLine, last, linked
 from colonnade.privacy.ledger import Entry
 from colonnade.privacy.sealed import Release
 from colonnade.record import Round, TrafficRound
@@ -45,6 +47,11 @@ create trigger if not exists ledger_no_delete before delete on ledger
   begin select raise(abort, 'the ledger is append-only'); end;
 create trigger if not exists ledger_no_replace before insert on ledger
   when exists (select 1 from ledger where id = new.id)
+  begin select raise(abort, 'the ledger is append-only'); end;
+create table if not exists head (one integer primary key check (one = 1), entries integer not null, body text not null);
+create trigger if not exists head_no_way_back before update on head when new.entries < old.entries
+  begin select raise(abort, 'the ledger is append-only'); end;
+create trigger if not exists head_no_delete before delete on head
   begin select raise(abort, 'the ledger is append-only'); end;
 create index if not exists ledger_digest on ledger (json_extract(body, '$.digest'));
 create table if not exists outbox (
@@ -168,8 +175,9 @@ def peek(path: Path, about: str) -> tuple[Any, Mapping[str, Any]] | None:
 class Store:
     """The durable state of one process of a run."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, sign: SignHead | None = None) -> None:
+        """Open or make the file. `sign` signs the last hash of the ledger's chain with every commit that adds to it."""
+        self.path, self._sign = path, sign
         try:
             self._db = sqlite3.connect(path, isolation_level=None)
         except sqlite3.Error as error:
@@ -232,8 +240,7 @@ class Store:
             x("insert or replace into state values (1, ?, ?)", (json.dumps(facts), small))
             for table, items in (("history", history), ("traffic", traffic)):
                 self._db.executemany(f"insert into {table} (body) values (?)", [(json.dumps(i),) for i in items])
-            rows = [(json.dumps(release.to_json()),) for release in ledger]
-            self._db.executemany("insert into ledger (body) values (?)", rows)
+            self._add(ledger)
             if outbox is not None:
                 x("delete from outbox")
                 sent = [(r.number, part, r.kind, r.digest, r.payload) for part, r in outbox]
@@ -246,6 +253,37 @@ class Store:
             if isinstance(error, sqlite3.OperationalError):  # a full disk, a lock, a folder that is gone
                 raise self._unwritable(error) from None
             raise
+
+    def _add(self, ledger: Iterable[Entry]) -> None:
+        """Add to the ledger and its chain, and sign the end of it; in the transaction of the caller."""
+        new = [replace(release, chain="").to_json() for release in ledger]
+        if not new:
+            return
+        lines = list(linked(new, self._last_hash()))
+        self._db.executemany("insert into ledger (body) values (?)", [(json.dumps(line),) for line in lines])
+        if self._sign is not None:
+            (entries,) = self._db.execute("select max(id) from ledger").fetchone()
+            body = json.dumps(self._sign(entries, lines[-1][CHAIN]))
+            self._db.execute(
+                "insert into head values (1, ?, ?) on conflict (one) do update set entries = ?1, body = ?2",
+                (entries, body),
+            )
+
+    def _last_hash(self) -> str:
+        row = self._read("select json_extract(body, '$.chain') from ledger order by id desc limit 1")
+        return str(row[0]) if row and row[0] else last(self._bodies("ledger"))
+
+    def lines(self) -> list[StoredLine]:
+        """The ledger as it is stored."""
+        return self._bodies("ledger")
+
+    def signed_head(self) -> Mapping[str, Any] | None:
+        """The signed end of the ledger's chain; None where nobody signs."""
+        row = self._read("select body from head")
+        try:
+            return json.loads(row[0]) if row else None
+        except ValueError:
+            raise RunError(f"{self.path} is damaged: the head of its ledger; restore it from a copy") from None
 
     def _unwritable(self, error: sqlite3.OperationalError) -> Unwritable:
         return Unwritable(

@@ -36,13 +36,17 @@ from colonnade.keywords import settings_of
 from colonnade.many import of_rows
 from colonnade.methods.base import Method
 from colonnade.models.encoders import ModelSettings
+from colonnade.privacy.events import LabelExposure
+from colonnade.privacy.repeats import kept_in_words
 from colonnade.privacy.settings import PrivacySettings
+from colonnade.privacy.tally import TallyRecord, tally
 from colonnade.progress import Progress
 from colonnade.randomness import key
 from colonnade.run import Run, Training
 from colonnade.search_space import Space, asked_space, declared_space, flat, with_settings
 
 STUDY = "study.db"  # the file of a search in its folder
+SPENT = "spent"  # what a trial's trainings released, in the file
 WORST = -1e9  # the score of settings that diverge; a mean of scores is never so low
 
 
@@ -67,6 +71,7 @@ class Outcome:
     trials: int
     diverged: int
     metric: str  # what the scores are
+    together: str = ""  # what all trainings of the search cost together; empty: nothing was promised
 
     @property
     def gain(self) -> float:
@@ -74,6 +79,7 @@ class Outcome:
         return find_metric(self.metric).sign() * (0.0 if self.score is None else self.score)
 
 
+Told = Callable[[Progress], None] | None
 Watcher = Callable[[int, float | None, Progress | None], None]  # trials done, the best score, the round of this one
 
 
@@ -142,7 +148,10 @@ def search_settings(
             chosen = {name: dimension.draw(name, trial) for name, dimension in space.items()}
             best = max((t.value for t in done if t.value > WORST), default=None)
             told = _told(watch, len(done), None if best is None else sign * best)
-            study.tell(trial, _score(replace(job, method=with_settings(job.method, chosen)), federation, budget, told))
+            tried, spent = replace(job, method=with_settings(job.method, chosen)), list[list[TallyRecord]]()
+            score = _score(tried, federation, budget, told, spent)
+            trial.set_user_attr(SPENT, spent)  # with the trial: a search that goes on counts it
+            study.tell(trial, score)
         outcome = _outcome(job, _completed(study), space, metric)
     if watch is not None:
         watch(outcome.trials, outcome.score, None)
@@ -157,16 +166,21 @@ def _judging(job: Job, federation: Federation) -> Metric:
     return Judge.of(federation.task, federation.labels[rows], name).metric
 
 
-def _told(watch: Watcher | None, done: int, best: float | None) -> Callable[[Progress], None] | None:
+def _told(watch: Watcher | None, done: int, best: float | None) -> Told:
     return None if watch is None else lambda now: watch(done, best, now)
 
 
-def _score(job: Job, federation: Federation, budget: Budget, told: Callable[[Progress], None] | None) -> float:
-    """The mean of the validation scores over the seeds; settings that diverge once are no settings."""
+def _score(job: Job, federation: Federation, budget: Budget, told: Told, spent: list[list[TallyRecord]]) -> float:
+    """The mean of the validation scores over the seeds; settings that diverge once are no settings.
+
+    What every training released is added to `spent`.
+    """
     scores = []
     for seed in budget.seeds:
         training = job.training.model_copy(update={"rounds": budget.rounds, "epochs": None, "seed": seed})
-        result = replace(job, training=training).fit(federation, None, told).result
+        run = replace(job, training=training).fit(federation, None, told)
+        spent.append([one.to_json() for one in tally(run.ledger, job.privacy.neighbours)])
+        result = run.result
         value = result["validation_score"]
         if result["diverged"] or value is None or not math.isfinite(value):
             return WORST
@@ -229,7 +243,16 @@ def _outcome(job: Job, trials: list[Any], space: Space, metric: Metric) -> Outco
     chosen = {name: before[name] if best is None else best.params[name] for name in space}
     settings = with_settings(job.method, chosen).model_dump()
     score = None if best is None else sign * float(best.value)
-    return Outcome(job.method.name, settings, chosen, score, usual, len(trials), len(trials) - len(good), metric.name)
+    counts = len(trials), len(trials) - len(good)
+    return Outcome(job.method.name, settings, chosen, score, usual, *counts, metric.name, _together(job, trials))
+
+
+def _together(job: Job, trials: Sequence[Any]) -> str:
+    """What the trainings of all trials cost together; trials of an earlier version do not say what they released."""
+    if not all(SPENT in trial.user_attrs for trial in trials):
+        return "some trials are of an earlier version, which did not keep what they cost"
+    kept = [one for trial in trials for one in trial.user_attrs[SPENT]]
+    return kept_in_words(kept, job.privacy, job.privacy.exposure(job.method.exposes) is LabelExposure.EPS)
 
 
 # -- from Python ------------------------------------------------------------------------------

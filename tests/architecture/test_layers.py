@@ -31,6 +31,7 @@ EVERYTHING = {
     "extend",
     "identity",
     "joining",
+    "ledger_files",
     "many",
     "report",
     "scorecards",
@@ -74,6 +75,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "align": {"identity", "wire", "data"} | BASE,  # finds common rows; knows no transport and no training
     "store": {"privacy", "wire"} | BASE,  # writes state and ledger, whatever trained them
     "checkpoint": {"store"} | TRAINING,  # what a run is, written and put back
+    "ledger_files": {"identity", "privacy"} | BASE,  # reads ledgers for auditors, whoever wrote them
     "saved": {"data", "privacy"} | BASE,  # the files that runs, models and parts have in common
     "design": TRAINING,  # what all parts of a model agree on
     "part": {"data", "design", "saved"} | TRAINING,  # what one party holds: from its table to its upload

@@ -29,7 +29,6 @@ NO_TEST = (ast.Is, ast.IsNot, ast.Lt, ast.LtE, ast.Gt, ast.GtE)  # `is None`, an
 
 # Words that happen to be stored names and mean something else there.
 ANOTHER_MEANING = {
-    ("audit/bugs.py", "none"): "the wrapper without a planted bug",
     ("bench/audit.py", "none"): "the wrapper without a planted bug",
     ("explain/explain.py", "none"): "no Shapley values",
     ("data/kinds.py", "empty"): "what pandas calls a column without values",

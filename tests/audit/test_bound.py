@@ -9,7 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from colonnade.audit.bound import Bound, delta_of_mu, epsilon_of_mu, mu_of_errors, runs_for, upper_limit
+from colonnade.audit.bound import (
+    WEAK,
+    Bound,
+    ceiling,
+    delta_of_mu,
+    epsilon_of_mu,
+    mu_of_errors,
+    runs_for,
+    shown_by,
+    upper_limit,
+)
 from colonnade.errors import ConfigError
 from colonnade.privacy.accounting import exact_epsilon
 
@@ -73,13 +83,27 @@ def test_a_bound_contradicts_only_a_smaller_claim() -> None:
     assert not bound.above(2.0)
 
 
-@pytest.mark.parametrize("mu", [0.2, 0.5, 1.0, 2.0, 5.0])
-def test_the_recommended_runs_are_enough_and_not_absurd(mu: float) -> None:
+@pytest.mark.parametrize("mu", [0.5, 1.0, 2.0, 3.0])
+def test_the_recommended_runs_show_noise_at_0_8_and_are_not_absurd(mu: float) -> None:
     runs = runs_for(mu)
-    rate = 0.5 * math.erfc(mu / math.sqrt(2))  # of a player who sees half the noise
+    rate = 0.5 * math.erfc(WEAK * mu / 2 / math.sqrt(2))  # of a player who sees 0.8 of the noise
     likely = round(runs * rate)
-    assert mu_of_errors(likely, likely, runs, 0.00025) > mu
-    assert runs <= 20_000
+    assert mu_of_errors(likely, likely, runs, 0.000025) > mu
+    assert runs <= 25_000
+    assert 1 < shown_by(mu, runs) <= WEAK * 1.001
+    assert shown_by(mu, runs // 16) > WEAK
+
+
+def test_nothing_is_shown_by_a_handful_of_games() -> None:
+    assert shown_by(0.1, 10) == math.inf
+
+
+@pytest.mark.parametrize("mu", [0.0, 0.3, 1.0, 2.5])
+def test_the_ceiling_is_the_auc_of_the_best_player(mu: float) -> None:
+    x = np.linspace(-10, 14, 48_001)
+    present = np.exp(-((x - mu) ** 2) / 2) / math.sqrt(2 * math.pi)
+    below = np.array([0.5 * math.erfc(-v / math.sqrt(2)) for v in x])
+    assert ceiling(mu) == pytest.approx(float((present * below).sum() * (x[1] - x[0])), abs=1e-6)
 
 
 def test_nonsense_is_refused() -> None:

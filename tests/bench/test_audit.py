@@ -6,53 +6,49 @@ from typing import Any
 
 import pytest
 
-from colonnade.audit.bugs import BUGS
-from colonnade.audit.trial import Trial
+from colonnade.audit.bugs import MISTAKES
+from colonnade.audit.checks import Check
+from colonnade.audit.target import Target
 from colonnade.bench import audit as bench_audit
-from colonnade.bench.audit import AuditBenchSettings, ledger_seen, margin, run_audit
+from colonnade.bench.audit import BUGS, BY_GAMES, AuditBenchSettings, ledger_seen, run_audit
 from colonnade.bench.catalogue import CHECKOUT, Limit, find, read_bench
 from colonnade.bench.settings import Options
 from colonnade.config import build
-from colonnade.privacy.gaussian import Gaussian, SeededNoise
-
-CASE = {"sigma": 1.0, "releases": 2, "runs": 250}
 
 
 def small(**changes: Any) -> Any:
-    tables = {"seeds": 1, "rounds": 2, "workers": 1, "games": [CASE], **changes}
+    tables = {"seeds": 1, "rounds": 2, "workers": 1, "width": 4, "games": 60, "fewer_games": 40, **changes}
     return read_bench("x", {"title": "t", "kind": "audit", "audit": tables})
 
 
-def test_every_bug_is_counted_and_correct_code_is_below() -> None:
+def test_every_bug_is_counted_and_correct_code_is_not_accused() -> None:
     told: list[str] = []
     results = run_audit(small(), Options(), told.append)
     assert {key for key in results if key.startswith("caught.")} == {f"caught.{bug}" for bug in BUGS}
     assert results["bugs_caught"] == results["bugs"] == len(BUGS)
     assert (results["correct_below"], results["ledger_clean"], results["seeds"]) == (1, 1, 1)
-    assert results["smallest_margin"] is not None
-    assert results["smallest_margin"] > 0
-    assert told == [f"seed 0: smallest margin {results['smallest_margin']:.3f}, missed: none"]
+    assert results["smallest_margin"] is not None and results["smallest_margin"] > 0
+    assert results["smallest_p"] is not None and results["smallest_p"] > 1e-4
+    assert results["games.weak_noise"] == 0  # so few games do not show it; the full shape does
+    assert told[0].startswith("seed 0: smallest margin") and told[0].endswith("missed: none")
 
 
-def test_a_game_that_is_too_short_catches_nothing_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The count falls where the statistics do not carry it."""
+def test_every_planted_bug_is_played() -> None:
+    assert set(MISTAKES) - {"none"} < set(BUGS)
+    assert len(BUGS) >= 10 and set(BY_GAMES) < set(BUGS)
+
+
+def test_what_is_missed_and_correct_code_that_is_accused_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = Check("x", "it is wrong", p=1e-9, failed=True, facts={"epsilon": 2.0, "claimed": 1.0})
     monkeypatch.setattr(bench_audit, "ledger_seen", lambda seed, rounds, forget: ())
-    results = run_audit(small(games=[{**CASE, "runs": 8}]), Options(), lambda _: None)
-    assert results["caught.half_noise"] == results["caught.unlogged_release"] == 0
-    assert results["bugs_caught"] == 0
-    assert results["correct_below"] == 1
-
-
-def test_correct_code_that_is_above_its_ledger_would_be_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench_audit, "margin", lambda trial, seed, bug=None: -0.1)
-    results = run_audit(small(), Options(), lambda _: None)
-    assert results["correct_below"] == 0
-    assert results["smallest_margin"] == -0.1
-
-
-def test_the_figure_is_that_of_the_gates_own_ledger() -> None:
-    trial = Trial(Gaussian(0.5, 2.0, SeededNoise(1)), 0.5, 2.0, releases=4, runs=100)
-    assert margin(trial, 1) + trial.bound(1).epsilon == pytest.approx(trial.claimed)
+    monkeypatch.setattr(bench_audit, "_correct", lambda settings, seed: iter([wrong]))
+    monkeypatch.setattr(bench_audit, "first_failure", lambda target, seed: None)
+    monkeypatch.setattr(Target, "in_games", lambda self, seed, games=None: iter(()))
+    told: list[str] = []
+    results = run_audit(small(), Options(), told.append)
+    assert (results["correct_below"], results["smallest_margin"], results["smallest_p"]) == (0, -1.0, 1e-9)
+    assert results["caught.weak_noise"] == results["games.weak_noise"] == results["caught.unlogged_release"] == 0
+    assert "correct code accused: x" in told[0] and "missed: half_noise, weak_noise" in told[0]
 
 
 @pytest.mark.parametrize("forgotten", range(0, 6, 2))
@@ -61,28 +57,14 @@ def test_each_upload_that_is_forgotten_is_named(forgotten: int) -> None:
     assert f"TRAIN of 'party_{forgotten % 3 + 1}' (first: round {forgotten // 3 + 1})" in problem
 
 
-def test_reused_noise_needs_a_case_that_can_show_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[int, str | None]] = []
-
-    def note(trial: Trial, seed: int, bug: str | None = None) -> float:
-        asked.append((trial.releases, bug))
-        return 1.0
-
-    monkeypatch.setattr(bench_audit, "margin", note)
-    run_audit(small(games=[{**CASE, "releases": 1}, CASE]), Options(), lambda _: None)
-    assert (2, "reused_noise") in asked
-    assert (1, "reused_noise") not in asked
-    assert (1, "shared_noise") in asked
-
-
 def test_the_shipped_file_asks_for_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(CHECKOUT)
     bench = find("audit")
     settings = build(AuditBenchSettings, bench.tables["audit"], "audit")
     limits = bench.limits("cpu")
-    assert limits["correct_below"] == limits["ledger_clean"] == Limit(at_least=settings.seeds)
+    everything = Limit(at_least=settings.seeds)
+    assert limits["correct_below"] == limits["ledger_clean"] == everything
     assert limits["bugs_caught"] == Limit(at_least=len(BUGS))
-    assert all(limits[f"caught.{bug}"] == Limit(at_least=settings.seeds) for bug in BUGS)
-    first = settings.games[0]
-    assert (settings.seeds, first.sigma, first.releases, first.runs) == (20, 1.0, 1, 1000)
-    assert any(game.releases > 1 for game in settings.games)
+    assert all(limits[f"caught.{bug}"] == everything for bug in BUGS)
+    assert all(limits[f"games.{bug}"] == everything for bug in BY_GAMES)
+    assert (settings.seeds, settings.games, settings.rows) == (20, None, 1024)  # games: the audit's own choice

@@ -9,7 +9,10 @@ import pytest
 
 from colonnade import fit
 from colonnade.cli.main import main
+from colonnade.deploy.table_ledger import Entered, Sent, TableLedger
 from colonnade.privacy.accounting import exact_epsilon, rdp_epsilon, shift_of
+from colonnade.privacy.gaussian import GaussianEvent
+from colonnade.privacy.together import Cost
 from tests.contracts.registry import make
 from tests.federations import small
 
@@ -91,3 +94,50 @@ def test_a_run_is_explained_from_its_ledger(tmp_path: Path, capsys: pytest.Captu
     assert "Labels: the replies reveal the training labels to every party" in bare
     fit(small(), make("local_only", local_steps=1), out=tmp_path / "alone", **options)
     assert "no party sent anything in training" in told(capsys, "explain", str(tmp_path / "alone"))
+
+
+def test_a_secure_sum_is_explained_with_its_colluders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    privacy = DP | {"secure_sum": {"use": True}}
+    fit(small((3, 2, 3)), make("vimadmm_j"), rounds=2, privacy=privacy, out=tmp_path / "sum", progress=False)
+    text = told(capsys, "explain", str(tmp_path / "sum"))
+    assert "The figure tolerates 1 colluder: parties that tell the label holder what they know of the sum." in text
+    assert "With one more it would be epsilon" in text
+    facts = json.loads(told(capsys, "explain", str(tmp_path / "sum"), "--json"))
+    assert facts["colluders"] == 1 and facts["colluders_used_up"] == [] and facts["epsilon_one_more"] > facts["epsilon"]
+
+
+PARTY = """\
+[party]
+name = "telco"
+run = "churn"
+table = "customers.csv.gz"
+id = "customer"
+policy = "policy.toml"
+
+[connection]
+server = "tls://localhost:4222"
+authority = "ca.crt"
+certificate = "telco.crt"
+key = "telco.key"
+"""
+
+
+def test_a_party_sees_what_its_table_has_cost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "party.toml").write_text(PARTY)
+    (tmp_path / "policy.toml").write_text("most_epsilon = 4\n")
+    empty = told(capsys, "budget", str(tmp_path / "party.toml"))
+    assert "table 'customers': 0 runs" in empty and "nothing was spent on it" in empty
+    ledger = TableLedger(tmp_path / "spent.db")
+    for name in ("a", "b"):
+        ledger.enter(Entered(name, name, "telco", "customers", "c0", 9, (Cost(GaussianEvent(1.0, 30.0), 5, 53),)))
+    ledger.send("a", Sent(9, "x"), "customers", ["C1"])
+    text = " ".join(told(capsys, "budget", str(tmp_path / "party.toml")).split())
+    assert "all together: epsilon 1.313 (exact accountant over 106 releases, delta 1e-05, unit PARTY" in text
+    assert "the policy allows: epsilon 4, by unit (most_epsilon), delta 1e-05" in text
+    assert "evaluation, predictions and releases that hide another unit are not covered" in text
+    assert text.count("0.897 (exact)") == 2 and text.count("agreed on") == 2
+    assert "predicted, which no noise covers: 1 rows, 1 times in all, one row 1 times at most" in text
+    facts = json.loads(told(capsys, "budget", str(tmp_path / "party.toml"), "--json"))
+    assert [run["run"] for run in facts["runs"]] == ["a", "b"] and facts["together"][0]["unit"] == "PARTY"
+    other = told(capsys, "budget", str(tmp_path / "party.toml"), "--set", "party.table_name=others")
+    assert "table 'others': 0 runs" in other

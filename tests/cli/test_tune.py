@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import sys
 from dataclasses import replace
@@ -17,6 +18,7 @@ from colonnade.federation import Federation, Party
 from colonnade.fit import Progress
 from colonnade.job import Job, read_job
 from colonnade.methods import METHODS, make_method
+from colonnade.privacy.accounting import exact_epsilon
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.search_space import Dimension, asked_space, declared_space, flat, with_settings
 from colonnade.tune import Budget, Outcome, price, search_settings, without_test
@@ -220,6 +222,17 @@ class TestPrivacy:
         assert told is not None
         assert "does not cover this search" in told
         assert price(PrivacySettings()) is None
+
+    def test_what_all_trials_cost_together_is_counted_also_after_an_interruption(self, tmp_path: Path) -> None:
+        private = job(privacy={**self.noise, "evaluation": "simulated"})
+        searched(tmp_path, Budget(1, 2, (0, 1)), job=private)
+        outcome = searched(tmp_path, Budget(2, 2, (0, 1)), job=private)
+        figure = exact_epsilon(math.sqrt(2 * 2 * 2), 1e-5)  # trials, seeds, rounds, with sigma 1
+        assert (
+            f"4 trainings on the same rows cost, together: epsilon {figure:.4g} (exact accountant" in outcome.together
+        )
+        assert "unit PARTY" in outcome.together and "are not covered" in outcome.together
+        assert searched(tmp_path / "plain", Budget(1, 2, (0,))).together == ""
 
 
 class TestCommand:

@@ -189,7 +189,10 @@ PROPOSALS: dict[str, tuple[Words, str]] = {
         "is not one of the authority's client certificates",
     ),
     "a proposal without text": (lambda p: Truth.of(p.proposal().notice().payload).but(facts={}), "lacks its text"),
-    "a proposal of another format": (lambda p: p.proposal(format=1).notice().payload, "the proposal has format 1;"),
+    "a proposal of another format": (
+        lambda p: p.proposal(format=1).notice().payload,
+        "the proposal has format 1, this version joins format 4 only",
+    ),
     "a proposal for another run": (
         lambda p: Truth.of(p.proposal().notice().payload).but(run="other"),
         "this party listens to the coordinator of 'test'",

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from colonnade.deploy.membership import PartySetup
+from colonnade.deploy.party_setup import PartySetup
 from colonnade.deploy.policy import Policy
 from colonnade.deploy.predict import Wish
 from colonnade.errors import Refused

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from colonnade.deploy.membership import Columns, Membership
+from colonnade.deploy.membership import Membership
+from colonnade.deploy.party_setup import Columns
 from colonnade.deploy.policy import Policy, check_columns, check_prediction, check_run, read_policy
 from colonnade.errors import ConfigError, Refused
 from colonnade.wire.messages import COORDINATOR, Purpose, Query, Request

@@ -157,8 +157,16 @@ def _pages_for_officers(s: Stage, run: Run) -> None:
 
 
 REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
-    "too much": (NOISE, {"most_epsilon": 1.0}, "most_epsilon: training would cost this party epsilon 4 \\(unit PARTY"),
-    "no noise at all": ({}, {"most_epsilon": 1.0}, "no bound at all, as there is no noise"),
+    "too much": (NOISE, {"most_epsilon": 1.0}, "most_epsilon: this training would bring table 'party_.' to epsilon 4 "),
+    "no noise at all": ({}, {"most_epsilon": 1.0}, "no bound at all .unit PARTY.: 6 releases left without noise"),
+    "another unit": (NOISE, {"unit": ["ROW"]}, "unit: training would hide the unit PARTY, the policy allows ROW"),
+    "no unit": ({}, {"unit": ["ROW"]}, "unit: training would hide nothing"),
+    "other neighbours": (
+        NOISE,
+        {"neighbours": ["replaced"]},
+        "neighbours: the neighbouring relation 'absent'",
+    ),
+    "other numbers": ({}, {"numbers": ["float32"]}, "numbers: the number format 'full' was asked for"),
     "a large delta": (NOISE | {"delta": 0.01}, {"most_epsilon": 9.0}, "most_delta: the promised epsilon holds with"),
     "single uploads": (NOISE, {"require_secure_sum": True}, "require_secure_sum: uploads would be opened one by one"),
 }

@@ -21,7 +21,7 @@ from colonnade.bench.organisations import Trial
 from colonnade.data.column_settings import PartyColumns
 from colonnade.deploy import coordinator as coordinator_module
 from colonnade.deploy.coordinator import Undertaking
-from colonnade.deploy.membership import PartySetup
+from colonnade.deploy.party_setup import PartySetup
 from colonnade.deploy.policy import Policy
 from colonnade.deploy.predict import Wish
 from colonnade.deploy.tables import PartyTable

@@ -30,8 +30,8 @@ from colonnade.bench.organisations import Organisations, Trial
 from colonnade.config import build
 from colonnade.deploy import coordinator as coordinator_module
 from colonnade.deploy.coordinator import CoordinatorProcess
-from colonnade.deploy.membership import PartySetup
 from colonnade.deploy.party import PartyProcess
+from colonnade.deploy.party_setup import PartySetup
 from colonnade.deploy.policy import Policy
 from colonnade.engines.coordinator import CoordinatorSide
 from colonnade.engines.nats import NatsLink
@@ -41,6 +41,7 @@ from colonnade.federation import Federation
 from colonnade.fit import Trainer
 from colonnade.run import Run
 from colonnade.store import Store
+from colonnade.testing.trainings import timeless
 from colonnade.wire.messages import COORDINATOR
 from tests.federations import mixed_encoder, small
 from tests.processes import LONG
@@ -381,7 +382,7 @@ class Stage:
         store = Store(self.trial.place(party) / "party.db")
         try:
             saved = store.snapshot()
-            return [release.to_json() for release in saved.ledger] if saved else []
+            return [timeless(release) for release in saved.ledger] if saved else []
         finally:
             store.close()
 
@@ -459,14 +460,14 @@ class Ending:
     @classmethod
     def of(cls, stage: Stage) -> Ending:
         run = Run.load(stage.trial.place(COORDINATOR))
-        models, ledgers = {}, {COORDINATOR: [release.to_json() for release in run.ledger]}
+        models, ledgers = {}, {COORDINATOR: [timeless(release) for release in run.ledger]}
         for party in PARTIES:
             store = Store(stage.trial.place(party) / "party.db")
             saved = store.snapshot()
             store.close()
             assert saved is not None, f"{party} has stored nothing"
             models[party] = digest_of(saved.tensors)
-            ledgers[party] = [release.to_json() for release in saved.ledger]
+            ledgers[party] = [timeless(release) for release in saved.ledger]
         result = {k: v for k, v in run.result.items() if k != "seconds"}
         history = [{k: v for k, v in entry.items() if k != "seconds"} for entry in run.history]
         return cls(run.fingerprint(), models, ledgers, result, history, run.traffic.to_json())

@@ -23,7 +23,7 @@ from colonnade.store import Store
 from tests.e2e import victim
 from tests.federations import digits
 from tests.processes import LONG, warm
-from tests.trainers import untimed
+from tests.trainers import unsigned, untimed
 
 METHODS = ("vimadmm", "vimadmm_j", "local_only")
 PATIENCE = LONG  # until a victim that hangs fails the test
@@ -91,7 +91,7 @@ def facts(run: Run) -> dict[str, Any]:
         "fingerprint": run.fingerprint(),
         "history": untimed(run.history),
         "traffic": run.traffic.to_json(),
-        "ledger": [{k: v for k, v in release.to_json().items() if k != "digest"} for release in run.ledger],
+        "ledger": [unsigned(release) for release in run.ledger],
         "result": untimed([run.result]),
         **{k: record[k] for k in ("method", "training", "model", "releases")},
     }

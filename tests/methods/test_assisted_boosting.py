@@ -16,7 +16,7 @@ from torch import Tensor
 
 from colonnade import Federation, Run, fit
 from colonnade.deploy.coordinator import CoordinatorProcess
-from colonnade.deploy.membership import PartySetup
+from colonnade.deploy.party_setup import PartySetup
 from colonnade.deploy.predict import Wish
 from colonnade.errors import ConfigError, ModelError, ShortTraining, WireError
 from colonnade.evaluate.metrics import METRICS

@@ -18,7 +18,7 @@ from sklearn.svm import LinearSVC
 from torch import Tensor
 
 from colonnade import Federation, Run, fit
-from colonnade.deploy.membership import PartySetup
+from colonnade.deploy.party_setup import PartySetup
 from colonnade.deploy.predict import Wish
 from colonnade.errors import ConfigError, GateError, ModelError
 from colonnade.evaluate.metrics import METRICS

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from colonnade import Federation, Run, fit
 from colonnade.bench.organisations import SeededNoise
-from colonnade.deploy.membership import PartySetup
+from colonnade.deploy.party_setup import PartySetup
 from colonnade.deploy.policy import Policy
 from colonnade.deploy.predict import Wish
 from colonnade.errors import ConfigError, GateError, PartiesLeftOut, Refused

@@ -17,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
 from colonnade.config import build
-from colonnade.deploy.membership import PartySetup
+from colonnade.deploy.party_setup import PartySetup
 from colonnade.deploy.predict import Wish
 from colonnade.errors import ConfigError, ModelError, Refused, RunError
 from colonnade.federation import Federation, RowSplit

@@ -21,7 +21,7 @@ from sklearn.preprocessing import SplineTransformer
 from torch import Tensor
 
 from colonnade.config import build
-from colonnade.deploy.membership import PartySetup
+from colonnade.deploy.party_setup import PartySetup
 from colonnade.deploy.predict import Wish
 from colonnade.errors import ModelError, RunError
 from colonnade.federation import Federation, RowSplit

@@ -217,6 +217,16 @@ class TestCoordinator:
         g.release(Request(3, (Query(Purpose.TRAIN, PARTIES, torch.tensor([4, 2])),)), {}, ())
         assert [r.mechanism for r in g.ledger] == ["empty"]
 
+    @pytest.mark.parametrize("consent", [False, True])
+    def test_a_question_after_training_says_what_it_is_for_and_about_how_many_rows(self, consent: bool) -> None:
+        g = self.make()
+        queries = tuple(Query(Purpose.PREDICT, PARTIES[:k], torch.tensor([4, 2])) for k in (1, 2))
+        sealed = g.release(Request(30, queries, consent=consent), {}, ()).everyone
+        (entry,) = g.ledger
+        assert (entry.purpose, entry.rows, entry.mechanism) == (Purpose.PREDICT, 4, "empty")
+        assert entry.notes == ((("consent", 1.0),) if consent else ())
+        assert entry.size == len(sealed.payload)
+
     def test_a_broken_reply_is_not_released(self) -> None:
         g = self.make()
         with pytest.raises(GateError, match="NaN"):

@@ -30,7 +30,8 @@ class TestLedger:
         assert [r.number for r in ledger] == [0, 1, 2]
         assert [r.number for r in ledger.since(1)] == [1, 2]
         public = {name for name in dir(ledger) if not name.startswith("_")}
-        assert public == {"record", "expect", "settle", "since", "holds", "counts", "precision"}  # none takes one back
+        none_takes_one_back = {"record", "put_back", "expect", "settle", "since", "holds", "counts", "precision"}
+        assert public == none_takes_one_back
 
     def test_what_was_announced_stands_where_it_was(self) -> None:
         ledger = Ledger([release(0)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colonnade.engines.remote import Remote
+from colonnade.errors import ConfigError
 from colonnade.privacy.accounting import exact_epsilon, rdp_epsilon, shift_of
 from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.ledger import Entry, Ledger
@@ -19,7 +21,7 @@ from colonnade.privacy.settings import PrivacySettings, SumSettings
 from colonnade.privacy.so_far import SoFar
 from colonnade.privacy.statement import Statement
 from colonnade.privacy.tally import Tally, tally
-from colonnade.report.privacy import DEPLOYED
+from colonnade.report.privacy import DEPLOYED, own_parties
 from colonnade.wire.messages import Purpose
 from tests.releases import released
 
@@ -171,11 +173,51 @@ def test_seeded_noise_and_the_operating_system_s_are_told_apart() -> None:
 def test_a_secure_sum_is_named_only_where_there_is_one() -> None:
     summed = DP.model_copy(update={"secure_sum": SumSettings(use=True, colluders=2)})
     shared = released("a", "gaussian sum", clip=1.0, sigma=5.0, parties=4.0, colluders=2.0)
-    assert "while at most 2 of them (colluders)" in text(statement(shared, settings=summed))
+    told = statement(shared, settings=summed)
+    assert "The figure tolerates 2 colluders: parties that tell the label holder" in text(told)
+    assert any("tolerates 2 colluders" in line for line in told.lines()) and "tolerates 2 colluders" in told.verdict()
+    assert "tolerates" not in " ".join(statement(release("a", 1)).lines())
     assert "Secure sum" not in text(statement(release("a", 1)))
     bare = statement(release("a", 1, "sum"), settings=PrivacySettings(secure_sum=SumSettings(use=True)))
     assert math.isinf(bare.epsilon)
     assert "only the sum of the uploads can be read" in text(bare) and "There is no noise in the sum" in text(bare)
+
+
+def test_the_label_holders_own_party_is_one_of_the_colluders() -> None:
+    summed = DP.model_copy(update={"secure_sum": SumSettings(use=True, colluders=1)})
+    shared = released("a", "gaussian sum", clip=1.0, sigma=5.0, parties=4.0, colluders=1.0)
+    about = Circumstances(LabelExposure.FULL, uploaded=True, parties=4, label_holders=("bank",))
+    told, free = statement(shared, settings=summed, about=about), statement(shared, settings=summed)
+    assert "bank belongs to the label holder, which knows what it adds: 1 of 1 colluders is used up" in text(told)
+    assert "The figure tolerates no more colluders" in text(told)
+    facts = told.to_json()
+    assert (facts["colluders"], facts["colluders_used_up"]) == (0, ["bank"])
+    assert free.to_json()["colluders"] == 1 and statement(release("a", 1)).to_json()["colluders"] is None
+    assert told.epsilon == free.epsilon  # the noise of three shares, whoever the fourth is
+    more = exact_epsilon(1 / 5 * math.sqrt(3 / 2), 1e-5)
+    assert facts["epsilon_one_more"] == pytest.approx(more) and more > told.epsilon
+    assert f"With one more it would be epsilon {more:.3f} (exact accountant" in text(told)
+    guest = replace(about, label_holders=(), guest="bank")
+    assert statement(shared, settings=summed, about=guest).to_json()["colluders"] == 0
+
+
+def test_whose_parties_they_are_stands_in_the_label_holders_file() -> None:
+    assert own_parties({"coordinator": {"own": ["bank"], "run": "churn"}}) == ("bank",)
+    assert own_parties({"training": {}}) == own_parties(None) == ()
+
+
+def test_a_sum_without_noise_tolerates_all_but_two() -> None:
+    plain = PrivacySettings(secure_sum=SumSettings(use=True))
+    about = Circumstances(LabelExposure.FULL, uploaded=True, parties=5, label_holders=("bank",))
+    told = statement(release("a", 1, "sum"), settings=plain, about=about)
+    assert "What hides single uploads tolerates 2 more colluders" in text(told) and told.to_json()["colluders"] == 2
+
+
+def test_more_parties_of_the_label_holder_than_colluders_are_refused() -> None:
+    settings = PrivacySettings(secure_sum=SumSettings(use=True, colluders=1))
+    settings.check_sum(5, "sum", False, False, ("a",))
+    with pytest.raises(ConfigError, match=r"a, b belong to the label holder.*set colluders = 2, or more"):
+        settings.check_sum(5, "sum", False, False, ("a", "b"))
 
 
 def test_predictions_are_never_covered() -> None:

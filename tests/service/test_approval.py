@@ -21,6 +21,8 @@ from colonnade.deploy.membership import PartySetup
 from colonnade.deploy.policy import Policy
 from colonnade.errors import ConfigError, IdentityError, Refused, RunError
 from colonnade.identity.credentials import Credentials
+from colonnade.privacy.events import Unit
+from colonnade.privacy.together import Together
 from colonnade.run import Run
 from colonnade.service.listing import decide_about, list_runs
 from colonnade.wire.messages import COORDINATOR
@@ -183,14 +185,14 @@ def test_a_decision_holds_for_its_proposal_and_its_signer(tmp_path: Path, people
         (
             {"approval_above_epsilon": 2.0},
             2.1,
-            "epsilon 2.1 (delta 1e-05, unit PARTY, exact accountant; training",
+            "epsilon 2.1 (exact accountant over 3 releases, delta 1e-05, unit PARTY, neighbours: absent)",
         ),
-        ({"approval_above_epsilon": 2.0}, math.inf, "no epsilon, as there is no noise"),
-        ({"approval_above_epsilon": 2.0}, math.nan, "no epsilon, as there is no noise"),
+        ({"approval_above_epsilon": 2.0}, math.inf, "no bound at all (unit PARTY): 3 releases left without noise"),
+        ({"approval_above_epsilon": 2.0}, math.nan, "approval above 2"),
     ],
 )
 def test_when_a_person_is_asked(policy: dict[str, Any], epsilon: float, needle: str) -> None:
-    cost = {"epsilon": epsilon, "delta": 1e-5, "facts": "unit PARTY, exact accountant"}
+    cost = Together(Unit.PARTY, epsilon, 1e-5, "absent", "exact", 3, "3 releases left without noise")
     why = why_a_person(build(Policy, policy, "policy"), cost)
     assert needle in why and bool(why) == bool(needle)
 

@@ -10,21 +10,23 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from colonnade.federation import RowSplit
 from colonnade.methods._guest import guest_of, shown_by
-from colonnade.methods.base import BringsNoise
+from colonnade.methods.base import BringsNoise, Method
 from colonnade.privacy import accounting, pbm, sampled
 from colonnade.privacy.events import PlainEvent
 from colonnade.privacy.ledger import Entry, Ledger
 from colonnade.privacy.mechanism import Mechanism
-from colonnade.run import Run
+from colonnade.privacy.settings import PrivacySettings
 from colonnade.schedule import Schedule
 from colonnade.wire.messages import COORDINATOR, Purpose
-from colonnade.wire.traffic import RoundTraffic
+from colonnade.wire.traffic import RoundTraffic, Traffic
 
 AFTERWARDS = (Purpose.PREDICT, Purpose.EXPLAIN)  # released after the training was counted and saved
 Counts = dict[tuple[str, Purpose], int]
+Rules = tuple[Callable[["Kept", "AuditedRun"], Iterator[str]], ...]
 SOME_DELTA = 1e-5  # whether there is a figure at all does not depend on it
 
 
@@ -46,16 +48,40 @@ class Books:
     problems: tuple[str, ...]
 
 
-def check_books(run: Run, audited: AuditedRun, saved: Counts | None = None) -> Books:
+class Kept(Protocol):
+    """What is kept of a run, and its ledger is held against; a `Run` is one."""
+
+    @property
+    def method(self) -> Method:
+        """What trained it."""
+
+    @property
+    def privacy(self) -> PrivacySettings:
+        """What was promised."""
+
+    @property
+    def ledger(self) -> Ledger:
+        """What is to be checked."""
+
+    @property
+    def traffic(self) -> Traffic:
+        """The bytes that were counted, of the parties that it has a column for."""
+
+    @property
+    def result(self) -> Mapping[str, Any]:
+        """Among others, how many `rounds` were trained."""
+
+
+def check_books(run: Kept, audited: AuditedRun, saved: Counts | None = None, rules: Rules | None = None) -> Books:
     """Hold a run's ledger against its traffic, its schedule, its settings and the counts saved with its result."""
-    problems = [problem for rule in RULES for problem in rule(run, audited)]
+    problems = [problem for rule in rules or RULES for problem in rule(run, audited)]
     counts = run.ledger.counts()
     if saved is not None:
         problems += _saved(counts, saved)
     return Books(len(run.ledger), counts, tuple(problems))
 
 
-def _unknown(run: Run, audited: AuditedRun) -> Iterator[str]:
+def _unknown(run: Kept, audited: AuditedRun) -> Iterator[str]:
     """Events that no accountant knows what to make of."""
     strange: Counter[str] = Counter()
     guest = guest_of(run.method) or None  # to its own party the label holder may send true labels
@@ -72,7 +98,7 @@ def _unknown(run: Run, audited: AuditedRun) -> Iterator[str]:
         yield f"{_releases(count)} that no accountant knows: {what}"
 
 
-def _own(release: Entry, run: Run, audited: AuditedRun) -> bool:
+def _own(release: Entry, run: Kept, audited: AuditedRun) -> bool:
     """Noise in a method's model, for which nobody claims an epsilon; `_undeclared` compares its parameters."""
     return isinstance(run.method, BringsNoise) and release.event.kind == audited.mechanism.event.kind
 
@@ -85,7 +111,7 @@ def _accountable(release: Entry) -> bool:
     return accounting.supports(release.event) and accounting.mean_shift([release]) > 0
 
 
-def _undeclared(run: Run, audited: AuditedRun) -> Iterator[str]:
+def _undeclared(run: Kept, audited: AuditedRun) -> Iterator[str]:
     """Training uploads that say another protection of themselves than the configuration gives."""
     told, wrong, older, shown = audited.mechanism.event, [], 0, shown_by(run.method)
     for release in _uploads(run.ledger):
@@ -104,7 +130,7 @@ def _undeclared(run: Run, audited: AuditedRun) -> Iterator[str]:
         yield f"{_releases(len(wrong))} for TRAIN claim another mechanism ({says}) than the run's settings ({told})"
 
 
-def _unlogged_uploads(run: Run, audited: AuditedRun) -> Iterator[str]:
+def _unlogged_uploads(run: Kept, audited: AuditedRun) -> Iterator[str]:
     """Training bytes that a party sent in a round for which the ledger has nothing of it."""
     there = {(r.owner, r.number) for r in _uploads(run.ledger)}
     for place, party in enumerate(run.traffic.parties):
@@ -112,7 +138,7 @@ def _unlogged_uploads(run: Run, audited: AuditedRun) -> Iterator[str]:
         yield from _unlogged(lost, f"TRAIN of {party!r}")
 
 
-def _unlogged_evaluations(run: Run, audited: AuditedRun) -> Iterator[str]:
+def _unlogged_evaluations(run: Kept, audited: AuditedRun) -> Iterator[str]:
     """Evaluations that travelled: every party must stand there with all rows that were asked about."""
     rows: dict[tuple[str, int], int] = defaultdict(int)
     for release in run.ledger:
@@ -124,7 +150,7 @@ def _unlogged_evaluations(run: Run, audited: AuditedRun) -> Iterator[str]:
         yield from _unlogged([n for n in looks if rows[party, n] not in asked], f"EVALUATE of {party!r}")
 
 
-def _unlogged_replies(run: Run, audited: AuditedRun) -> Iterator[str]:
+def _unlogged_replies(run: Kept, audited: AuditedRun) -> Iterator[str]:
     """Replies that went down: the common one, and each party's own where the bytes show that there was one."""
     sent = {(r.audience, r.number) for r in run.ledger if r.owner == COORDINATOR}
     common = [t.number for t in run.traffic.rounds if t.down.any() or t.evaluation_down]
@@ -143,7 +169,7 @@ def _own_bytes(traffic: RoundTraffic, place: int) -> float:
     return float(traffic.down[place]) - common
 
 
-def _beyond(run: Run, audited: AuditedRun) -> Iterator[str]:
+def _beyond(run: Kept, audited: AuditedRun) -> Iterator[str]:
     """Training releases that the schedule does not have: another round, another party, other rows, twice."""
     plans = {n: audited.schedule.plan(n) for n in sorted({r.number for r in _uploads(run.ledger)}) if n >= 1}
     seen: set[tuple[str, int]] = set()
@@ -167,16 +193,18 @@ def _beyond(run: Run, audited: AuditedRun) -> Iterator[str]:
         yield f"{_releases(count)} for TRAIN beyond the schedule: {what}"
 
 
-def _repeated(run: Run, audited: AuditedRun) -> Iterator[str]:
+def _repeated(run: Kept, audited: AuditedRun) -> Iterator[str]:
     """Two events with one digest: every message names its run, round and sender, so no two are alike."""
     again = sum(count - 1 for count in Counter(r.digest for r in run.ledger).values() if count > 1)
     if again:
         yield f"{_releases(again)} with the digest of another one"
 
 
-RULES: tuple[Callable[[Run, AuditedRun], Iterator[str]], ...] = (
+RULES: Rules = (
     _unknown, _undeclared, _unlogged_uploads, _unlogged_evaluations, _unlogged_replies, _beyond, _repeated,
 )  # fmt: skip
+AT_HOLDER: Rules = (_unknown, _unlogged_replies, _repeated)  # of the label holder of separate organisations
+AT_PARTY: Rules = (_unknown, _undeclared, _beyond, _repeated)  # of one party of them: traffic is counted elsewhere
 
 
 def _saved(counts: Counts, saved: Counts) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The audit of one finished run: a short recorded retraining, the game, the attacks, the ledger.
+"""The audit of one finished run: a short recorded retraining, games, attacks, the ledger.
 
 Messages are not stored, so the first rounds are trained again from the run's own configuration, with its own seed,
 noise and schedule. That costs no privacy: it is a simulation by whoever holds all columns anyway.
@@ -7,133 +7,44 @@ noise and schedule. That costs no privacy: it is a simulation by whoever holds a
 from __future__ import annotations
 
 import hashlib
-import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, TypedDict
+from typing import Any
 
 import torch
 
 from colonnade.audit.attacks import attack
-from colonnade.audit.books import AuditedRun, Books, check_books, replayed
-from colonnade.audit.bound import Bound, runs_for
-from colonnade.audit.table import Finding
-from colonnade.audit.through_gate import ThroughGate
+from colonnade.audit.books import AuditedRun, check_books, replayed
+from colonnade.audit.checks import BOUND, Check, not_tried
+from colonnade.audit.claims import Additive, claim_of
+from colonnade.audit.label_game import LabelTrial
+from colonnade.audit.shapes import Layout
+from colonnade.audit.target import Target
 from colonnade.audit.transcript import Transcript, record
-from colonnade.audit.trial import Trial, plan
+from colonnade.audit.verdict import Examination, Figure, Retrained
+from colonnade.engines.base import DEPLOYED
 from colonnade.engines.coordinator import CoordinatorSide
-from colonnade.errors import AccountingError, RunError
+from colonnade.errors import RunError
 from colonnade.federation import Federation
 from colonnade.fit import Trainer
-from colonnade.methods.base import BringsNoise
-from colonnade.privacy.accounting import Neighbours, exact_epsilon, mean_shift
-from colonnade.privacy.ledger import Entry
-from colonnade.privacy.mechanism import Mechanism
-from colonnade.privacy.promise import Circumstances
-from colonnade.privacy.statement import Statement
+from colonnade.methods.base import brings
+from colonnade.privacy import sampled
+from colonnade.privacy.events import Hides
+from colonnade.privacy.ledger import Ledger
+from colonnade.privacy.mechanism import Hiding
 from colonnade.progress import Watcher
 from colonnade.run import Run
+from colonnade.tasks import Task
 from colonnade.wire.messages import COORDINATOR, Purpose
 
+ON_DEVICE = "noise on the GPU", "games are played on the CPU, and the run computed norms and sums on its GPU"
+AT_HOME = (
+    "parties trained at home with noise (unit ROW) and sent nothing about training rows: there is no upload to play "
+    "against; what the models say of rows is attacked below"
+)
 ROUNDS = 20  # of the retraining, unless the run had fewer
-DRAWS = 120_000  # messages of one game: about twenty seconds
-
-
-@dataclass(frozen=True)
-class Claim:
-    """What the ledger says that training cost the party it cost most, and what a game showed."""
-
-    party: str | None  # None: nobody uploaded, or the ledger cannot be accounted for
-    releases: int
-    epsilon: float  # of all of them; infinite without noise
-    delta: float
-    neighbours: Neighbours
-    bound: Bound | None = None  # None: there was nothing to play for
-    played: float = 0.0  # what the ledger says of as many releases as one game plays
-    needed: int = 0  # games that would show half the noise
-    accountant: str = "exact"
-    unit: str = "PARTY"  # or ROW: of one row at all parties
-    untried: str = ""  # the mechanism, where it is noise of the method's own: the game is for clipped Gaussian noise
-
-    @property
-    def contradicted(self) -> bool:
-        """Whether the bound is above the ledger's figure; without any noise it is above every figure."""
-        if self.bound is None:
-            return self.party is not None and math.isfinite(self.epsilon) and not self.untried
-        return self.bound.above(self.played)
-
-    @property
-    def sentence(self) -> str:
-        """What it means."""
-        if self.bound is None:
-            return self._nothing_to_play()
-        if self.contradicted:
-            return "ABOVE the ledger's figure: the noise, the clipping or the ledger is wrong"
-        found = "below the ledger's figure: nothing was found, which is no proof"
-        if self.bound.runs < self.needed:
-            return f"{found}; too few games to see even half the noise, --game {self.needed} would"
-        return f"{found}; half the noise would have shown"
-
-    def _nothing_to_play(self) -> str:
-        if self.untried:
-            return f"NOT TRIED: the method's own noise ({self.untried}) has no game; attacks on it are below"
-        if self.party is None:
-            return "no party sent anything in training that could be accounted for: there is no game to play"
-        if self.contradicted:
-            return "the ledger claims an epsilon, but the run's settings put no noise before uploads"
-        return "no noise, so there is no epsilon to check: every upload leaves as it is, and everything in it leaks"
-
-
-@dataclass(frozen=True)
-class Retrained:
-    """How much of the run was trained again."""
-
-    rounds: int
-    of: int  # rounds of the run
-    rows: int  # different training rows that were uploaded about
-    uploads: int  # training uploads of the retraining,
-    found: int  # and how many of them stand in the run's ledger, bit by bit
-
-
-class AuditRecord(TypedDict):
-    """What an audit found, for machines."""
-
-    retrained: Mapping[str, int]
-    claim: Mapping[str, object]
-    attacks: list[Mapping[str, object]]
-    ledger: Mapping[str, object]
-    passed: bool
-
-
-@dataclass(frozen=True)
-class Examination:
-    """Everything an audit found."""
-
-    retrained: Retrained
-    claim: Claim
-    findings: Sequence[Finding]
-    books: Books
-
-    @property
-    def passed(self) -> bool:
-        """Whether the ledger stands: not contradicted by the game, complete, and consistent."""
-        return not self.claim.contradicted and not self.books.problems
-
-    def to_json(self) -> AuditRecord:
-        """Plain values; no epsilon without what belongs to it."""
-        c, bound = self.claim, self.claim.bound
-        game = None if bound is None else {**vars(bound), "ledger_epsilon": c.played, "above": c.contradicted}
-        facts = {"unit": c.unit, "neighbours": c.neighbours, "delta": c.delta, "accountant": c.accountant}
-        counts = [[owner, purpose.value, count] for (owner, purpose), count in self.books.counts.items()]
-        return {
-            "retrained": vars(self.retrained),
-            "claim": {**facts, "party": c.party, "releases": c.releases, "epsilon": c.epsilon, "game": game},
-            "attacks": [{**vars(finding), "advantage": finding.advantage} for finding in self.findings],
-            "ledger": {"events": self.books.events, "releases": counts, "problems": list(self.books.problems)},
-            "passed": self.passed,
-        }
 
 
 @dataclass(frozen=True)
@@ -142,7 +53,7 @@ class Wishes:
 
     rounds: int = ROUNDS
     seed: int = 0  # of canaries, games and rows that attackers know; the retraining keeps the run's own
-    games: int | None = None  # in each of the two worlds; None: as many as half the noise needs, up to `DRAWS`
+    games: int | None = None  # in each of the two worlds; None: as many as noise at 0.8 needs, up to some seconds
 
 
 @dataclass(frozen=True)
@@ -165,29 +76,28 @@ def examine(
     wishes, watching = wishes or Wishes(), watching or Watching()
     with _threads_of(run):
         trainer = open_again(run, federation)
-        coordinator, mechanism = trainer.coordinator, trainer.engine.parties()[0].gate.protection.training
+        coordinator, figure = trainer.coordinator, figure_of(run)
+        target = target_of(trainer, run, figure)
         _shorten(coordinator, min(wishes.rounds, run.result["rounds"]))
         transcript = record(trainer, watching.training)
-        books = check_books(run, AuditedRun(coordinator.schedule, federation.split, mechanism), _counts(saved))
+        books = check_books(run, AuditedRun(coordinator.schedule, federation.split, target.mechanism), counts_of(saved))
         found, holes = replayed(run.ledger, _digests(transcript))
-        claim = _claim(run, mechanism, wishes, watching)
+        rows = len(federation.split.train) + len(federation.split.validation)
+        checks = [*play_target(target, figure, wishes, watching), *play_labels(run, federation.task, rows, wishes)]
+        if coordinator.schema.device.type != "cpu" and target.mechanism.event.kind.hides is Hides.COLUMNS:
+            checks.append(not_tried(*ON_DEVICE))
         findings = attack(transcript, wishes.seed, finished=run)
     books = replace(books, problems=(*books.problems, *transcript_problems(transcript), *holes))
-    return Examination(_retrained(run, transcript, found), claim, findings, books)
+    return Examination(figure, checks, findings, books, _retrained(run, transcript, found))
 
 
 def refuse(run: Run) -> None:
-    """Say in one sentence why a run cannot be audited, if so."""
+    """Say in one sentence why a run cannot be audited by training again, if so."""
     where = run.path or run.id
-    if run.about["engine"] == "nats":
+    if run.about["engine"] == DEPLOYED:
         raise RunError(
-            f"{where} is a run of separate organisations, whose columns are not here; audit a simulation of it: "
-            "`colonnade train` with the same settings on data like theirs"
-        )
-    if run.privacy.secure_sum.use:
-        raise RunError(
-            f"{where} used a secure sum, whose uploads open only together; audit the same settings without it: "
-            "--set privacy.secure_sum.use=false"
+            f"{where} is a run of separate organisations, whose columns are not here; `colonnade audit` plays against "
+            "what is here: give it the folder of the label holder or of a party"
         )
     if run.about.get("partial"):
         raise RunError(
@@ -199,6 +109,64 @@ def refuse(run: Run) -> None:
             f"{where} was trained with {run.method.name}, which puts all columns in one place: nothing is sent, "
             "so there is nothing to attack; audit another method"
         )
+
+
+def figure_of(run: Run) -> Figure:
+    """What the ledger says, of columns and of labels."""
+    return Figure.of(list(run.ledger), run.privacy, run.label_exposure, brings(run.method))
+
+
+def target_of(trainer: Trainer, run: Run, figure: Figure) -> Target:
+    """The gate of the party that uploads most numbers, with the largest batch of the run."""
+    schema = trainer.coordinator.schema
+    rows = _most_rows(run.ledger) or trainer.coordinator.schedule.batch
+    sides = [(Layout.agreed(side.gate.agreed, rows, schema.dtype), side.gate) for side in trainer.engine.parties()]
+    layout, gate = max(sides, key=lambda side: side[0].cells)
+    mechanism = gate.protection.training
+    summed = isinstance(mechanism, Hiding)
+    return Target(
+        mechanism,
+        layout,
+        gate.numbers,
+        max(1, figure.releases),
+        run.privacy.delta,
+        run.privacy.neighbours,
+        schema.parties if summed else (),
+        trainer.coordinator.opener if summed else None,
+    )
+
+
+def _most_rows(ledger: Ledger) -> int:
+    return max((r.rows for r in ledger if r.purpose is Purpose.TRAIN and r.owner != COORDINATOR), default=0)
+
+
+def play_target(target: Target, figure: Figure, wishes: Wishes, watching: Watching) -> Iterator[Check]:
+    """Everything that can be played against the mechanism before uploads; or why nothing can."""
+    event = target.mechanism.event
+    if sampled.supports(event):
+        return (yield not_tried(BOUND, AT_HOME))
+    claim = claim_of(event)
+    if figure.releases or claim is not None:
+        yield from target.at_full_shape(wishes.seed)
+    if claim is not None and figure.releases:
+        tick = watching.game(_steps(target, claim, wishes)) if isinstance(claim, Additive) else lambda: None
+        yield from target.in_games(wishes.seed, wishes.games, tick)
+    elif figure.claims:
+        means = "the ledger claims an epsilon, but the run's settings put no noise before uploads"
+        yield Check(BOUND, means, "no noise", f"{figure.epsilon:.3f} ledger", failed=True)
+    elif not event.bare:
+        yield not_tried(BOUND, f"of {event.name!r} no accountant says an epsilon that a game could contradict")
+
+
+def _steps(target: Target, claim: Additive, wishes: Wishes) -> int:
+    trial = target.trial(claim, wishes.games)
+    return 2 * trial.releases * -(-trial.runs // 100)
+
+
+def play_labels(run: Run, task: Task, rows: int, wishes: Wishes) -> Iterator[Check]:
+    """The game against label noise, if there is any."""
+    if run.privacy.labels.protects:
+        yield from LabelTrial(run.privacy.labels, task, rows).checks(wishes.seed)
 
 
 def open_again(run: Run, federation: Federation) -> Trainer:
@@ -238,7 +206,8 @@ def transcript_problems(transcript: Transcript) -> tuple[str, ...]:
     )
 
 
-def _counts(saved: Mapping[str, Any]) -> dict[tuple[str, Purpose], int]:
+def counts_of(saved: Mapping[str, Any]) -> dict[tuple[str, Purpose], int]:
+    """How often everybody had released something when the result was saved."""
     return {(owner, Purpose(purpose)): int(count) for owner, purpose, count in saved["releases"]}
 
 
@@ -257,50 +226,3 @@ def _retrained(run: Run, transcript: Transcript, found: int) -> Retrained:
     rows = len(torch.cat([h.rows for h in trained]).unique()) if trained else 0
     uploads = sum(len(mine) for mine in _digests(transcript).values())
     return Retrained(transcript.run.result["rounds"], run.result["rounds"], rows, uploads, found)
-
-
-def _claim(run: Run, mechanism: Mechanism, wishes: Wishes, watching: Watching) -> Claim:
-    """The ledger's figure, and a game against the mechanism that stands in the gate."""
-    promise = run.privacy
-    by_party = _training_releases(run)
-    try:
-        shifts = {party: mean_shift(mine, promise.neighbours) for party, mine in by_party.items()}
-    except AccountingError:
-        shifts = {}  # the check of the ledger says what is wrong with it
-    event = mechanism.event
-    if (isinstance(run.method, BringsNoise) or promise.by_row) and not event.bare and event.clipped is None:
-        return _untried(run, event.name)
-    if not shifts:
-        return Claim(None, 0, 0.0, promise.delta, promise.neighbours)
-    party = max(shifts, key=lambda name: shifts[name])
-    epsilon = exact_epsilon(shifts[party], promise.delta)
-    claim = Claim(party, len(by_party[party]), epsilon, promise.delta, promise.neighbours)
-    trial = plan(mechanism, claim.releases, promise.delta, promise.neighbours, DRAWS)
-    if trial is None:
-        return claim
-    if wishes.games is not None:
-        trial = replace(trial, runs=wishes.games)
-    told = exact_epsilon(mean_shift(by_party[party][: trial.releases], promise.neighbours), promise.delta)
-    return replace(claim, bound=_play(trial, wishes.seed, watching), played=told, needed=runs_for(trial.mu))
-
-
-def _untried(run: Run, mechanism: str) -> Claim:
-    """The figure of noise that a method brings itself, as the privacy page has it."""
-    told = Statement.of(run.ledger, run.privacy, Circumstances(run.label_exposure, uploaded=True, own=mechanism))
-    party, releases = (told.worst.party, told.worst.releases) if told.worst else (None, 0)
-    unit = "ROW" if told.by_row else "PARTY"
-    claim = Claim(party, releases, told.epsilon, run.privacy.delta, told.neighbours, untried=mechanism)
-    return replace(claim, accountant=told.accountant, unit=unit)
-
-
-def _play(trial: Trial, seed: int, watching: Watching) -> Bound:
-    steps = 2 * trial.releases * -(-trial.runs // 100)
-    return trial.bound(seed, ThroughGate(trial.mechanism, tick=watching.game(steps)))
-
-
-def _training_releases(run: Run) -> dict[str, list[Entry]]:
-    by_party: dict[str, list[Entry]] = defaultdict(list)
-    for release in run.ledger:
-        if release.purpose is Purpose.TRAIN and release.owner != COORDINATOR:
-            by_party[release.owner].append(release)
-    return dict(by_party)

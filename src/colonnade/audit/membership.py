@@ -13,10 +13,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from colonnade.audit.bound import ceiling
 from colonnade.audit.bugs import clipped
+from colonnade.audit.claims import Additive, claim_of
+from colonnade.audit.game import Pairs
 from colonnade.audit.table import Finding
 from colonnade.federation import Federation
-from colonnade.privacy.accounting import shift_of
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.mechanism import Mechanism
 from colonnade.run import Run
@@ -66,22 +68,28 @@ def auc(members: Tensor, others: Tensor) -> float:
 def membership_of_a_party(
     uploads: Sequence[Mapping[str, Tensor]], mechanism: Mechanism, party: str, games: int = GAMES
 ) -> Finding:
-    """AUC of telling a party's real uploads (B, ...) from zero ones, after a mechanism; the player knows both."""
+    """AUC of telling a party's real uploads (B, ...) from zero ones, after a mechanism; the player knows both.
+
+    Where the ledger says a ceiling of it, games of both worlds are also compared in pairs: their wins are binomial.
+    """
     played = uploads[:MOST_RELEASES]
-    event = mechanism.event
-    norm = event.clipped.clip if event.clipped else math.inf
+    claim = claim_of(mechanism.event)
+    norm = (claim.clip if isinstance(claim, Additive) else None) or math.inf
     short = [clipped({n: v[None] for n, v in upload.items()}, norm) for upload in played]
     worlds = []
     for world in (0, 1):
-        present = world == 1
-        worlds.append([_score(mechanism, played, short, party, 2 * game + world, present) for game in range(games)])
-    what = f"chance to tell {len(played)} uploads of {party!r} from none at all"
-    if event.clipped:
-        most = 0.5 * math.erfc(-shift_of(event.clipped.sigma, len(played)) / 2)  # Phi(mu / sqrt 2)
-        what += f"; uploads of norm C or more would give {most:.3f} in the long run"
-    name = f"membership of a party, {'without noise' if event.bare else event.name}"
-    score = auc(torch.tensor(worlds[1]), torch.tensor(worlds[0]))
-    return Finding(name, score, 0.5, 2 * games, what, measure="AUC", attacker="the coordinator")
+        scores = [_score(mechanism, played, short, party, 2 * game + world, world == 1) for game in range(games)]
+        worlds.append(torch.tensor(scores, dtype=torch.float64))
+    what, most, p = f"chance to tell {len(played)} uploads of {party!r} from none at all", None, None
+    if isinstance(claim, Additive):
+        cells = [sum(value.numel() for value in upload.values()) for upload in played]
+        most = ceiling(math.sqrt(sum(claim.shift(count, 1, "absent") ** 2 for count in cells)))
+        wins = float((worlds[1] > worlds[0]).sum() + 0.5 * (worlds[1] == worlds[0]).sum())
+        p = Pairs(wins, games, most).p
+        what += f"; the ledger allows {most:.3f} in the long run"
+    name = f"membership of a party, {'without noise' if mechanism.event.bare else mechanism.event.name}"
+    score = auc(worlds[1], worlds[0])
+    return Finding(name, score, 0.5, 2 * games, what, "AUC", "the coordinator", most, p)
 
 
 def _score(

@@ -21,6 +21,7 @@ from colonnade.privacy.mechanism import Protection
 from colonnade.privacy.sealed import Array, Upload
 from colonnade.wire.codec import decode
 from colonnade.wire.messages import Purpose
+from colonnade.wire.numbers import Numbers
 
 
 def _nothing() -> None:
@@ -33,18 +34,21 @@ class ThroughGate(Around):
 
     ledger: Ledger = field(default_factory=Ledger, repr=False)
     tick: Callable[[], None] = _nothing  # called after every release of a cohort
+    numbers: Numbers | None = None  # in which messages travel; None: as they are computed
     missing: int = 0  # messages that left and are not in the ledger
 
     def __call__(
         self, upload: Mapping[str, Tensor], parties: Sequence[str], number: int, what: str
     ) -> dict[str, Tensor]:
         """Release for training, and read the messages."""
-        rows = next(iter(upload.values())).shape[1]
-        agreed = {name: Array(value.shape[2]) for name, value in upload.items()}
-        gate = Gate("audit", self.ledger, agreed, Protection.everywhere(self.inner))
+        first = next(iter(upload.values()))
+        numbers = self.numbers or Numbers(dtype=first.dtype)
+        rows = max((value.shape[1] for value in upload.values() if value.dim() > 2), default=1)
+        agreed = {name: Array(value.shape[-1], per_row=value.dim() > 2) for name, value in upload.items()}
+        gate = Gate("audit", self.ledger, agreed, Protection.everywhere(self.inner), numbers=numbers)
         passed = gate.release(Upload(upload), parties, number, Purpose.TRAIN, rows, int(what.rpartition(".")[2]))
         self.missing += len(unlogged(passed.releases, self.ledger))
-        uploads = [decode(message.payload)[1] for message in passed.releases]
+        uploads = [numbers.read(*decode(message.payload)) for message in passed.releases]
         self.tick()
         return {name: torch.stack([arrays[name] for arrays in uploads]) for name in upload}
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
-from colonnade.audit.around import Around
+from colonnade.audit.around import Around, AroundSum
 from colonnade.audit.travelled import unlogged
 from colonnade.engines.base import Collected, Engine, Message
 from colonnade.engines.party import PartySide
@@ -20,7 +20,7 @@ from colonnade.fit import Trainer
 from colonnade.models.schema import Schema
 from colonnade.models.stack import Way
 from colonnade.privacy.gate import Down
-from colonnade.privacy.mechanism import Mechanism
+from colonnade.privacy.mechanism import Hiding, Mechanism
 from colonnade.progress import Watcher
 from colonnade.run import Run
 from colonnade.wire.messages import Purpose, Request
@@ -121,10 +121,32 @@ class Tap(Around):
         self, upload: Mapping[str, Tensor], parties: Sequence[str], number: int, what: str
     ) -> Mapping[str, Tensor]:
         """Keep a copy, and pass on."""
-        for place, party in enumerate(parties):
-            mine = {name: value[place].detach().cpu().clone() for name, value in upload.items()}
-            self.clean.setdefault(party, []).append(mine)
+        _keep(self.clean, upload, parties)
         return self.inner(upload, parties, number, what)
+
+
+@dataclass
+class TapOfSum(AroundSum):
+    """The same before a secure sum."""
+
+    clean: CleanUploads = field(repr=False)
+
+    def __call__(
+        self, upload: Mapping[str, Tensor], parties: Sequence[str], number: int, what: str
+    ) -> Mapping[str, Tensor]:
+        """Keep a copy, and pass on."""
+        _keep(self.clean, upload, parties)
+        return self.inner(upload, parties, number, what)
+
+
+def _keep(clean: CleanUploads, upload: Mapping[str, Tensor], parties: Sequence[str]) -> None:
+    for place, party in enumerate(parties):
+        mine = {name: value[place].detach().cpu().clone() for name, value in upload.items()}
+        clean.setdefault(party, []).append(mine)
+
+
+def _tapped(mechanism: Mechanism, clean: CleanUploads) -> Mechanism:
+    return TapOfSum(mechanism, clean) if isinstance(mechanism, Hiding) else Tap(mechanism, clean)
 
 
 @dataclass(frozen=True)
@@ -165,7 +187,7 @@ def record(trainer: Trainer, watch: Watcher | None = None) -> Transcript:
     before = sides[0].gate.protection.training
     for side in sides:
         protection = side.gate.protection
-        side.gate.protection = replace(protection, training=Tap(protection.training, clean))
+        side.gate.protection = replace(protection, training=_tapped(protection.training, clean))
     trainer.engine = recorder
     run = trainer.train(watch=watch)
     recorded_rounds = tuple(recorder.recorded_rounds)

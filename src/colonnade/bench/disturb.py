@@ -18,7 +18,10 @@ import numpy as np
 from colonnade.bench.nats_server import NatsServer
 from colonnade.bench.organisations import Organisations, Trial
 from colonnade.errors import LinkError
+from colonnade.privacy.chain import StoredLine
 from colonnade.record import read_record
+from colonnade.saved import read_ledger
+from colonnade.testing.trainings import timeless
 from colonnade.wire.messages import COORDINATOR
 
 SERVER = "nats-server"
@@ -41,7 +44,7 @@ class Ending:
 
     score: float | None
     models: Mapping[str, str]  # fingerprints
-    ledgers: Mapping[str, str]  # all releases, in order
+    ledgers: Mapping[str, list[StoredLine]]  # all releases, in order, without their times
 
 
 def play(parties: Sequence[str], trial: Callable[[Path, NatsServer], Trial], kills: Kills | None) -> tuple[Ending, int]:
@@ -132,5 +135,5 @@ def _ending(organisations: Organisations) -> Ending:
     models = {COORDINATOR: record["fingerprint"]}
     for name in organisations.names[1:]:
         models[name] = json.loads((place(name) / "party.json").read_text())["fingerprint"]
-    ledgers = {name: (place(name) / "ledger.jsonl").read_text() for name in organisations.names}
+    ledgers = {name: [timeless(release) for release in read_ledger(place(name))] for name in organisations.names}
     return Ending(record["result"]["test_score"], models, ledgers)

@@ -26,8 +26,8 @@ from colonnade.bench.noise import SeededNoise
 from colonnade.bench.settings import Shape
 from colonnade.config import build
 from colonnade.deploy.coordinator import CoordinatorProcess, Undertaking
-from colonnade.deploy.membership import Columns, PartySetup
 from colonnade.deploy.party import PartyProcess
+from colonnade.deploy.party_setup import Columns, PartySetup
 from colonnade.engines.nats import NatsLink
 from colonnade.engines.remote import Absence
 from colonnade.federation import Federation

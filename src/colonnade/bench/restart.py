@@ -37,6 +37,7 @@ from colonnade.randomness import stream
 from colonnade.record import Section, Sections
 from colonnade.run import STORE, Run
 from colonnade.store import Store
+from colonnade.testing.trainings import unsigned
 from colonnade.wire.messages import COORDINATOR
 
 ORGANISATIONS = "organisations"
@@ -232,12 +233,12 @@ def _begun(run: Path) -> bool:
 def _facts(folder: Path) -> Mapping[str, Any]:
     """What must be equal: the model, the history without its times, the bytes, every release but its digest."""
     run = Run.load(folder / "run")
-    untimed = [{name: value for name, value in entry.items() if name != "seconds"} for entry in run.history]
-    ledger = [{name: value for name, value in release.to_json().items() if name != "digest"} for release in run.ledger]
+    history = [{name: value for name, value in entry.items() if name != "seconds"} for entry in run.history]
+    ledger = [unsigned(release) for release in run.ledger]
     return {
         "fingerprint": run.fingerprint(),
         "score": run.result["test_score"],
-        "history": json.dumps(untimed),
+        "history": json.dumps(history),
         "traffic": run.traffic.to_json(),
         "ledger": ledger,
     }

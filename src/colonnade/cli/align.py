@@ -42,9 +42,22 @@ def align(  # one parameter per option of the command line
 
     screen = Screen(as_json, quiet)
     perform = _label_holder if role_of(config) == "coordinator" else _party
-    with operated(Journal(log, quiet)) as notify:
+    journal = Journal(log, quiet)
+    journal.of(**_named(config))
+    with operated(journal) as notify:
         found, folder = perform(config, overrides, patience, workers, _in_tenths(notify))
     _show(screen, found, folder)
+
+
+def _named(config: Path) -> dict[str, object]:
+    """Run and process, as the file says: the log names them also where the rest of the file is wrong."""
+    from colonnade.config import read_toml
+
+    tables: Any = read_toml(config)
+    party, coordinator = tables.get("party"), tables.get("coordinator")
+    if isinstance(party, dict):
+        return {"run": party.get("run"), "process": party.get("name")}
+    return {"run": coordinator.get("run") if isinstance(coordinator, dict) else None, "process": "coordinator"}
 
 
 def _label_holder(

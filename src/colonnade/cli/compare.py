@@ -155,7 +155,7 @@ def show(
     from colonnade.compare import summary
     from colonnade.report.html import write_figure, write_report
     from colonnade.report.metrics import compared
-    from colonnade.report.privacy import notes
+    from colonnade.report.privacy import notes, together_of
     from colonnade.report.record import Terms, grouped, with_files
     from colonnade.report.tables import costs_table
     from colonnade.report.worth import joint_groups
@@ -173,7 +173,9 @@ def show(
         screen.notify(f"{labels}: {text}")
     runs = [facts(record, place) for record, place in zip(records, places, strict=True)]
     lines = [summary(group, terms or Terms()) for group in groups]
-    screen.emit({"out": str(folder), "report": str(page), **extra, "summary": lines, "runs": runs})
+    together = together_of(records) or None
+    everything = {"summary": lines, "together": together, "runs": runs}
+    screen.emit({"out": str(folder), "report": str(page), **extra, **everything})
     diverged = [run for run in runs if run["diverged"]]
     for run in diverged:
         screen.aside(f"{run['run']}: {run['stop']}")

@@ -35,7 +35,9 @@ def coordinator(
     with operated(journal) as notify:
         from colonnade.deploy.sections import read_coordinator_file
 
-        read_coordinator_file(config, overrides).credentials()  # what is wrong is said at once, before torch is loaded
+        read = read_coordinator_file(config, overrides)
+        journal.of(run=read.coordinator.run, process="coordinator")
+        read.credentials()  # what is wrong is said at once, before torch is loaded
         from colonnade.deploy.start import run_coordinator
 
         run, folder = run_coordinator(config, overrides, notify, rounds_told(journal, log))

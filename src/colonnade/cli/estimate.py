@@ -38,6 +38,8 @@ def _show(screen: Screen, found: Estimate) -> None:
     facts = found.to_json()
     parties = list(facts["per_party"].items())
     screen.notify(f"{found.method} on {found.federation}: {count(found.rounds, 'round')} of {found.batch:,} rows")
+    if found.colluders is not None:
+        screen.notify(f"Only sums open.{found.colluders.used_up()} {found.colluders.tolerates()}")
     rows = tuple(
         (name, *(size(both[key]) for key in ("up_per_round", "down_per_round", "up", "down")))
         for name, both in parties[:MOST_PARTIES]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from colonnade.cli.init_organisations import organisations
 from colonnade.cli.options import AsJson, Decimal, Encoding, Separator, id_option, text_options, written_by
 from colonnade.cli.screen import Screen
 from colonnade.errors import ConfigError, RunError
@@ -21,12 +22,13 @@ if TYPE_CHECKING:
 
 SHOWN = 3  # columns that could be the label instead
 
-app = typer.Typer(no_args_is_help=True, help="Write a first configuration, from the table files that are there.")
+app = typer.Typer(no_args_is_help=True, help="Write a first configuration: for tables, or for organisations.")
+app.command()(organisations)
 
 
 @app.callback()
 def init() -> None:
-    """Write a first configuration, from the table files that are there."""
+    """Write a first configuration: from the table files that are there, or for separate organisations."""
 
 
 @app.command()

@@ -31,6 +31,7 @@ from colonnade.cli.estimate import estimate
 from colonnade.cli.explain import explain
 from colonnade.cli.extend import extend
 from colonnade.cli.init import app as init
+from colonnade.cli.ledger import app as ledger
 from colonnade.cli.models import models
 from colonnade.cli.nats_config import nats_config
 from colonnade.cli.party import party
@@ -66,6 +67,7 @@ for deployed in DEPLOYED:
     app.command(rich_help_panel="Separate organisations")(deployed)
 app.add_typer(init, name="init")
 app.add_typer(privacy, name="privacy")
+app.add_typer(ledger, name="ledger")
 if find_spec("colonnade.cli.bench") is not None:  # a wheel without benchmarks has no such command
     app.command()(import_module("colonnade.cli.bench").bench)
 

@@ -2,8 +2,9 @@
 
 On a terminal the last line says what the process is doing and is rewritten; events that matter stay above
 it. Elsewhere (a service, a file) there is a line per event that matters, and now and then one about progress.
-With --log json every event is one JSON object per line on stderr. No column, id, key or signature is ever an
-event's fact.
+With --log json (or COLONNADE_LOG=json) every event is one JSON object per line on stderr, with its time, its level and
+the names of run and process. What comes again and again becomes one line with a count (`flood.py`). No column, id, key
+or signature is ever an event's fact.
 """
 
 from __future__ import annotations
@@ -11,48 +12,79 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import threading
 import time
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from colonnade.cli.flood import Flood
 from colonnade.cli.stopping import INTERRUPTED, TERMINATED, Terminated, terminable
-from colonnade.errors import ConfigError
+from colonnade.errors import ColonnadeError, ConfigError
 
 if TYPE_CHECKING:
     from colonnade.engines.message import Notify
 
 LogKind = Annotated[
-    Literal["text", "json"], typer.Option("--log", help="text: for people; json: one object per event.")
+    Literal["text", "json"],
+    typer.Option("--log", envvar="COLONNADE_LOG", help="text: for people; json: one object per event."),
 ]
 PASSING = {"answered", "waiting", "round", "repeating", "progress"}  # on a terminal shown in the status line only
 EVERY = 10.0  # seconds between two lines about the same thing where there is no status line
-SENTENCES = {"reason", "trouble", "note"}  # facts that need no name before them
+WARNINGS = {"absent", "disconnected", "ignored", "kept to itself", "refused", "refusing", "server", "warning"}
+LONGEST = 1000  # characters of a fact
+SENTENCES = {"reason", "trouble", "note", "more"}  # facts that need no name before them
 EXTRAS = {"nats": "deploy", "cryptography": "deploy", "private_set_intersection": "align", "pandas": "tables"}
 HOW_TO_GO_ON = "nothing is lost: start the same command again to go on"
 
 
 class Journal:
-    """A `Say` for the command line."""
+    """A `Notify` for the command line; any thread may call it."""
 
     def __init__(self, kind: Literal["text", "json"], quiet: bool = False) -> None:
         self.kind, self.quiet = kind, quiet
         self._status = not quiet and kind == "text" and sys.stderr.isatty()
         self._shown = 0
         self._told: dict[str, float] = {}  # what passes -> when it was last told
+        self._of: dict[str, object] = {}  # run and process, as soon as they are known
+        self._rounds: dict[object, int] = {}  # by run, the last one that was told of
+        self._lock = threading.RLock()
+        self._flood = Flood(self._write, self._lock)
+
+    def of(self, **facts: Any) -> None:
+        """Name the run and the process: they are in every JSON line from now on."""
+        self._of.update(facts)
 
     def __call__(self, event: str, **facts: Any) -> None:
         """One event."""
+        with self._lock:
+            if self.kind == "text" and event in PASSING:  # has ways of its own to be short
+                self._write(event, facts)
+            else:
+                self._flood(event, facts)
+
+    def _write(self, event: str, said: Mapping[str, Any]) -> None:
+        facts = {name: _clean(value) for name, value in said.items()}
         if self.kind == "json":
-            line = {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "event": event, **facts}
-            print(json.dumps(line), file=sys.stderr, flush=True)
+            print(json.dumps(self._line(event, facts)), file=sys.stderr, flush=True)
         elif self._status and event in PASSING:
             self._rewrite(in_words(event, facts))
         elif not self.quiet and (event not in PASSING or self._is_news(event, facts)):
             self._clear()
             print(f"{time.strftime('%H:%M:%S')} {in_words(event, facts)}", file=sys.stderr, flush=True)
+
+    def _line(self, event: str, facts: Mapping[str, Any]) -> dict[str, object]:
+        """An event as JSON has it; one that says no round has the last one of its run."""
+        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        run = facts.get("run", self._of.get("run"))
+        number = facts.get("number" if event == "round" else "round", self._rounds.get(run))
+        if isinstance(number, int):
+            self._rounds[run] = number
+        level = "error" if event == "failed" else "warning" if event in WARNINGS else "info"
+        return {"time": at, "level": level, "event": event, **self._of, "run": run, "round": number, **facts}
 
     def _is_news(self, event: str, facts: Mapping[str, Any]) -> bool:
         about, now = f"{event} {facts.get('run')} {facts.get('parties')}", time.monotonic()
@@ -71,7 +103,9 @@ class Journal:
             self._shown = 0
 
     def close(self) -> None:
-        """Leave the cursor on a line of its own."""
+        """Tell what was counted, and leave the cursor on a line of its own."""
+        with self._lock:
+            self._flood.close()
         if self._shown:
             print(file=sys.stderr)
             self._shown = 0
@@ -86,6 +120,8 @@ def in_words(event: str, facts: Mapping[str, Any]) -> str:
         event = f"round {shown.pop('number')} of {shown.pop('rounds')}"
     elif event == "server":  # whatever the trouble is, it is tried again
         event = "waiting for the server"
+    if "more" in shown:
+        shown["more"] = f"{shown.pop('more'):,} more in {shown.pop('within')} s"
     words = [_plain(v) if k in SENTENCES else f"{k.replace('_', ' ')} {_plain(v)}" for k, v in shown.items()]
     return event + (": " + ", ".join(words) if words else "")
 
@@ -94,12 +130,35 @@ def _plain(value: Any) -> str:
     return " ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
+def _clean(value: Any) -> Any:
+    """A fact that may come from somebody else: no new line begins in it, and it has an end."""
+    if isinstance(value, str):
+        return "".join(letter if letter.isprintable() else "?" for letter in value[:LONGEST])
+    return [_clean(one) for one in value] if isinstance(value, (list, tuple)) else value
+
+
+@contextmanager
+def _warnings_told(journal: Journal) -> Iterator[None]:
+    """Where everything is JSON, so is a warning."""
+    before = warnings.showwarning
+
+    def show(message: Warning | str, *where: object, **more: object) -> None:
+        journal("warning", reason=" ".join(str(message).split()))
+
+    if journal.kind == "json":
+        warnings.showwarning = show
+    try:
+        yield
+    finally:
+        warnings.showwarning = before
+
+
 @contextmanager
 def operated(journal: Journal) -> Iterator[Notify]:
     """Run until done, Ctrl-C (status 130) or SIGTERM (143); the last two say how to go on."""
     logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns of every TLS connection that is closed
     try:
-        with terminable():
+        with terminable(), _warnings_told(journal):
             yield journal
     except ModuleNotFoundError as missing:
         if missing.name not in EXTRAS:
@@ -113,5 +172,10 @@ def operated(journal: Journal) -> Iterator[Notify]:
     except KeyboardInterrupt:
         journal("stopped", by="the operator", note=HOW_TO_GO_ON)
         raise typer.Exit(INTERRUPTED) from None
+    except ColonnadeError as error:
+        if journal.kind != "json":
+            raise
+        journal("failed", reason=" ".join(str(error).split()))
+        raise typer.Exit(2) from None
     finally:
         journal.close()

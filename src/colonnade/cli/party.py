@@ -27,10 +27,13 @@ def party(
 
     Example: colonnade party party.toml --log json
     """
-    with operated(Journal(log, quiet)) as notify:
+    journal = Journal(log, quiet)
+    with operated(journal) as notify:
         from colonnade.deploy.sections import read_party_file
 
-        read_party_file(config, overrides).credentials()  # what is wrong is said at once, before torch is loaded
+        read = read_party_file(config, overrides)
+        journal.of(run=read.party.run, process=read.party.name)
+        read.credentials()  # what is wrong is said at once, before torch is loaded
         from colonnade.deploy.start import run_party
 
         done = run_party(config, overrides, once, notify)

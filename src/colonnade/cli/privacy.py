@@ -192,6 +192,32 @@ def page(
         screen.notify(line)
 
 
+@app.command()
+def budget(
+    config: Annotated[Path, typer.Argument(metavar="PARTY.TOML", help="The party's file.", show_default=False)],
+    overrides: Overrides = None,
+    as_json: AsJson = False,
+) -> None:
+    """What all runs have cost a party's table together, by unit, and what its policy allows.
+
+    Example: colonnade privacy budget party.toml
+    """
+    from colonnade.deploy.budget import COLUMNS, TableBudget
+    from colonnade.deploy.policy import read_policy
+    from colonnade.deploy.sections import read_party_file
+    from colonnade.deploy.table_ledger import TableLedger
+    from colonnade.report.tables import Table
+
+    party = read_party_file(config, overrides).party
+    found = TableBudget.read(TableLedger(party.spent), party.called, read_policy(party.policy))
+    screen = Screen(as_json)
+    screen.emit(found.to_json())
+    if screen.talks and found.runs:
+        screen.table(Table(found.caption, COLUMNS, tuple(found.rows()), frozenset({0, 1, 2, 4, 5})))
+    for line in found.lines():
+        screen.notify(line)
+
+
 class _Steps(NamedTuple):
     """Training at home, as it was asked about."""
 

@@ -129,10 +129,12 @@ def _finish(
     path = folder / BEST
     _write(path, best_toml(outcomes, tables, warning))
     screen.table(_table(outcomes))
-    keys = ("method", "metric", "score", "usual", "trials", "diverged", "chosen")
+    keys = ("method", "metric", "score", "usual", "trials", "diverged", "chosen", "together")
     facts = [{key: getattr(outcome, key) for key in keys} for outcome in outcomes]
     screen.emit({"out": str(folder), "best": str(path), "privacy": warning, "methods": facts})
     screen.notify("These are validation scores, which the search has made the most of: they promise no test score.")
+    for line in _together(outcomes):
+        screen.notify(line)
     screen.notify(f"next: colonnade train {path}" + (f", or colonnade compare {path}" if len(outcomes) > 1 else ""))
 
 
@@ -153,7 +155,13 @@ def best_toml(outcomes: Sequence[Outcome], tables: Mapping[str, Any], warning: s
         }
     told = [f"{o.method}: validation {_title(o)} {o.score:.4f}, the best of {o.trials} trials" for o in ranked]
     lines = ["Written by `colonnade tune`.", *told, *([f"Privacy: {warning}."] if warning else [])]
+    lines += _together(outcomes)
     return "".join(f"# {line}\n" for line in lines) + "\n" + to_toml(sections)
+
+
+def _together(outcomes: Sequence[Outcome]) -> list[str]:
+    """What the search itself cost, a line per method."""
+    return [f"privacy of the search, {o.method}: {o.together}" for o in outcomes if o.together]
 
 
 def _table(outcomes: Sequence[Outcome]) -> Table:

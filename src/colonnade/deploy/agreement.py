@@ -45,8 +45,8 @@ from colonnade.tasks import find_task
 from colonnade.wire.messages import COORDINATOR
 from colonnade.wire.notice import Notice
 
-FORMAT = 3
-READABLE = (2, FORMAT)  # 2: requests name all rows by number or bits
+FORMAT = 4  # 2: requests name all rows by number or bits; 3: one key for envelopes and masks, no HKDF for the run's
+READABLE = (FORMAT,)  # of a new run; one that began with an earlier format goes on with that
 PROPOSAL, JOIN, AGREED, CLOSE = "PROPOSAL", "JOIN", "AGREED", "CLOSE"
 PROPOSED, SETTLED, CLOSED = -1, 0, -3  # the numbers of these messages; requests count from 1
 MOST_ROWS = 2**31 - 1
@@ -90,6 +90,16 @@ class Proposal:
     def short_rows(self) -> bool:
         """Whether requests leave out row numbers that all sides know (`wire/rows.py`)."""
         return self.format > 2
+
+    @property
+    def masks_apart(self) -> bool:
+        """Whether masks have keys of their own, made when a party joins (`table_ledger.py`)."""
+        return self.format > 3 and self.privacy().secure_sum.use
+
+    @property
+    def own(self) -> tuple[str, ...]:
+        """Parties of the label holder's organisation, as it says; it knows what they add to a secure sum."""
+        return tuple(self.body.get("own", ()))
 
     def method(self) -> Method:
         """The method, from this installation."""
@@ -164,8 +174,10 @@ def read_proposal(notice: Notice, credentials: Credentials) -> Proposal:
         raise WireError("the proposal lacks its text, its signature or its rows")
     credentials.verify(canonical(body), signature, COORDINATOR)
     if type(body.get("format")) is not int or body["format"] not in READABLE:
-        readable = " and ".join(map(str, READABLE))
-        raise WireError(f"the proposal has format {body.get('format')!r:.32}; this version reads {readable}")
+        raise WireError(
+            f"the proposal has format {body.get('format')!r:.32}, this version joins format {FORMAT} only; all sides "
+            "need the same version of Colonnade"
+        )
     if body.get("run") != notice.run or hashlib.sha256(train).hexdigest() != body.get("train"):
         raise IdentityError("the proposal's run or training rows are not those that were signed")
     rows = torch.from_numpy(np.frombuffer(train, dtype="<i4").astype(np.int64))
@@ -191,6 +203,8 @@ def _check(proposal: Proposal) -> None:
         proposal.method(), proposal.model(), proposal.training(), find_task(body["task"]), proposal.key
         proposal.privacy()
         proposal.absence()
+        if not all(isinstance(name, str) and name in parties for name in body.get("own", ())):
+            raise WireError("the proposal names a party of the label holder's own that is not among its parties")
     except (KeyError, TypeError, ValueError) as error:
         raise WireError(f"the proposal cannot be read: {error!r}") from None
 
@@ -205,6 +219,7 @@ class Joined:
     introduction: Introduction
     key: bytes
     consent: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    mask: bytes = b""  # its public key for masks; empty: there are none, or an earlier version masked with `key`
 
 
 def join(proposal: Proposal, joined: Joined, credentials: Credentials) -> Notice:
@@ -218,6 +233,7 @@ def join(proposal: Proposal, joined: Joined, credentials: Credentials) -> Notice
         "shape": list(introduction.shape),
         "width": introduction.width,
         "parameters": list(introduction.parameters),
+        **({"mask": joined.mask.hex()} if joined.mask else {}),
     }
     facts = {"body": body, "signature": credentials.sign(canonical(body))}
     return Notice(proposal.body["run"], PROPOSED, JOIN, credentials.name, facts)
@@ -238,14 +254,21 @@ def read_join(notice: Notice, proposal: Proposal, credentials: Credentials | Non
     good = good and all(n <= MOST_WIDTH for n in shape or ()) and sum(sizes or ()) <= MOST_ROWS
     if not good or type(width) is not int or not 0 < width <= MOST_WIDTH or not isinstance(architecture, str):
         raise WireError(f"{notice.sender!r} describes its network in a way that cannot be read")
-    try:
-        key = bytes.fromhex(body["key"])
-    except (KeyError, TypeError, ValueError):
-        key = b""
+    key, mask = _public(body, "key"), _public(body, "mask")
     if len(key) != KEY:
         raise WireError(f"the consent of {notice.sender!r} has no public key")
+    if proposal.masks_apart and (len(mask) != KEY or mask == key):
+        raise WireError(f"the consent of {notice.sender!r} has no public key for masks that is not its other one")
     network = Introduction(architecture[:64], tuple(shape or ()), width, tuple(sizes or ()))
-    return Joined(network, key, dict(notice.facts))
+    return Joined(network, key, dict(notice.facts), mask if proposal.masks_apart else b"")
+
+
+def _public(body: Mapping[str, Any], name: str) -> bytes:
+    """A public key of a consent, or nothing."""
+    try:
+        return bytes.fromhex(body[name])
+    except (KeyError, TypeError, ValueError):
+        return b""
 
 
 # -- agreed -----------------------------------------------------------------------------------
@@ -279,7 +302,7 @@ class Agreement:
         privacy = self.proposal.privacy()
         if not privacy.secure_sum.use:
             return None
-        publics = {party: joined.key for party, joined in self.joined.items()}
+        publics = {party: joined.mask or joined.key for party, joined in self.joined.items()}
         return Adders(Roster.of(self.proposal.digest, publics), privacy, pairs)
 
     def notice(self) -> Notice:

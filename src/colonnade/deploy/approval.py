@@ -10,7 +10,6 @@ decision about one proposal says nothing about another, and one that this party'
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -22,6 +21,7 @@ from colonnade.deploy.membership import in_short
 from colonnade.deploy.policy import Policy
 from colonnade.errors import IdentityError, Refused, RunError, Unwritable
 from colonnade.identity.credentials import Credentials
+from colonnade.privacy.together import NOT_COVERED, Together
 from colonnade.wire.messages import Purpose
 
 PENDING = "PENDING"  # what a party answers to a proposal meanwhile
@@ -47,21 +47,19 @@ class Decision:
         return {"what": "DECISION", "party": party, **facts, "time": self.time}
 
 
-def why_a_person(policy: Policy, cost: Mapping[str, Any]) -> str:
+def why_a_person(policy: Policy, cost: Together | None) -> str:
     """Why a run waits for a person; empty: it does not.
 
     Args:
         policy: the operator's.
-        cost: what this party has computed that training would cost: `epsilon`, `delta` and `facts`, of what it is one.
+        cost: what this party has computed that training would cost; None: nothing leaves.
     """
     if policy.approval:
         return "approval: the policy asks for a person's approval of every run"
-    limit, epsilon = policy.approval_above_epsilon, float(cost["epsilon"])
-    if limit and not epsilon <= limit:
-        covered = f"delta {cost['delta']:g}, {cost['facts']}; training only"
-        told = f"epsilon {epsilon:.4g} ({covered})" if math.isfinite(epsilon) else "no epsilon, as there is no noise"
+    limit = policy.approval_above_epsilon
+    if limit and cost is not None and not cost.epsilon <= limit:
         return (
-            f"approval_above_epsilon: training would cost this party {told}, and the policy asks for a person's "
+            f"approval_above_epsilon: training would cost {cost}; {NOT_COVERED}; the policy asks for a person's "
             f"approval above {limit:g}"
         )
     return ""

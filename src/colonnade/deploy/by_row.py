@@ -5,6 +5,7 @@ from __future__ import annotations
 from colonnade.deploy.agreement import Proposal
 from colonnade.methods.by_row import check_by_row, local_steps_of
 from colonnade.privacy.by_row import LocalSteps
+from colonnade.privacy.events import Event
 from colonnade.privacy.gaussian import SystemNoise
 from colonnade.privacy.mechanism import Protection
 from colonnade.privacy.sampled import SampledGaussianEvent
@@ -22,8 +23,8 @@ def steps_of(proposal: Proposal) -> LocalSteps:
     return local_steps_of(proposal.method(), proposal.schedule(), proposal.training().rounds)
 
 
-def row_cost(proposal: Proposal) -> float:
-    """What training would cost a row at all parties: computed here, whatever the proposal says of it.
+def row_event(proposal: Proposal) -> Event:
+    """What training would do to a row at all parties: computed here, whatever the proposal says of it.
 
     Raises:
         ConfigError: the proposal cannot promise unit ROW, or its noise costs more than the epsilon it names.
@@ -31,9 +32,7 @@ def row_cost(proposal: Proposal) -> float:
     privacy, body = proposal.privacy(), proposal.body
     task = find_task(body["task"])(int(body["outputs"]))
     check_by_row(proposal.method(), privacy, task, proposal.schedule(), proposal.training().computing, weighted=False)
-    plan = steps_of(proposal)
-    privacy.row_noise(plan, SystemNoise())
-    return privacy.row_epsilon(plan)
+    return privacy.row_noise(steps_of(proposal), SystemNoise()).event
 
 
 def row_protection(proposal: Proposal) -> Protection:

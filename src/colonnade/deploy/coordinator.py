@@ -10,6 +10,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
@@ -20,6 +21,7 @@ from colonnade import checkpoint
 from colonnade.deploy.agreement import (
     CLOSE,
     CLOSED,
+    FORMAT,
     JOIN,
     Agreement,
     propose,
@@ -29,6 +31,7 @@ from colonnade.deploy.agreement import (
 from colonnade.deploy.approval import PENDING
 from colonnade.deploy.by_row import agreed_mechanism
 from colonnade.deploy.encryption import encryption_of_coordinator, own_keys, secrets_for
+from colonnade.deploy.signing import check_own, head_signer, sign_file
 from colonnade.engines.link import Link
 from colonnade.engines.message import Incoming, Notify, Outgoing
 from colonnade.engines.remote import ASK_AGAIN, DONE, REFUSED, Absence, Away, Remote
@@ -54,6 +57,7 @@ from colonnade.models.encoders import ModelSettings
 from colonnade.models.ridge import RidgeSettings
 from colonnade.models.trees import TreeSettings
 from colonnade.opening import Terms, open_coordinator
+from colonnade.privacy.chain import HEAD, LEDGER
 from colonnade.privacy.events import PlainEvent
 from colonnade.privacy.gaussian import SystemNoise
 from colonnade.privacy.ledger import Ledger
@@ -63,6 +67,7 @@ from colonnade.progress import Watcher
 from colonnade.record import RECORD, STORE, Sections
 from colonnade.rows import Grouping
 from colonnade.run import Run, Training
+from colonnade.saved import read_lines
 from colonnade.store import Store
 from colonnade.wire.codec import decode
 from colonnade.wire.messages import COORDINATOR, Purpose
@@ -94,6 +99,7 @@ class Undertaking:
     weights: torch.Tensor | None = field(default=None, repr=False)  # (N,) how much each row counts; None: all alike
     by: Grouping | None = field(default=None, repr=False)  # groups that the test rows are also measured by
     held: torch.Tensor | None = field(default=None, repr=False)  # (N, M) who holds which row; None: all hold all
+    own: tuple[str, ...] = ()  # parties of the label holder's organisation
 
     @property
     def may_evaluate(self) -> bool:
@@ -133,6 +139,7 @@ class Undertaking:
             "absence": self.absence.model_dump(),
             "alignment": self.alignment,
             **({} if self.held is None else {"lacking": True}),
+            **({"own": list(self.own)} if self.own else {}),
         }
 
     def federation(self, agreement: Agreement) -> Federation:
@@ -174,7 +181,8 @@ class CoordinatorProcess:
         self._invite: Invite = invite or (lambda parties: None)
         training = undertaking.training.model_copy(update={"checkpoint_every": 1})
         self.undertaking = replace(undertaking, training=training, privacy=_in_full(undertaking))
-        self.store, self.keys = Store(folder / STORE), own_keys(folder)
+        self.sign = head_signer(credentials, link.run)
+        self.store, self.keys = Store(folder / STORE, self.sign), own_keys(folder)
         # With the run's seed, which every party knows, the label noise could be taken away again.
         self.label_key = int(self.store.about()["label_key"], 16) if self.store.begun else secrets.randbits(128)
 
@@ -182,12 +190,15 @@ class CoordinatorProcess:
         """Everything, from the proposal to the closed run."""
         u, link = self.undertaking, self.link
         finished = (self.folder / RECORD).exists()
+        check_own(self.store.lines(), self.store.signed_head(), self.credentials, self.store.path)
         # What was sent to an earlier life of this process is sent again when asked; a refusal may not hold any more.
         link.lay(u.parties, anew=not finished)
         link.listen()
         agreement = self._agreement()
         if finished:  # only the goodbye may be missing
             run = Run.load(self.folder)
+            if not (self.folder / HEAD).exists():  # it died before it could sign
+                self._sign(run)
             self._close(patience=5.0)
             return run
         trainer = self._trainer(agreement)
@@ -195,8 +206,16 @@ class CoordinatorProcess:
             run = trainer.train(self.store, watch)
         except Away as error:
             run = self._stop_without(agreement, trainer, error, watch)
+        self._sign(run)
         self._close(min(u.absence.patience, 30.0))
         return run
+
+    def _sign(self, run: Run) -> None:
+        """Vouch for the ledger of the finished run, which goes on from that of the store."""
+        path = self.folder / LEDGER
+        with closing(Store(self.store.path)) as store:  # that of the training is closed by now
+            check_own(read_lines(path), store.signed_head(), self.credentials, path)
+        sign_file(self.folder, len(run.ledger), self.sign)
 
     # -- agreeing -----------------------------------------------------------------------------
 
@@ -207,6 +226,8 @@ class CoordinatorProcess:
             self._invite(u.parties)  # who has lost its record of the run is to say so
             agreement = Agreement.from_json(self.store.about()["agreement"])
             body, former = u.body(self.link.run), agreement.proposal.format
+            if former < FORMAT:
+                body.pop("own", None)  # an earlier version did not say
             offered = propose(body, u.split.train, self.keys.public, self.credentials, former)
             if offered.digest != agreement.proposal.digest:
                 raise RunError(
@@ -243,7 +264,7 @@ class CoordinatorProcess:
         """From now on nobody but its reader opens a message."""
         publics = {p: joined.key for p, joined in agreement.joined.items()}
         self.link.encryption = encryption_of_coordinator(
-            self.credentials, self.keys, publics, agreement.proposal.digest
+            self.credentials, self.keys, publics, agreement.proposal.digest, agreement.proposal.format > 3
         )
 
     def roll_call(self, notice: Notice, answer: str, read: Callable[[Notice], T]) -> dict[str, T]:
@@ -358,7 +379,7 @@ def _in_full(u: Undertaking) -> PrivacySettings:
     goes_on = u.absence.then == "continue"
     check_party_dropout(u.method, u.training.schedule.party_dropout, goes_on, u.model.head.layers)
     silence = schedule.someone_may_be_silent or schedule.leaves_out or u.absence.then == "continue"
-    privacy.check_sum(len(u.parties), u.method.needs_uploads, silence, u.held is not None)
+    privacy.check_sum(len(u.parties), u.method.needs_uploads, silence, u.held is not None, u.own)
     if privacy.by_row:
         weighted = u.weights is not None or u.training.class_weights is not None
         check_by_row(u.method, privacy, u.task, schedule, u.training.computing, weighted)

@@ -111,13 +111,18 @@ def own_keys(folder: Path) -> KeyPair:
         raise RunError(f"the key of the run in {str(folder)!r} cannot be used: {error.strerror}") from None
 
 
-def run_secret(keys: KeyPair, proposal: str) -> bytes:
-    """The key to everybody's messages; the same after a restart, and for no other proposal."""
+def run_secret(keys: KeyPair, proposal: str, hkdf: bool = True) -> bytes:
+    """The key to everybody's messages; the same after a restart, and for no other proposal.
+
+    `hkdf`: false for runs that began with an earlier version, which took a bare hash.
+    """
+    if hkdf:
+        return keys.derive(b"colonnade run secret 2", proposal.encode())
     return hashlib.sha256(b"colonnade run secret 1\0" + keys.private + proposal.encode()).digest()
 
 
 def secrets_for(keys: KeyPair, publics: Mapping[str, bytes], proposal: str) -> dict[str, str]:
-    """The run's key for each party, encrypted that only this party can open; as text."""
+    """The run's key for each party, encrypted that only this party can open; as text. For new runs."""
     secret = run_secret(keys, proposal)
     return {
         party: Cipher.between(keys, public, proposal).encrypt(secret, b"run secret").hex()
@@ -126,11 +131,11 @@ def secrets_for(keys: KeyPair, publics: Mapping[str, bytes], proposal: str) -> d
 
 
 def encryption_of_coordinator(
-    me: Credentials, keys: KeyPair, publics: Mapping[str, bytes], proposal: str
+    me: Credentials, keys: KeyPair, publics: Mapping[str, bytes], proposal: str, hkdf: bool = True
 ) -> RunEncryption:
-    """The coordinator's ciphers."""
+    """The coordinator's ciphers; `hkdf` as in `run_secret`."""
     ciphers = {party: Cipher.between(keys, public, proposal) for party, public in publics.items()}
-    ciphers[EVERYONE] = Cipher.broadcast(run_secret(keys, proposal), keys.public, proposal)
+    ciphers[EVERYONE] = Cipher.broadcast(run_secret(keys, proposal, hkdf), keys.public, proposal)
     return RunEncryption(me, proposal, ciphers)
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from colonnade.data.columns import ColumnPlan
 from colonnade.deploy.agreement import (
     Agreement,
     Joined,
@@ -21,13 +20,24 @@ from colonnade.deploy.agreement import (
     read_agreement,
     read_proposal,
 )
-from colonnade.deploy.by_row import agreed_mechanism, row_cost, row_protection
+from colonnade.deploy.budget import check_table, check_unit, planned, spent_by, whole_cost
+from colonnade.deploy.by_row import row_protection
 from colonnade.deploy.encryption import RunEncryption, encryption_of_party
-from colonnade.deploy.policy import Policy, check_columns, check_prediction, check_run, check_training_rows
+from colonnade.deploy.mechanism import check_mechanism
+from colonnade.deploy.party_setup import Columns, PartySetup
+from colonnade.deploy.policy import (
+    Policy,
+    check_columns,
+    check_prediction,
+    check_repeats,
+    check_run,
+    check_training_rows,
+)
+from colonnade.deploy.table_ledger import Entered, TableLedger
 from colonnade.design import Design
 from colonnade.engines.base import (
     CohortBuilder,
-    Encoders,
+    Introduction,
     Local,
     columns_dtype,
     in_a_group_alone,
@@ -42,7 +52,7 @@ from colonnade.identity.cipher import KeyPair
 from colonnade.identity.credentials import Credentials
 from colonnade.methods._guest import check_shown, is_told, shown_by, what_is_shown
 from colonnade.methods._lifts import check_sides
-from colonnade.methods.base import BringsNoise, brings, check_bins, check_gradients, check_lacking, check_numbers
+from colonnade.methods.base import BringsNoise, check_bins, check_gradients, check_lacking, check_numbers
 from colonnade.models.encoders import ModelSettings, PartySettings
 from colonnade.models.schema import Schema
 from colonnade.models.sides import some_of
@@ -51,8 +61,9 @@ from colonnade.part import Part
 from colonnade.privacy.gate import Gate
 from colonnade.privacy.gaussian import SystemNoise
 from colonnade.privacy.ledger import Ledger
-from colonnade.privacy.mechanism import Mechanism, Protection, Unchanged
+from colonnade.privacy.mechanism import Protection
 from colonnade.privacy.registry import kind_of
+from colonnade.privacy.together import Cost, Together
 from colonnade.privacy.training_rows import TrainingRows
 from colonnade.run import DTYPES
 from colonnade.wire.messages import Purpose, Request
@@ -61,44 +72,18 @@ from colonnade.wire.notice import Notice
 MOST_STEPS = 100_000  # of one party in one round: a request for more would keep it busy for ever
 
 
-@dataclass(frozen=True)
-class Columns:
-    """What a party holds: columns (R, ...) by row number, and which of those rows it really has."""
-
-    values: Tensor = field(repr=False)
-    held: Tensor = field(repr=False)  # (R,) true or false
-    scaled: bool = False
-    plan: ColumnPlan | None = field(default=None, repr=False)  # how a table became these columns
-
-    def digest(self) -> str:
-        """SHA-256, so that a restart with another table is noticed."""
-        digest = hashlib.sha256(f"{tuple(self.values.shape)}{self.values.dtype}".encode())
-        digest.update(self.values.contiguous().numpy().data)
-        return digest.hexdigest()
-
-
-@dataclass(frozen=True)
-class PartySetup:
-    """What a party brings: its columns (given the training rows), limits, noise, local model and device."""
-
-    columns: Callable[[Tensor, int], Columns]
-    policy: Policy = field(default_factory=Policy)
-    mechanism: Mechanism = field(default_factory=Unchanged)
-    encoders: Encoders = None
-    model: PartySettings | None = None  # where its local model differs from the proposal's settings
-    device: str = "cpu"
-    alignment: str = ""  # digest of the rows it aligned; empty: not checked
-
-
 class Membership:
     """One party's place in one run: nothing yet, joined to a proposal, or agreed."""
 
-    def __init__(self, run: str, credentials: Credentials, setup: PartySetup, keys: KeyPair) -> None:
+    def __init__(
+        self, run: str, credentials: Credentials, setup: PartySetup, keys: KeyPair, spent: TableLedger
+    ) -> None:
         self.me, self.run = credentials.name, run
-        self.credentials, self.setup, self.keys = credentials, setup, keys
+        self.credentials, self.setup, self.keys, self.spent = credentials, setup, keys, spent
+        self.table = setup.table or self.me
         self.proposal: Proposal | None = None
         self.agreement: Agreement | None = None
-        self.cost: Mapping[str, Any] = {}  # of the last proposal that was checked: epsilon, delta, of what
+        self.cost: Together | None = None  # of the last proposal that was checked; None: it releases nothing
         self._columns: Columns | None = None
 
     # -- agreeing -----------------------------------------------------------------------------
@@ -133,7 +118,7 @@ class Membership:
                 "the proposal asks for evaluation on validation rows without noise (privacy.evaluation = "
                 "'simulated'), which is for simulations only; use 'none'"
             )
-        self._check_mechanism(proposal)
+        check_mechanism(proposal, self.setup.mechanism.event.kind)
         try:
             training = proposal.training()
             training.computing.check(DTYPES[training.dtype], torch.device(self.setup.device))
@@ -143,41 +128,18 @@ class Membership:
             noised = privacy.protects or not self.setup.mechanism.event.bare
             check_shown(proposal.method(), noised, privacy.secure_sum.use)
             check_numbers(proposal.method(), proposal.training().wire.numbers, privacy.secure_sum.use)
-            privacy.check_sum(len(proposal.parties), proposal.method().needs_uploads, silence, proposal.lacking)
-            spends = self._spends(proposal)
+            names, whose = proposal.parties, proposal.own
+            privacy.check_sum(len(names), proposal.method().needs_uploads, silence, proposal.lacking, whose)
+            costs = planned(proposal, self.setup.mechanism.event)
         except (ConfigError, AccountingError) as error:
             raise Refused(f"the proposal cannot be carried out: {error}") from None
-        check_columns(self.setup.policy, what_is_shown(proposal.method(), self.me), is_told(proposal.method()))
-        facts = "unit ROW, PLD accountant" if privacy.by_row else "unit PARTY, exact accountant"
-        self.cost = {"epsilon": spends, "delta": privacy.delta, "facts": facts}
-        check_run(self.setup.policy, {**body, "spends": self.cost})
-
-    def _check_mechanism(self, proposal: Proposal) -> None:
-        """The proposal names what will really stand at this party's gate, and leaves out nothing of the party's own."""
-        privacy, own, mine = proposal.privacy(), brings(proposal.method()), self.setup.mechanism.event.kind
-        stands = kind_of(agreed_mechanism(privacy) if privacy.noised else own or mine.name)
-        if kind_of(str(proposal.body.get("mechanism"))) != stands:
-            raise Refused(
-                f"the proposal asks for mechanism {proposal.body.get('mechanism')!r} between columns and wire; "
-                f"this party is set to {stands.name!r}"
-            )
-        if not mine.bare and (privacy.noised or own or privacy.secure_sum.use):
-            raise Refused(
-                f"this party is set to {mine.name!r} between columns and wire, which the proposal's own protection "
-                "would replace; take it away, or ask for a proposal without"
-            )
-        if own and Purpose.EVALUATE.value in proposal.body["purposes"]:
-            raise Refused(
-                f"the proposal asks for evaluation on validation rows without the method's noise ({own}), which would "
-                "undo it"
-            )
-
-    def _spends(self, proposal: Proposal) -> float:
-        """What training would cost: this party, or with unit ROW a row at all parties; computed here, not believed."""
-        privacy = proposal.privacy()
-        if privacy.by_row:
-            return row_cost(proposal)
-        return privacy.spends(self._releases(proposal)) if privacy.epsilon is None else privacy.epsilon
+        policy = self.setup.policy
+        check_columns(policy, what_is_shown(proposal.method(), self.me), is_told(proposal.method()))
+        check_run(policy, {**body, "numbers": training.wire.numbers})
+        check_unit(policy, costs)
+        others = [run for run in self.spent.runs(self.table) if run.proposal != proposal.digest]
+        check_table(policy, self.table, others, costs)
+        self.cost = whole_cost(costs, privacy.delta, privacy.neighbours)
 
     def _releases(self, proposal: Proposal) -> int:
         """How often the party that uploads most uploads in training."""
@@ -195,13 +157,27 @@ class Membership:
             raise Refused(f"party {self.me!r} has not joined a proposal of run {self.run!r}")
         agreement = read_agreement(notice, proposal, self._joined(proposal), self.credentials)
         self.encryption(agreement)  # the run's key was really meant for this party
+        self.enter(proposal, limited=True)
         return agreement
+
+    def enter(self, proposal: Proposal, limited: bool) -> None:
+        """Charge the table with what was agreed on, once; `Refused`, if it is limited and the budget is used up."""
+        costs, rows = tuple(planned(proposal, self.setup.mechanism.event)), int(proposal.body["rows"])
+        entered = Entered(proposal.digest, self.run, self.me, self.table, self.columns.digest(), rows, costs)
+        policy = self.setup.policy if limited else Policy()
+        self.spent.enter(entered, lambda others: check_table(policy, self.table, others, costs))
+
+    def spent_by(self, ledger: Ledger) -> list[Cost]:
+        """What the agreed training has cost this party, when it is over."""
+        if self.proposal is None:
+            raise RunError(f"party {self.me!r} has not agreed to a run")
+        return spent_by(self.proposal, ledger, self.me, self.setup.mechanism.event)
 
     def adopt(self, agreement: Agreement) -> str:
         """From now on this holds; the digest of the columns it holds for."""
         if self._columns is None:
             self._columns = self._read_columns(agreement.proposal)
-        if self._joined(agreement.proposal).introduction != agreement.introductions[self.me]:
+        if self._introduction(agreement.proposal) != agreement.introductions[self.me]:
             raise RunError(
                 f"the local model of {self.me!r} is not the one that run {self.run!r} began with; put it back, or "
                 "begin a new run under another name"
@@ -218,6 +194,11 @@ class Membership:
     def sums(self) -> bool:
         """Whether what this party sends opens only together with the others'."""
         return self.agreement is not None and self.agreement.proposal.privacy().secure_sum.use
+
+    @property
+    def masks_apart(self) -> bool:
+        """Whether it does so under masks of keys that the table ledger keeps."""
+        return self.agreement is not None and self.agreement.proposal.masks_apart
 
     def encryption(self, agreement: Agreement) -> RunEncryption:
         """The encryption that the agreement makes possible."""
@@ -254,11 +235,15 @@ class Membership:
         return self._columns
 
     def _joined(self, proposal: Proposal) -> Joined:
+        mask = self.spent.mask_keys(proposal.digest, make=True).public if proposal.masks_apart else b""
+        return Joined(self._introduction(proposal), self.keys.public, mask=mask)
+
+    def _introduction(self, proposal: Proposal) -> Introduction:
         values, module = self.columns.values, self._module(proposal)
         reads = columns_dtype(module, not values.is_floating_point(), DTYPES[proposal.training().dtype])
         alone = in_a_group_alone(self.me, shown_by(proposal.method()))
         apart = proposal.model().apart(self._settings(proposal)) + alone
-        return Joined(introduce(self.me, module, tuple(values.shape[1:]), reads, apart, portable_key), self.keys.public)
+        return introduce(self.me, module, tuple(values.shape[1:]), reads, apart, portable_key)
 
     def _settings(self, proposal: Proposal) -> ModelSettings:
         """The proposal's settings for this party's local model, with what its own file says of it."""
@@ -321,7 +306,8 @@ class Membership:
         privacy = agreement.proposal.privacy()
         if privacy.by_row:
             return row_protection(agreement.proposal)
-        adders, method = agreement.adders({self.me: self.keys}), agreement.proposal.method()
+        p, method = agreement.proposal, agreement.proposal.method()
+        adders = agreement.adders({self.me: self.spent.mask_keys(p.digest, make=False) if p.masks_apart else self.keys})
         own = method.mechanism(SystemNoise(), schema) if isinstance(method, BringsNoise) else None
         if adders is None and own is None and not privacy.protects:
             return Protection.everywhere(self.setup.mechanism)
@@ -355,6 +341,19 @@ class Membership:
             if not lacking and not bool(held[query.rows].all()):
                 raise Refused(f"request {request.number} asks about rows that {self.me!r} does not have")
         self._check_training(request)
+        if self.setup.policy.most_predictions_per_row and (rows := self.asked_to_predict(request)):
+            asked = Counter(self.names_of(rows))
+            check_repeats(self.setup.policy, self.spent.most_predicted(self.table, asked) + max(asked.values()) - 1)
+
+    def asked_to_predict(self, request: Request) -> list[int]:
+        """The rows that this party is asked to predict; one that is asked for twice, twice."""
+        bare = (Purpose.PREDICT, Purpose.EXPLAIN)
+        mine = [query.rows for query in request.queries if query.purpose in bare and self.me in query.senders]
+        return [row for rows in mine for row in rows.tolist()]
+
+    def names_of(self, rows: Sequence[int]) -> Sequence[str]:
+        """What rows are called in the table ledger: numbers mean nothing beyond one alignment."""
+        return self.setup.names_of(torch.tensor(rows)) if rows else ()
 
     def _trained_with_noise(self, rows: Tensor) -> int:
         """How many of some rows trained, where the run agreed on noise for them."""
@@ -390,4 +389,4 @@ def in_short(proposal: Proposal) -> Mapping[str, Any]:
     facts = {"method": body["method"]["name"], "rounds": proposal.training().rounds, **{k: body.get(k) for k in keys}}
     if shown := shown_by(proposal.method()):
         facts["shows_columns"] = shown
-    return {**facts, "privacy": proposal.privacy().in_words()}
+    return {**facts, "privacy": proposal.privacy().in_words(len(proposal.parties), proposal.own)}

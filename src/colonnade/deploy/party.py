@@ -1,14 +1,19 @@
 """The process of one party: it learns, uploads through its gate, stores what leaves, sends it, and says done.
 
     on request n   n <= last?  the stored bytes again.    n = last + 1:
-    keep, learn, upload + gate   ->  ONE transaction: model, ledger, outbox  ->  send  ->  acknowledge
+    keep, learn, upload + gate   ->  ONE transaction: model, ledger, outbox  ->  table ledger  ->  send  ->  acknowledge
 
-Killed before the transaction, nothing has left; killed after it, the same bytes leave for ever. So it may be
-killed at any moment and started again with the same command.
+Killed before the transaction, nothing has left; killed after it, the stored bytes are sent again. So it may be
+killed at any moment and started again with the same command. The table ledger (`table_ledger.py`) is outside of the
+party's folder: an old copy of the folder does not answer anything twice.
+
+Masks are addressed by all that was asked so far, too (`transcript`): a party that was put back and asked something
+else uses masks that nobody else has, and nothing opens.
 """
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -17,11 +22,16 @@ from typing import Any
 
 from torch import Tensor
 
-from colonnade.deploy.agreement import AGREED, CLOSE, PROPOSAL, PROPOSED, SETTLED, Agreement, Proposal, refusal
-from colonnade.deploy.approval import PENDING, check_decision, decided, note, why_a_person
+from colonnade.deploy.account import Account
+from colonnade.deploy.agreement import AGREED, CLOSE, PROPOSAL, PROPOSED, SETTLED, Agreement, refusal
+from colonnade.deploy.budget import ledger_beside
+from colonnade.deploy.considering import Considering
 from colonnade.deploy.encryption import own_keys, unopened
 from colonnade.deploy.export import export
-from colonnade.deploy.membership import Membership, PartySetup, in_short
+from colonnade.deploy.membership import Membership
+from colonnade.deploy.party_setup import PartySetup
+from colonnade.deploy.signing import check_own, head_signer
+from colonnade.deploy.table_ledger import TableLedger
 from colonnade.engines.base import known_rows, numbers_of
 from colonnade.engines.link import Link
 from colonnade.engines.message import Incoming, Notify, Outgoing
@@ -45,7 +55,7 @@ from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.sealed import Release
 from colonnade.store import Store
 from colonnade.wire.codec import decode
-from colonnade.wire.messages import COORDINATOR, MOST_ROUNDS, Purpose, Request, read_common, read_own, read_request
+from colonnade.wire.messages import COORDINATOR, Purpose, Request, read_common, read_own, read_request
 from colonnade.wire.notice import Notice, notice_of
 
 STORE = "party.db"
@@ -59,14 +69,19 @@ class PartyProcess:
 
     def __init__(self, folder: Path, link: Link, credentials: Credentials, setup: PartySetup, notify: Notify) -> None:
         self.me, self.run, self.link, self.notify = credentials.name, link.run, link, notify
-        self.folder, self.store, self.ledger = folder, Store(folder / STORE), Ledger()
-        self.member = Membership(self.run, credentials, setup, own_keys(folder))
+        self.store, self.ledger = Store(folder / STORE, head_signer(credentials, link.run)), Ledger()
+        self._credentials = credentials
+        self.spent = TableLedger(setup.spent or ledger_beside(folder))
+        self.member = Membership(self.run, credentials, setup, own_keys(folder), self.spent)
+        self._proposals = Considering(folder, self.member, notify)
         self.number, self.finished = BEFORE, ""
+        self.account: Account | None = None  # of the run in the table ledger, once there is one
+        self.transcript = ""  # digest of all requests up to the stop
+        self._entered, self._predicted = 0, list[int]()  # the last message known to be in the account; rows of this one
         self.side: PartySide | None = None
         self._notice: dict[str, str] = {}  # sent instead of a release in the last round
         self._spoke = 0.0  # when the last answer had left
         self._outdated = False  # the files for people lack the last releases
-        self._asked = ""  # digest of the proposal that waits for a person
         self._pool: dict[int, Parts] = {}  # messages of requests that are not complete yet
         self.turn: AbstractContextManager[Any] = nullcontext()  # held while it trains
         if self.store.begun:
@@ -105,7 +120,7 @@ class PartyProcess:
                 self.link.done([incoming])
                 return False
             header, arrays = decode(incoming.data)
-            kind, number = self._checked(header, incoming.encrypted)
+            kind, number = check_header(header, incoming.encrypted, self.run, self.me)
             if kind in ("ALL", "OWN"):
                 self._take(incoming, kind, number, header, arrays)
                 return False
@@ -116,21 +131,6 @@ class PartyProcess:
             self.notify("refused", party=COORDINATOR, reason=str(error))
             self.link.refuse(incoming)
             return False
-
-    def _checked(self, header: Mapping[str, Any], encrypted: bool) -> tuple[str, int]:
-        if header.get("run") != self.run or header.get("sender") != COORDINATOR:
-            raise WireError(
-                f"a message of {str(header.get('sender'))[:64]!r} in run {str(header.get('run'))[:64]!r}; "
-                f"this party listens to the coordinator of {self.run!r}"
-            )
-        if header.get("to", self.me) != self.me:
-            raise WireError(f"a message for {str(header.get('to'))[:64]!r}")
-        kind, number = header.get("kind"), header.get("number")
-        if not isinstance(kind, str) or type(number) is not int or abs(number) > MOST_ROUNDS:
-            raise WireError("the message does not say what it is")
-        if not encrypted and kind not in (PROPOSAL, AGREED):
-            raise WireError(f"a message {kind[:32]!r} that is not encrypted")
-        return kind, number
 
     def _hear(self, kind: str, notice: Notice) -> None:
         if kind == PROPOSAL:
@@ -147,38 +147,12 @@ class PartyProcess:
     # -- agreeing -----------------------------------------------------------------------------
 
     def _consider(self, notice: Notice) -> None:
-        """Join a proposal, or say why not."""
+        """Join a proposal, wait for a person, or say why not."""
         try:
-            proposal = self.member.read(notice)
+            answer = self._proposals.answer(notice)
         except ColonnadeError as error:
             return self._refuse(PROPOSED, error, unencrypted=True)
-        try:
-            decision = decided(self.folder, proposal.digest, self.member.credentials)
-            if self._asked == proposal.digest and decision is None:
-                return self._tell(PENDING, PROPOSED, unencrypted=True)
-            self.notify("proposal", digest=proposal.digest[:12], **in_short(proposal))
-            consent = self.member.consider(proposal)
-            check_decision(decision)
-        except ColonnadeError as error:
-            if self.member.agreement is None:
-                note(self.folder, proposal, "refused", str(error))
-            return self._refuse(PROPOSED, error, unencrypted=True)
-        if self.member.agreement is None and decision is None:
-            why = why_a_person(self.member.setup.policy, self.member.cost)
-            if why:
-                return self._ask_a_person(proposal, why)
-        self._asked = ""
-        note(self.folder, proposal, "joined")
-        self.notify("joined", digest=proposal.digest[:12])
-        return self.link.send(Outgoing(COORDINATOR, consent, unencrypted=True))
-
-    def _ask_a_person(self, proposal: Proposal, why: str) -> None:
-        """Keep the proposal for whoever decides; the coordinator, which makes it again and again, is told to wait."""
-        self._asked = proposal.digest
-        note(self.folder, proposal, "waits for approval", why)
-        told = f"see `colonnade runs`, then `colonnade approve {self.run}`, or `colonnade refuse {self.run}`"
-        self.notify("approval needed", digest=proposal.digest[:12], reason=why, note=told)
-        self._tell(PENDING, PROPOSED, unencrypted=True)
+        return self.link.send(Outgoing(COORDINATOR, answer, unencrypted=True))
 
     def _agree(self, notice: Notice) -> None:
         """Store the agreement; from here on the party belongs to the run, and everything is encrypted."""
@@ -189,6 +163,7 @@ class PartyProcess:
                 return self._refuse(SETTLED, error, unencrypted=True)
             columns = self.member.adopt(agreement)
             self.store.describe({"agreement": agreement.to_json(), "columns": columns})
+            self.account = Account(self.spent, agreement.proposal)
             self.side, self.number = self._open_side(), SETTLED
             self._commit([])
             self.link.encryption = self.member.encryption(agreement)
@@ -198,6 +173,7 @@ class PartyProcess:
     def _reopen(self) -> None:
         """Go on where the store says."""
         about = self.store.about()
+        check_own(self.store.lines(), self.store.signed_head(), self._credentials, self.store.path)
         agreement = Agreement.from_json(about["agreement"])
         if self.member.adopt(agreement) != about["columns"]:
             raise RunError(
@@ -205,9 +181,12 @@ class PartyProcess:
                 "put it back, or begin a new run under another name"
             )
         self.link.encryption = self.member.encryption(agreement)
+        self.member.enter(agreement.proposal, limited=False)  # it may be of a version that had no table ledger
+        self.account = Account(self.spent, agreement.proposal)
         self._restore()
         if self.finished:
             self._export()  # it may have died between its last commit and this
+            self.account.end(self.member.spent_by(self.ledger))
         self.notify("reopened", round=self.number, finished=self.finished)
 
     def _open_side(self) -> PartySide:
@@ -226,6 +205,8 @@ class PartyProcess:
             self.side.restore(saved.tensors | self._uploaded(saved.facts["number"]))
             facts = saved.facts
             self.number, self.finished, self._notice = facts["number"], facts["finished"], facts["notice"]
+            self.transcript, self._entered = facts.get("transcript", ""), facts.get("entered", 0)
+            self._predicted = facts.get("predicted", [])
 
     def _uploaded(self, number: int) -> dict[str, Tensor]:
         """The upload of the last training round, from the outbox: nothing is written twice."""
@@ -268,13 +249,22 @@ class PartyProcess:
             numbers = numbers_of(schema).reply(number)
             self._check_sequence(request)
             own = read_own(numbers.read(*parts["OWN"][1:])) if "OWN" in parts else {}
-            self._carry_out(request, numbers.read(header, arrays), own, received)
+            asked = self._asked(parts["ALL"][0].data, own)
+            self._carry_out(request, numbers.read(header, arrays), own, received, asked)
         except Unwritable:
             raise  # nothing was sent: the operator sees to the disk, the request comes again
         except ColonnadeError as error:
             self._restore()  # nothing of a refused request stays
             self._refuse(number, error)
             self.link.done(received)
+
+    def _asked(self, message: bytes, own: Mapping[str, Tensor]) -> str:
+        """The digest of all that was asked so far; masks that hide the answer are of this question and no other."""
+        if not self.member.masks_apart:
+            return ""
+        if own:  # the others, who must use the same masks, would not know of it
+            raise WireError("a part of a request for one party alone, where only sums open")
+        return hashlib.sha256(self.transcript.encode() + hashlib.sha256(message).digest()).hexdigest()
 
     def _check_sequence(self, request: Request) -> None:
         """Requests come one by one; who missed some, where the run went on without it, cannot learn from the last."""
@@ -284,11 +274,19 @@ class PartyProcess:
                 f"party {self.me!r} has carried out round {self.number} and is asked for {request.number}: its store "
                 "is an old copy; put the newest one back"
             )
+        if self.account is not None:
+            self.account.check(self.number, self._entered, request.number)
 
     def _carry_out(
-        self, request: Request, arrays: dict[str, Tensor], own: dict[str, Tensor], received: Sequence[Incoming]
+        self,
+        request: Request,
+        arrays: dict[str, Tensor],
+        own: dict[str, Tensor],
+        received: Sequence[Incoming],
+        asked: str,
     ) -> None:
         side = self._side
+        side.asked = asked
         self.member.check_request(request)
         if request.consent:
             return self._consent(request, received)
@@ -301,21 +299,20 @@ class PartyProcess:
             side.use_best()
             self.finished = request.stop
         sent = [(part, s.releases[0]) for part, s in enumerate(passed) if s.releases]
-        self.number = request.number
+        self.number, self._predicted = request.number, self.member.asked_to_predict(request)
+        if not self.finished or request.stop is not None:  # afterwards not everybody is asked everything
+            self.transcript = asked
         self._commit(sent, before)
         if request.stop is not None:
             self._export()
+        if request.stop is not None and self.account is not None:
+            self.account.end(self.member.spent_by(self.ledger))
         self._outdated = bool(self.finished) and request.stop is None  # its files lack this release, until `tidy`
         self._send(sent, received)
         size = sum(len(released.payload) for _, released in sent)
         self.notify("answered", round=request.number, bytes=size)
-        rows = sum(
-            len(query.rows)
-            for query in request.queries
-            if query.purpose is Purpose.PREDICT and self.me in query.senders
-        )
-        if rows:
-            self.notify("predicted", round=request.number, rows=rows)
+        if self._predicted:
+            self.notify("predicted", round=request.number, rows=len(self._predicted))
         return None
 
     def _consent(self, request: Request, received: Sequence[Incoming]) -> None:
@@ -343,18 +340,24 @@ class PartyProcess:
 
     def _commit(self, sent: list[tuple[int, Release]], before: int = 0) -> None:
         facts = {"number": self.number, "finished": self.finished, "notice": self._notice}
+        entered = 0 if self.account is None else self.account.last
+        facts |= {"transcript": self.transcript, "entered": entered, "predicted": self._predicted}
         in_outbox = not self.member.sums and any(released.kind == Purpose.TRAIN.value for _, released in sent)
         tensors = self._side.tensors(uploaded=not in_outbox)
         self.store.commit(facts, tensors, ledger=self.ledger.since(before), outbox=sent)
 
     def _export(self) -> None:
         about = {"proposal": self.store.about()["agreement"]["proposal"], "stop": self.finished}
-        export(self.store.path.parent, about, self.member.part(self._side.models()[self.me]), self.ledger)
+        folder, part = self.store.path.parent, self.member.part(self._side.models()[self.me])
+        export(folder, about, part, self.ledger, self.store.signed_head())
 
     # -- sending ------------------------------------------------------------------------------
 
     def _send(self, sent: list[tuple[int, Release]], received: Sequence[Incoming] = ()) -> None:
         to_send = [Outgoing(COORDINATOR, released, part) for part, released in sent]
+        if self.account is not None:
+            predicted = self.member.names_of(self._predicted)
+            self.account.leave(self.number, [released for _, released in sent], self.member.table, predicted)
         if not to_send:
             reason = {"reason": self._notice["reason"]} if self._notice else {}
             to_send = [
@@ -368,9 +371,16 @@ class PartyProcess:
         self.notify("repeating", round=number)
         if number < self.number:
             return self._tell(DONE, number)
-        stored = self.store.sent(number)
-        sent = [(p, repeat(self.ledger, self.me, kind, number, payload)) for p, kind, payload in stored]
-        return self._send(sent)
+        try:
+            if self.account is not None:
+                self.account.check(self.number, self._entered, number)
+            stored = self.store.sent(number)
+            sent = [(p, repeat(self.ledger, self.me, kind, number, payload)) for p, kind, payload in stored]
+            return self._send(sent)
+        except Unwritable:
+            raise
+        except RunError as error:  # an old copy was put back
+            return self._refuse(number, error)
 
     def _tell(self, kind: str, number: int, facts: Mapping[str, Any] | None = None, unencrypted: bool = False) -> None:
         notice = Notice(self.run, number, kind, self.me, facts or {})

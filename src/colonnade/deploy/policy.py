@@ -13,20 +13,22 @@ from __future__ import annotations
 
 import difflib
 import json
-import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import Field, PrivateAttr
 
 from colonnade.config import Settings, build, read_toml
 from colonnade.errors import ConfigError, Refused
 from colonnade.methods import METHODS
+from colonnade.privacy.accounting import Neighbours
 from colonnade.privacy.events import LabelExposure
+from colonnade.privacy.registry import kind_of
 from colonnade.privacy.training_rows import WHY
 from colonnade.wire.messages import Purpose
+from colonnade.wire.numbers import NumberFormat
 
 
 class Policy(Settings):
@@ -49,13 +51,22 @@ class Policy(Settings):
         (), description="protections of which training must use one, by name; empty: any, or none"
     )
 
-    most_epsilon: float = Field(
-        0.0,
-        ge=0,
-        description="what training may cost this party (unit PARTY, exact accountant), or with unit = 'row' a row at "
-        "all parties (unit ROW, PLD accountant); 0: no limit",
+    unit: tuple[Literal["PARTY", "ROW"], ...] = Field(
+        (), description="units of which training must hide one: PARTY, ROW; empty: any, or none"
     )
-    most_delta: float = Field(1e-5, gt=0, lt=1, description="largest delta of that epsilon, with most_epsilon")
+    neighbours: tuple[Neighbours, ...] = Field(
+        (), description="worlds that noise of unit PARTY may be calibrated for: absent, replaced; empty: any"
+    )
+    numbers: tuple[NumberFormat, ...] = Field(
+        (), description="numbers in which uploads may travel: full, float32, float16, int8; empty: any"
+    )
+    most_epsilon: float = Field(
+        0.0, ge=0, description="what all trainings together may cost the table, in each unit; 0: no limit"
+    )
+    most_delta: float = Field(1e-5, gt=0, lt=1, description="delta of that epsilon, and the largest of a proposal")
+    most_predictions_per_row: int = Field(
+        0, ge=0, description="how often a row of the table may be predicted, over all runs; 0: no limit"
+    )
     require_secure_sum: bool = Field(False, description="only the sum of all parties' uploads may be opened")
     shows_columns: bool = Field(
         False, description="this party belongs to the label holder, and a run whose guest it is may send columns there"
@@ -112,8 +123,8 @@ def check_run(policy: Policy, description: Mapping[str, Any]) -> None:
     Args:
         policy: the operator's.
         description: what the label holder proposes: `method` (with its `name`), `label_exposure`, `training` (with its
-            `rounds`), `rows`, `purposes`, `mechanism`, `privacy` and, computed here, `spends` (`epsilon`, `delta`, and
-            of which unit and accountant they are: `facts`).
+            `rounds`), `rows`, `purposes`, `mechanism`, `privacy` and, read here, `numbers`. What it costs is
+            `budget.check_table`'s.
 
     Raises:
         Refused: with the rule, what was asked, what is allowed and which line to change.
@@ -134,7 +145,7 @@ def check_run(policy: Policy, description: Mapping[str, Any]) -> None:
         )
     if Purpose.TRAIN.value in purposes:
         _among(policy, "require_mechanism", "the protection", _said(description, str, "mechanism"))
-        _check_cost(policy, description)
+        _check_promise(policy, description)
     if policy.require_secure_sum and not _said(description, bool, "privacy", "secure_sum", "use"):
         raise Refused(
             "require_secure_sum: uploads would be opened one by one, the policy needs only their sum to be; "
@@ -142,18 +153,15 @@ def check_run(policy: Policy, description: Mapping[str, Any]) -> None:
         )
 
 
-def _check_cost(policy: Policy, description: Mapping[str, Any]) -> None:
-    """`spends` is what this party has computed from the proposal by itself."""
+def _check_promise(policy: Policy, description: Mapping[str, Any]) -> None:
+    """What the epsilon of a proposal must be like; how large it may be is for the whole table to say."""
+    if policy.numbers:
+        _among(policy, "numbers", "the number format", _said(description, str, "numbers"))
+    if policy.neighbours and not kind_of(_said(description, str, "privacy", "mechanism")).bare:
+        _among(policy, "neighbours", "the neighbouring relation", _said(description, str, "privacy", "neighbours"))
     if not policy.most_epsilon:
         return
-    epsilon, delta = (_said(description, float, "spends", name) for name in ("epsilon", "delta"))
-    facts = _said(description, str, "spends", "facts")
-    if not epsilon <= policy.most_epsilon:
-        cost = f"epsilon {epsilon:.4g} ({facts})" if math.isfinite(epsilon) else "no bound at all, as there is no noise"
-        raise Refused(
-            f"most_epsilon: training would cost this party {cost}, the policy allows {policy.most_epsilon:g}; "
-            + policy.where("most_epsilon", round(epsilon, 4) if math.isfinite(epsilon) else 0)
-        )
+    delta = _said(description, float, "privacy", "delta")
     if delta > policy.most_delta:
         raise Refused(
             f"most_delta: the promised epsilon holds with delta {delta:g}, the policy allows {policy.most_delta:g}; "
@@ -169,6 +177,20 @@ def check_prediction(policy: Policy, rows: int, purpose: str) -> None:
     """
     _check_purpose(policy, purpose)
     _at_most(policy, "most_rows_per_prediction", "rows in one prediction", rows)
+
+
+def check_repeats(policy: Policy, before: int) -> None:
+    """Refuse to predict rows of which one was predicted so often before.
+
+    Raises:
+        Refused: with the rule, what was asked, what is allowed and which line to change.
+    """
+    most = policy.most_predictions_per_row
+    if most and before + 1 > most:
+        raise Refused(
+            f"most_predictions_per_row: a row would be predicted for the {before + 1:,}. time, the policy allows "
+            f"{most:,}; " + policy.where("most_predictions_per_row", before + 1)
+        )
 
 
 def check_columns(policy: Policy, shown: str, told: bool = False) -> None:

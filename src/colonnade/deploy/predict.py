@@ -19,6 +19,7 @@ from torch import Tensor
 
 from colonnade.deploy.agreement import Agreement
 from colonnade.deploy.encryption import encryption_of_coordinator, own_keys
+from colonnade.deploy.signing import check_own_file, head_signer, sign_file
 from colonnade.engines.base import Collected, by_party, numbers_of
 from colonnade.engines.link import Link
 from colonnade.engines.message import Notify
@@ -66,6 +67,9 @@ class Asker:
     """
 
     def __init__(self, folder: Path, link: Link, notify: Notify) -> None:
+        if late := check_own_file(folder, link.credentials, link.run):
+            told = f"the last {late} entries of the ledger were not signed: a process died before; now they are"
+            notify("warning", reason=told)
         self.run, self.agreement, last = _finished(folder)
         self.folder, self.link, self._notify = folder, link, notify
         self.schema = self.agreement.schema(find_device(self.run.training.device))
@@ -98,9 +102,9 @@ class Asker:
     def _begin(self) -> None:
         if self._open:
             return
-        publics, digest = {p: j.key for p, j in self.agreement.joined.items()}, self.agreement.proposal.digest
-        keys = own_keys(self.folder)
-        self.link.encryption = encryption_of_coordinator(self.link.credentials, keys, publics, digest)
+        publics, proposal = {p: j.key for p, j in self.agreement.joined.items()}, self.agreement.proposal
+        mine, keys, hkdf = self.link.credentials, own_keys(self.folder), proposal.format > 3
+        self.link.encryption = encryption_of_coordinator(mine, keys, publics, proposal.digest, hkdf)
         self.link.lay(self.schema.parties, anew=True)
         self._open = True
         self.link.listen()
@@ -133,12 +137,14 @@ def _check_alignment(agreement: Agreement, wish: Wish) -> None:
 
 
 def _released(run: Run, link: Link, schema: Schema, request: Request) -> Down:
-    """A request as it leaves; it is in the saved ledger before anybody can read it."""
+    """A request as it leaves; it is in the saved ledger, and signed, before anybody can read it."""
     groups, numbers = tuple(g.parties for g in schema.groups), numbers_of(schema)
     gate = CoordinatorGate(link.run, run.ledger, schema.parties, groups, numbers=numbers)
     before = len(run.ledger)
     down = gate.release(request, {}, ())
     run.model.append_ledger(before)
+    if run.model.path is not None:
+        sign_file(run.model.path, len(run.ledger), head_signer(link.credentials, link.run))
     return down
 
 

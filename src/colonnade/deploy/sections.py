@@ -50,6 +50,14 @@ class PartySection(TableSection):
     folder: Path = Field(Path("party"), description="where the party keeps its model, its ledger and what it sent")
     worth: Path = Field(Path("worth"), description="`colonnade worth`: where the ledger of answers is kept")
     policy: Path | None = Field(None, description="what the operator allows; without it the built-in limits hold")
+    table_name: str | None = Field(
+        None,
+        min_length=1,
+        description="under which name all runs count what they cost the table; unset: its file's, without the ending",
+    )
+    spent: Path = Field(
+        Path("spent.db"), description="the ledger of that, one file for all runs; never put an old copy back"
+    )
     device: str = Field("cpu", description="cpu, cuda or cuda:N")
     most_ids: int = Field(
         5_000_000, ge=1, le=MOST_IDS, description="alignment: ids the label holder may bring; each one is a question"
@@ -61,6 +69,11 @@ class PartySection(TableSection):
         if self.run is None:
             raise ConfigError("[party] needs 'run': the run's name, as the label holder calls it")
         return self.run
+
+    @property
+    def called(self) -> str:
+        """The name of the table in the ledger of all runs."""
+        return self.table_name or self.table.name.partition(".")[0]
 
 
 class CoordinatorSection(TableSection):

@@ -14,8 +14,8 @@ from colonnade.align.files import Alignment, read_alignment
 from colonnade.data.beside import Beside
 from colonnade.deploy.coordinator import PURPOSES, CoordinatorProcess, Undertaking
 from colonnade.deploy.invitation import RUNS, Invitations
-from colonnade.deploy.membership import PartySetup
 from colonnade.deploy.party import PartyProcess
+from colonnade.deploy.party_setup import PartySetup
 from colonnade.deploy.policy import read_policy
 from colonnade.deploy.settings import CoordinatorConfig, PartyConfig, read_coordinator, read_party, split_of
 from colonnade.deploy.tables import LabelTable, PartyTable
@@ -57,7 +57,16 @@ def party_setup(read: PartyConfig) -> PartySetup:
     find_device(p.device, "party.device")
     table.columns(torch.arange(alignment.complete), alignment.complete)  # what is wrong with it is said now, and here
     policy = read_policy(p.policy)
-    return PartySetup(table.columns, policy, model=read.model, device=p.device, alignment=alignment.digest)
+    return PartySetup(
+        table.columns,
+        policy,
+        model=read.model,
+        device=p.device,
+        alignment=alignment.digest,
+        table=p.called,
+        ids=table.ids,
+        spent=p.spent,
+    )
 
 
 def party_table(read: PartyConfig) -> PartyTable:
@@ -119,6 +128,7 @@ def read_undertaking(read: CoordinatorConfig, alignment: Alignment) -> Undertaki
         weights=labels.weights,
         by=labels.by,
         held=labels.held,
+        own=c.own,
     )
 
 

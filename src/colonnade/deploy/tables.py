@@ -20,7 +20,7 @@ from colonnade.data.ids import Places, places, told
 from colonnade.data.preprocess import encode_labels
 from colonnade.data.stored import check_can_store
 from colonnade.data.table_file import TextFormat
-from colonnade.deploy.membership import Columns
+from colonnade.deploy.party_setup import Columns
 from colonnade.errors import DataError, RowsDisagree
 from colonnade.extras import need
 from colonnade.federation import RowSplit, Task, check_labels
@@ -60,6 +60,11 @@ class PartyTable:
         plan = ColumnPlan.fit(self.party, frame, mine[mine >= 0], self.settings, id=self.id)
         values = plan.encode(frame, place, on_disk=large(len(place) * plan.width))
         return Columns(values, torch.from_numpy(place >= 0), scaled=True, plan=plan)
+
+    def ids(self, rows: Tensor) -> list[str]:
+        """The ids of row numbers that this party holds."""
+        at = np.searchsorted(self.alignment.rows, rows.numpy())
+        return [self.alignment.ids[place] for place in at]
 
 
 @dataclass(frozen=True)

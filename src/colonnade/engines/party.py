@@ -46,6 +46,7 @@ class PartySide:
     best: dict[str, Tensor] = field(default_factory=dict, repr=False)  # the model of the best round
     kept: int = -1  # the request that last said keep
     cache: UploadCache | None = field(default=None, repr=False)
+    asked: str = ""  # digest of all that was asked so far, where masks are of one question and no other
     tell: Callable[[str], None] = field(default=warnings.warn, repr=False)  # the operator, of failures not told others
 
     def __post_init__(self) -> None:
@@ -140,7 +141,7 @@ class PartySide:
         self.gate.notes = note(self._trained_on(query))
         held = cohort.holding(rows)
         self.gate.lacking = {} if held is None else dict(zip(cohort.names, (~held).sum(dim=1).tolist(), strict=True))
-        senders, about = [names[i] for i in places], rows_digest(query.rows)
+        senders, about = [names[i] for i in places], f"{self.asked}{rows_digest(query.rows)}"
         passed = self.gate.release(upload, senders, number, query.purpose, len(rows), part, about)
         if training:
             self._remember(places, rows, passed.values)

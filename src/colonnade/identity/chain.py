@@ -66,9 +66,9 @@ def fits(certificate: Certificate, key: PrivateKey) -> bool:
     return certificate.public_key() == key.public_key()
 
 
-def check_dates(certificate: Certificate, whose: str) -> None:
-    """Refuse a certificate that is not valid at this moment, with the date."""
-    now = datetime.now(timezone.utc)
+def check_dates(certificate: Certificate, whose: str, moment: datetime | None = None) -> None:
+    """Refuse a certificate that is not valid at this moment, or at another one, with the date."""
+    now = moment or datetime.now(timezone.utc)
     if now > certificate.not_valid_after_utc:
         raise IdentityError(f"{whose} expired on {_day(certificate.not_valid_after_utc)}; ask for a new one")
     if now < certificate.not_valid_before_utc:
@@ -76,9 +76,11 @@ def check_dates(certificate: Certificate, whose: str) -> None:
         raise IdentityError(f"{whose} is valid only from {since} on; check this machine's clock, or wait")
 
 
-def check_chain(chain: list[Certificate], authority: list[Certificate], whose: str) -> None:
-    """Refuse a chain (leaf first) that does not lead to one of the authority's certificates."""
-    builder = PolicyBuilder().store(Store(authority)).time(datetime.now(timezone.utc))
+def check_chain(
+    chain: list[Certificate], authority: list[Certificate], whose: str, moment: datetime | None = None
+) -> None:
+    """Refuse a chain (leaf first) that does not lead to one of the authority's certificates, now or at a moment."""
+    builder = PolicyBuilder().store(Store(authority)).time(moment or datetime.now(timezone.utc))
     verifier = builder.extension_policies(ca_policy=_authority_policy(), ee_policy=_leaf_policy())
     try:
         verifier.build_client_verifier().verify(chain[0], chain[1:])

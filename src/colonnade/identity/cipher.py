@@ -48,6 +48,11 @@ class KeyPair:
             raise IdentityError(f"a stored private key has {KEY} bytes, this one {len(private)}; the store is damaged")
         return cls(private, X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw())
 
+    def derive(self, purpose: bytes, about: bytes) -> bytes:
+        """A secret of this pair's holder alone, for one purpose: HKDF of the private half."""
+        info = _measured(purpose) + _measured(about)
+        return HKDF(SHA256(), KEY, salt=None, info=info).derive(self.private)
+
 
 @dataclass(frozen=True)
 class Cipher:

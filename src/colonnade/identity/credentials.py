@@ -14,8 +14,9 @@ from __future__ import annotations
 import base64
 import binascii
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -101,22 +102,59 @@ class Credentials:
             IdentityError: the certificate is not the authority's, not valid now or not `signer`'s, or the signature
                 does not hold.
         """
-        x509 = _x509()
-        whose = f"the certificate that came with the signature of {signer!r}"
-        chain, signed = _unpacked(signature, whose)
-        try:
-            name = x509.common_name(chain[0])
-            x509.check_dates(chain[0], whose)
-            x509.check_chain(chain, list(self._authority), whose)
-            holds = name == signer and x509.holds(chain[0], signed, _PURPOSE + payload)
-        except IdentityError:
-            raise
-        except Exception as error:  # a stranger's certificate: whatever its reader says, it proves nothing
-            raise IdentityError(f"{whose} cannot be used: {type(error).__name__}") from None
-        if name != signer:
-            raise IdentityError(f"{whose} belongs to {name[:64]!r}; only {signer!r} may sign this")
-        if not holds:
-            raise IdentityError(f"the signature of {signer!r} does not hold: the text was changed or another key used")
+        check_signature(payload, signature, signer, self._authority)
+
+    @property
+    def authority(self) -> tuple[Certificate, ...]:
+        """Whom this process trusts."""
+        return self._authority
+
+
+def read_authority(path: Path) -> tuple[Certificate, ...]:
+    """The certificates of an authority, for somebody who has no certificate and only checks signatures.
+
+    Raises:
+        ConfigError: the file is missing or is not what it should be.
+    """
+    return tuple(_parsed(_x509().read_certificates, path, "authority's certificate"))
+
+
+def check_signature(
+    payload: bytes,
+    signature: Mapping[str, Any],
+    signer: str,
+    authority: Sequence[Certificate],
+    moment: datetime | None = None,
+) -> None:
+    """Check that `signer` signed `payload`; `signature` comes from outside and may be anything.
+
+    Args:
+        payload: what was signed.
+        signature: as `Credentials.sign` makes it.
+        signer: whose it should be.
+        authority: who vouches for the signer.
+        moment: when the certificate has to be valid; None: now.
+
+    Raises:
+        IdentityError: the certificate is not the authority's, not valid at that moment or not `signer`'s, or the
+            signature does not hold.
+    """
+    x509 = _x509()
+    whose = f"the certificate that came with the signature of {signer!r}"
+    chain, signed = _unpacked(signature, whose)
+    try:
+        name = x509.common_name(chain[0])
+        x509.check_dates(chain[0], whose, moment)
+        x509.check_chain(chain, list(authority), whose, moment)
+        holds = name == signer and x509.holds(chain[0], signed, _PURPOSE + payload)
+    except IdentityError:
+        raise
+    except Exception as error:  # a stranger's certificate: whatever its reader says, it proves nothing
+        raise IdentityError(f"{whose} cannot be used: {type(error).__name__}") from None
+    if name != signer:
+        raise IdentityError(f"{whose} belongs to {name[:64]!r}; only {signer!r} may sign this")
+    if not holds:
+        raise IdentityError(f"the signature of {signer!r} does not hold: the text was changed or another key used")
 
 
 def _unpacked(signature: Mapping[str, Any], whose: str) -> tuple[list[Certificate], bytes]:

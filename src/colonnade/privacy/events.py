@@ -129,6 +129,11 @@ class Event(ABC):
         return None
 
     @property
+    def pure(self) -> float | None:
+        """The epsilon, where it holds with delta 0 and noise is drawn once for all messages of a run."""
+        return None
+
+    @property
     def clipped(self) -> Clipped | None:
         """Norm and noise, where uploads are clipped to a norm before they get Gaussian noise."""
         return None

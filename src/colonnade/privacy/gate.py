@@ -47,6 +47,7 @@ from colonnade.wire.rows import KnownRows
 
 EMPTY = EmptyEvent(unit=Unit.LABEL)
 WEIGHTS: Parameters = (("weights", 1.0),)  # noted where weights of rows travel with the labels
+CONSENT: Parameters = (("consent", 1.0),)  # noted where parties are asked only whether they would answer
 SIDES = "column_sides"  # noted where a reply tells everybody on which side of a median columns of the guest are
 WORTH_A_THREAD = 2**16  # bytes of one message from which hashing it in a thread pays
 
@@ -164,8 +165,8 @@ class Gate:
         notes = {party: (*self.notes, *self.shown, *_lacks(self.lacking.get(party, 0))) for party in parties}
 
         def entry(released: Release) -> Entry:
-            party, digest = released.sender, released.digest
-            return Entry(party, COORDINATOR, mechanism.event, purpose, number, rows, digest, notes[party])
+            party, digest, size = released.sender, released.digest, len(released.payload)
+            return Entry(party, COORDINATOR, mechanism.event, purpose, number, rows, digest, notes[party], size)
 
         sealed = self._seal_all(one, len(parties), entry, host, aside=arrived is not None)
         return Passed(tuple(parties), sealed, canonical_all(values), hidden and canonical_all(hidden))
@@ -273,7 +274,7 @@ class CoordinatorGate:
 
         def entries() -> list[Entry]:
             _wait(waits)
-            made = [self._sealed(*message) for message in self._messages(request, numbers, coded, rows, each)]
+            made = [self._sealed(request, m) for m in self._messages(request, numbers, coded, rows, each)]
             sealed.update((entry.audience, released) for released, entry in made)
             # After a restart the same request is sealed again: one release.
             return [entry for _, entry in made if not self.ledger.holds(entry.digest)]
@@ -312,16 +313,19 @@ class CoordinatorGate:
                 about = max((len(value) for value in part.values() if value.dim() > 0 and opening), default=0)
                 yield _Message(party, request.number, head | numbers.header, own_arrays(part), bool(part), about)
 
-    def _sealed(
-        self, to: str, number: int, head: Mapping[str, Any], arrays: Mapping[str, Tensor], labels: bool, rows: int
-    ) -> tuple[Release, Entry]:
-        kind = str(head["kind"])
-        released = seal(COORDINATOR, kind, number, encode(head, arrays, known_finite=True))
+    def _sealed(self, request: Request, message: _Message) -> tuple[Release, Entry]:
+        to, number, head, arrays, labels, rows = message
+        released = seal(COORDINATOR, str(head["kind"]), number, encode(head, arrays, known_finite=True))
         plain = self.labels is None or to == self.guest
         made = (PLAIN if plain or self.labels is None else self.labels.event) if labels else EMPTY
         notes = WEIGHTS if {"common.weights", "weights"} & arrays.keys() else ()
         notes += ((SIDES, float(arrays["common.sides"].shape[1])),) if "common.sides" in arrays else ()
-        return released, Entry(COORDINATOR, to, made, Purpose.TRAIN, number, rows, released.digest, notes)
+        purpose = Purpose.TRAIN
+        if not labels and (asked := _afterwards(request)) is not None:  # it names rows, and carries nothing else
+            purpose, rows = asked, sum(len(query.rows) for query in request.queries)
+            notes += CONSENT if request.consent else ()
+        size = len(released.payload)
+        return released, Entry(COORDINATOR, to, made, purpose, number, rows, released.digest, notes, size)
 
 
 class _Message(NamedTuple):
@@ -333,6 +337,13 @@ class _Message(NamedTuple):
     arrays: Mapping[str, Tensor]
     labels: bool  # whether it carries any
     rows: int  # that it is about
+
+
+def _afterwards(request: Request) -> Purpose | None:
+    """What a request after training is for; None for one that belongs to a training."""
+    purposes = {query.purpose for query in request.queries}
+    (only,) = purposes if len(purposes) == 1 else (None,)
+    return only if only in (Purpose.PREDICT, Purpose.EXPLAIN) else None
 
 
 def _wait(arrivals: Sequence[Callable[[], None]]) -> None:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict
 
+from colonnade.privacy.chain import now
 from colonnade.privacy.events import Event, Parameters, Unit
 from colonnade.privacy.registry import read_event
 from colonnade.wire.messages import Purpose
+
+if sys.version_info >= (3, 11):
+    from typing import NotRequired
+else:
+    from typing_extensions import NotRequired
 
 
 class Line(TypedDict):
@@ -24,11 +31,17 @@ class Line(TypedDict):
     rows: int
     digest: str
     parameters: Parameters
+    size: NotRequired[int]  # these three: not in lines of earlier versions
+    time: NotRequired[str]
+    chain: NotRequired[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One message that left its owner."""
+    """One message that left its owner.
+
+    Two entries are equal if the same was released: when it was recorded, and what a file added to it, is not compared.
+    """
 
     owner: str  # whose information it carries
     audience: str  # who receives it
@@ -38,6 +51,9 @@ class Entry:
     rows: int  # how many rows it is about
     digest: str  # SHA-256 of the payload
     notes: Parameters = ()  # what is said of it besides the parameters of its event
+    size: int | None = field(default=None, compare=False)  # bytes of the payload; None: an earlier version did not say
+    time: str = field(default="", compare=False)  # when it was recorded, in UTC; "": likewise
+    chain: str = field(default="", compare=False, repr=False)  # as a file had it, see `privacy/chain.py`
 
     @property
     def mechanism(self) -> str:
@@ -55,8 +71,8 @@ class Entry:
         return (*self.event.parameters, *self.notes) if self.notes else self.event.parameters
 
     def to_json(self) -> Line:
-        """Plain values, for a JSON line."""
-        return {
+        """Plain values, for a JSON line; what is not known is not there."""
+        line: Line = {
             "owner": self.owner,
             "audience": self.audience,
             "unit": self.event.unit.value,
@@ -67,6 +83,13 @@ class Entry:
             "digest": self.digest,
             "parameters": self.parameters,
         }
+        if self.size is not None:
+            line["size"] = self.size
+        if self.time:
+            line["time"] = self.time
+        if self.chain:
+            line["chain"] = self.chain
+        return line
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Entry:
@@ -93,11 +116,20 @@ class Ledger:
         self._precision: dict[str, float] = {}
         self._events: set[tuple[str, Event]] = set()
         for entry in entries:
-            self.record(entry)
+            self._add(entry)
 
     def record(self, entry: Entry) -> None:
-        """Add one release. Called by the gate, before anything can travel."""
+        """Add one release, with the time. Called by the gate, before anything can travel."""
         self.settle()
+        self._add(entry if entry.time else replace(entry, time=now()))
+
+    def put_back(self, entries: Iterable[Entry]) -> None:
+        """Add what was recorded and stored before; a time that it does not have stays unknown."""
+        self.settle()
+        for entry in entries:
+            self._add(entry)
+
+    def _add(self, entry: Entry) -> None:
         self._entries.append(entry)
         self._digests.add(entry.digest)
         self._events.add((entry.owner, entry.event))

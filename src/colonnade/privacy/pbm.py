@@ -121,13 +121,17 @@ def supports(event: Event) -> bool:
     return event.counted(1) is not None
 
 
-def counted_epsilon(parts: Iterable[Counted], delta: float) -> float:
-    """The epsilon of counts of several kinds; unit PARTY, neighbours: replaced, which absent ones are within."""
+def counted_epsilon(parts: Iterable[Counted], delta: float, shift: float = 0.0) -> float:
+    """The epsilon of counts of several kinds; unit PARTY, neighbours: replaced, which absent ones are within.
+
+    `shift` is mu of Gaussian releases beside them, whose divergence of order alpha is alpha mu^2/2.
+    """
     check_delta(delta)
     known = [part for part in parts if part.cells]
-    if not known:
+    if not known and not shift:
         return 0.0
-    costs = (sum(p.cells * _cost(alpha, p.trials, p.theta, p.among) for p in known) for alpha in ORDERS)
+    noise = shift**2 / 2
+    costs = (alpha * noise + sum(p.cells * _cost(alpha, p.trials, p.theta, p.among) for p in known) for alpha in ORDERS)
     return min(_converted(cost, alpha, delta) for cost, alpha in zip(costs, ORDERS, strict=True))
 
 

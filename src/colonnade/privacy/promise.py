@@ -45,6 +45,9 @@ class Promise(TypedDict):
     label_delta: float
     label_guest: str | None  # the party that the label epsilon does not hold against: the label holder's own
     columns_shown: dict[str, str]  # by party, what of its columns its uploads have: the label holder's own party's
+    colluders: int | None  # of a secure sum, that may tell what they know of it besides those used up; None: no sum
+    colluders_used_up: list[str]  # parties of the label holder, which knows what they add
+    epsilon_one_more: float | None  # if one party more than these colludes
     simulated: bool
     evaluation: str
     training_at_home: dict[str, float]  # unit ROW: rate, clip, sigma, steps of each party, parties; else empty
@@ -81,6 +84,13 @@ class Circumstances:
     guest: str = ""  # the label holder's own party, which gets the true labels; empty: there is none
     shown: tuple[str, str] = ("", "")  # the party that shows the label holder something of its columns, and what
     told: bool = False  # which is passed on to every party
+    parties: int = 0  # how many there are; 0: not known
+    label_holders: tuple[str, ...] = ()  # parties of the label holder's organisation, where somebody said so
+
+    @property
+    def of_label_holder(self) -> tuple[str, ...]:
+        """Parties of the label holder's organisation: those, and the guest of the method."""
+        return tuple(sorted({*self.label_holders, *([self.guest] if self.guest else ())}))
 
     def of_columns(self) -> list[str]:
         """What is said of columns that are shown; nothing, where none are."""

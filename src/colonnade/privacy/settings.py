@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
 from colonnade.config import Settings
 from colonnade.errors import ConfigError
-from colonnade.privacy.accounting import Neighbours, calibrate, exact_epsilon, shift_of
+from colonnade.privacy.accounting import Neighbours, affordable, calibrate, exact_epsilon, shift_of
 from colonnade.privacy.by_row import LocalSteps, RowNoise
+from colonnade.privacy.colluders import Colluders, in_short
 from colonnade.privacy.declared import Declared
-from colonnade.privacy.events import LabelExposure, PlainEvent
-from colonnade.privacy.gaussian import Gaussian, NoiseSource
-from colonnade.privacy.grid import LARGEST, SMALLEST
+from colonnade.privacy.events import Event, LabelExposure, PlainEvent
+from colonnade.privacy.gaussian import Gaussian, GaussianEvent, NoiseSource
+from colonnade.privacy.grid import LARGEST, SMALLEST, step_of
 from colonnade.privacy.labels.settings import LabelSettings
 from colonnade.privacy.mechanism import Budget, Mechanism, Protection, Unchanged
 from colonnade.privacy.sampled import calibrate_steps, epsilon_of_steps
+from colonnade.privacy.secure_sum.event import SumEvent
 
 if TYPE_CHECKING:
     from colonnade.privacy.secure_sum.adders import Adders
@@ -131,8 +133,8 @@ class PrivacySettings(Settings):
         """Whether anything leaves for evaluation on validation or test rows."""
         return not self.protects or self.evaluation == "simulated"
 
-    def in_words(self) -> str:
-        """The promise in one line, for whoever is asked to agree to it."""
+    def in_words(self, parties: int = 0, own: Sequence[str] = ()) -> str:
+        """The promise in one line, for whoever is asked to agree to it; `own` are parties of the label holder."""
         columns = "uploads leave as they are: no epsilon"
         if self.by_row:
             columns = self._rows_in_words()
@@ -141,7 +143,8 @@ class PrivacySettings(Settings):
             limit = "no limit" if self.epsilon is None else f"epsilon {self.epsilon:g}"
             facts = f"delta {self.delta:g}, unit PARTY, neighbours {self.neighbours}, exact accountant, training only"
             columns = f"Gaussian noise (sigma {noise}, clip {self.clip:g}), {limit} ({facts})"
-        summed = f"; secure sum, {self.secure_sum.colluders} colluders" if self.secure_sum.use else ""
+        colluders = Colluders(parties, self.secure_sum.colluders, tuple(own), self.protects)
+        summed = f"; {in_short(colluders)}" if self.secure_sum.use else ""
         labels = self.labels
         noisy = f"; labels: {labels.mechanism}, epsilon {labels.epsilon} (delta 0, unit LABEL)"
         return columns + summed + (noisy if labels.protects else "; labels not protected")
@@ -193,6 +196,27 @@ class PrivacySettings(Settings):
         budget = None if self.epsilon is None else Budget(self.epsilon, self.delta, self.neighbours)
         return Protection(training, plain if self.evaluates() and may_evaluate else None, plain, budget, source)
 
+    def planned(self, releases: int, parties: int, otherwise: Event) -> tuple[Event, int]:
+        """What the ledger of a party will say of training, and how often at most: its own budget ends it earlier.
+
+        Every protection that settings can ask for has its line here, before anything is computed.
+
+        Args:
+            releases: how often the party would upload.
+            parties: how many there are.
+            otherwise: what stands before uploads where these settings ask for nothing.
+        """
+        event, times = otherwise, releases
+        if self.protects and self.clip is not None:
+            sigma = self.noise(releases)
+            event = GaussianEvent(self.clip, sigma, simulated=False, grid=step_of(sigma * self.clip))
+            if self.epsilon is not None:
+                times = min(times, affordable(sigma, self.epsilon, self.delta, self.neighbours))
+        if self.secure_sum.use:
+            known = None if event.bare else float(self.secure_sum.colluders)
+            event = SumEvent(event, float(parties), known, unit=event.unit)
+        return event, times
+
     def spends(self, releases: int) -> float:
         """The exact epsilon of a party that releases so often in training."""
         if not self.protects:
@@ -233,10 +257,13 @@ class PrivacySettings(Settings):
         noise = self.row_noise(plan, source)
         return Protection(Declared(noise.event), source=source, local=noise)
 
-    def check_sum(self, parties: int, needs_uploads: str, silence: bool, lacking: bool) -> None:
+    def check_sum(
+        self, parties: int, needs_uploads: str, silence: bool, lacking: bool, own: Sequence[str] = ()
+    ) -> None:
         """Refuse a secure sum that cannot be, or would not hide anything.
 
-        `silence` says that some may not upload, `lacking` that parties lack some of the training rows.
+        `silence` says that some may not upload, `lacking` that parties lack some of the training rows, `own` which
+        parties belong to the label holder.
         """
         if not self.secure_sum.use:
             return
@@ -259,6 +286,11 @@ class PrivacySettings(Settings):
             raise ConfigError(
                 f"privacy.secure_sum: with {parties} parties and {self.secure_sum.colluders} colluders no two honest "
                 "ones are left, and nothing is hidden; it takes colluders + 2 parties"
+            )
+        if len(own) > self.secure_sum.colluders:
+            raise ConfigError(
+                f"privacy.secure_sum: {', '.join(own)} belong to the label holder, which knows what they add, and "
+                f"colluders = {self.secure_sum.colluders} counts on fewer; set colluders = {len(own)}, or more"
             )
 
 

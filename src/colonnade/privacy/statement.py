@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from colonnade.privacy import row_statement
 from colonnade.privacy.accounting import Neighbours, exact_epsilon, rdp_epsilon
+from colonnade.privacy.colluders import Colluders
 from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.ledger import Entry
 from colonnade.privacy.mechanism import Budget
@@ -19,6 +20,7 @@ from colonnade.privacy.pbm import counted_epsilon
 from colonnade.privacy.promise import Circumstances, Figures, Promise
 from colonnade.privacy.sampled import SampledGaussianEvent, sampled_epsilon, sampled_rdp
 from colonnade.privacy.settings import PrivacySettings
+from colonnade.privacy.spent import Spent
 from colonnade.privacy.tally import Tally, tally
 
 WORLDS = {
@@ -44,28 +46,6 @@ PROMISES_NOTHING = " Figures of this size promise nothing."
 MEANINGLESS = 100.0  # e^100: no attack is ruled out
 LIMITS = "Evaluation, predictions and the choice of settings are not covered."
 POOLED = "All columns and labels lie in one place: this is a reference, and there is nobody to protect from anybody."
-
-
-@dataclass(frozen=True)
-class Spent:
-    """What training cost one party."""
-
-    party: str
-    releases: int
-    exact: float  # infinite: there is no such figure
-    rdp: float
-    bare: tuple[tuple[str, int], ...] = ()  # purpose, releases of the party that left without noise
-    counted: bool = False  # counts were released, which have an RDP figure only
-    row: float = math.inf  # RDP, of one row that changes at all parties (unit ROW), where that is accounted for
-    bounded: bool = False
-    sampled: SampledGaussianEvent | None = (
-        None  # it trained at home with noise; `exact` is then the PLD figure of a row
-    )
-
-    @property
-    def epsilon(self) -> float:
-        """The figure that counts; infinite: there is none."""
-        return self.rdp if self.counted else self.exact
 
 
 @dataclass(frozen=True)
@@ -147,7 +127,8 @@ class Statement:
         if (self.worst or self.elsewhere) and not (self.noised or self.unknown or noisy_labels):
             return " ".join([self._no_noise(), *self.about.of_columns()])
         limits = row_statement.LIMITS if self.by_row else LIMITS
-        return " ".join([self._columns(), *self.about.of_columns(), self._labels(), limits])
+        sums = [] if self.colluders is None else [self.colluders.tolerates()]
+        return " ".join([self._columns(), *self.about.of_columns(), *sums, self._labels(), limits])
 
     def _no_noise(self) -> str:
         what = "sum of the uploads" if self.settings.secure_sum.use else "uploads"
@@ -163,7 +144,8 @@ class Statement:
         """The answer to the four questions."""
         if self.about.pooled:
             return [POOLED]
-        return [self._columns(), *self.about.of_columns(), self._against(), self._labels(), *self._not_covered()]
+        sums, rest = self._secure_sum(), self._not_covered()
+        return [self._columns(), *self.about.of_columns(), self._against(), *sums, self._labels(), *rest]
 
     def answers(self) -> list[tuple[str, list[str]]]:
         """The four questions, each with its answers."""
@@ -265,20 +247,32 @@ class Statement:
             " This is a simulation: whoever knows its seed can take the noise away." * self.simulated
         )
 
+    @property
+    def colluders(self) -> Colluders | None:
+        """Who may collude with the label holder; None: uploads are read one by one."""
+        s, about = self.settings.secure_sum, self.about
+        return Colluders(about.parties, s.colluders, about.of_label_holder, self.noised) if s.use else None
+
+    def _one_more(self, colluders: Colluders) -> float:
+        """The figure if one party more than provided for colludes; infinite: there is none, or nobody knows."""
+        known = self.worst is not None and self.noised and colluders.parties
+        return colluders.one_more(self.worst.shift, self.settings.delta) if self.worst and known else math.inf
+
     def _secure_sum(self) -> list[str]:
-        if not self.settings.secure_sum.use:
+        colluders = self.colluders
+        if colluders is None:
             return []
-        hidden, most = SECURE_SUM, self.settings.secure_sum.colluders
+        counted = self.about.own and not self.counted and not self.settings.protects
         if not self.noised:
-            return [f"{hidden} There is no noise in the sum."]
-        if self.about.own and not self.counted and not self.settings.protects:
-            return [f"{hidden} The method's own noise ({self.about.own}) is in every party's part of it."]
-        if self.counted:
-            return [f"{hidden} The figure holds while at most {most} of them (colluders) tell others their counts."]
-        return [
-            f"{hidden} The parties share the noise; the figure holds while at most {most} "
-            "of them (colluders) tell others what they know of it."
-        ]
+            noise = " There is no noise in the sum."
+        elif counted:
+            noise = f" The method's own noise ({self.about.own}) is in every party's part of it."
+        else:
+            noise = "" if self.counted else " The parties share the noise."
+        more = self._one_more(colluders)
+        facts = f"exact accountant, delta {self.settings.delta:g}, unit PARTY, neighbours: {self.neighbours}"
+        one = f" With one more it would be epsilon {more:.3f} ({facts})." if math.isfinite(more) else ""
+        return [f"{SECURE_SUM}{noise}{colluders.used_up()} {colluders.tolerates()}{one}"]
 
     def _noise(self) -> str:
         if not self.noised and not self.settings.labels.protects and not self.simulated:
@@ -347,6 +341,9 @@ class Statement:
             "label_delta": 0.0,
             "label_guest": self.about.guest or None,
             "columns_shown": dict([self.about.shown]) if self.about.shown[1] else {},
+            "colluders": self.colluders.tolerated if self.colluders else None,
+            "colluders_used_up": list(self.colluders.own) if self.colluders else [],
+            "epsilon_one_more": _number(self._one_more(self.colluders)) if self.colluders else None,
             "simulated": self.simulated,
             "evaluation": self.settings.evaluation if self.settings.protects else "unprotected",
             "training_at_home": dict(worst.sampled.parameters) if worst and worst.sampled else {},
@@ -382,4 +379,4 @@ def _spent(t: Tally, delta: float, parties: int, at_home: tuple[SampledGaussianE
         row = counted_epsilon([c.everywhere(parties) for c in t.counts], delta) if parties else math.inf
         return Spent(t.party, t.releases, math.inf, counted_epsilon(t.counts, delta), t.bare, True, row)
     exact, rdp = exact_epsilon(t.shift, delta), rdp_epsilon(t.shift, delta)
-    return Spent(t.party, t.releases, exact, rdp, t.bare, bounded=t.bounded)
+    return Spent(t.party, t.releases, exact, rdp, t.bare, bounded=t.bounded, shift=t.shift)

@@ -10,7 +10,8 @@ import math
 from pathlib import Path
 
 from colonnade.privacy.events import LabelExposure
-from colonnade.privacy.statement import LABELS, WORLDS, Spent
+from colonnade.privacy.spent import Spent
+from colonnade.privacy.statement import LABELS, WORLDS
 from colonnade.report import words
 from colonnade.report.html import render_page, write_file
 from colonnade.report.officer_source import Flow, Source

@@ -26,7 +26,8 @@ from colonnade.privacy.mechanism import Protection
 from colonnade.privacy.promise import Circumstances
 from colonnade.privacy.registry import kind_of
 from colonnade.privacy.settings import PrivacySettings
-from colonnade.privacy.statement import Spent, Statement
+from colonnade.privacy.spent import Spent
+from colonnade.privacy.statement import Statement
 from colonnade.record import TrafficRound
 from colonnade.report.privacy import shown, statement_of_run
 from colonnade.report.uploads import told_of_uploads

@@ -19,9 +19,12 @@ from colonnade.methods.base import FitsAtHome, Method, brings
 from colonnade.privacy.events import Hides, LabelExposure
 from colonnade.privacy.promise import Circumstances
 from colonnade.privacy.registry import kind_of
+from colonnade.privacy.repeats import Training, in_words
 from colonnade.privacy.settings import PrivacySettings
-from colonnade.privacy.statement import MEANINGLESS, Spent, Statement
+from colonnade.privacy.spent import Spent
+from colonnade.privacy.statement import MEANINGLESS, Statement
 from colonnade.privacy.tally import Tally
+from colonnade.record import Sections
 from colonnade.report import words
 from colonnade.report.record import Group, Record, released
 from colonnade.report.tables import Table
@@ -77,6 +80,8 @@ def statement_of(record: Record) -> Statement | None:
         guest=guest_of(_method(record)) if record["method"]["name"] in METHODS else "",
         shown=shown(_method(record)) if record["method"]["name"] in METHODS else ("", ""),
         told=record["method"]["name"] in METHODS and is_told(_method(record)),
+        parties=len(record["about"]["parties"]),
+        label_holders=own_parties(record.get("config")),
     )
     return Statement.from_tally(tallies, settings, about)
 
@@ -93,6 +98,8 @@ def statement_of_run(run: Run) -> Statement:
         guest=guest_of(run.method),
         shown=shown(run.method),
         told=is_told(run.method),
+        parties=len(run.about["parties"]),
+        label_holders=own_parties(run.config),
     )
     return Statement.of(run.ledger, run.privacy, about)
 
@@ -100,6 +107,11 @@ def statement_of_run(run: Run) -> Statement:
 def shown(method: Method) -> tuple[str, str]:
     """The party whose uploads say something of its columns, and what; empty: there is none."""
     return shown_by(method), what_is_shown(method, shown_by(method))
+
+
+def own_parties(config: Sections | None) -> tuple[str, ...]:
+    """Parties of the label holder's organisation, as its configuration says."""
+    return tuple(map(str, (config or {}).get("coordinator", {}).get("own", ())))
 
 
 def own_noise(record: Record) -> str:
@@ -185,7 +197,28 @@ def notes(groups: Sequence[Group]) -> list[tuple[str, str]]:
     said: dict[str, list[str]] = {}
     for group in groups:
         said.setdefault(_least(group), []).append(group.label)
-    return [(words.listing(labels), text) for text, labels in said.items()]
+    told = [(words.listing(labels), text) for text, labels in said.items()]
+    records = [record for group in groups for record in group.records]
+    together = together_of(records) if len(records) > 1 else ""
+    return [*told, ("all of them", together)] if together else told
+
+
+def together_of(records: Sequence[Record]) -> str:
+    """What trainings on the same rows cost together; empty, where nothing was promised, or records say too little."""
+    trainings = []
+    for record in records:
+        tallies = _tallies(record)
+        if words.pools(record):
+            continue
+        if tallies is None:
+            return ""
+        settings = build(PrivacySettings, record.get("privacy", {}), "privacy")
+        noisy = record["label_exposure"] == LabelExposure.EPS.value
+        trainings.append(Training(tallies, settings, noisy))
+    try:
+        return in_words(trainings)
+    except DataError:  # the library that accounts is not installed
+        return ""
 
 
 def _least(group: Group) -> str:

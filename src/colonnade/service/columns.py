@@ -13,7 +13,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from colonnade.deploy.membership import Columns
+from colonnade.deploy.party_setup import Columns
 from colonnade.deploy.tables import PartyTable
 from colonnade.wire.messages import rows_digest
 

@@ -18,8 +18,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from colonnade.deploy.invitation import RUNS, read_invitation
-from colonnade.deploy.membership import PartySetup
 from colonnade.deploy.party import STORE
+from colonnade.deploy.party_setup import PartySetup
 from colonnade.deploy.policy import Policy, read_policy
 from colonnade.deploy.settings import PartyConfig, read_party
 from colonnade.deploy.start import connected, linked, party_setup, party_table
@@ -67,6 +67,7 @@ class PartyDaemon:
             columns=lambda train, rows: columns.of(table, train, rows),
             policy=self.policy,
             alignment=table.alignment.digest,
+            ids=table.ids,
         )
 
     # -- serving ------------------------------------------------------------------------------

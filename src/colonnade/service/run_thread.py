@@ -13,8 +13,8 @@ from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from colonnade.deploy.membership import PartySetup
 from colonnade.deploy.party import PartyProcess
+from colonnade.deploy.party_setup import PartySetup
 from colonnade.deploy.policy import Policy
 from colonnade.engines.link import Link
 from colonnade.engines.message import Notify

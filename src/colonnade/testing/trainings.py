@@ -16,6 +16,7 @@ from colonnade.federation import Federation
 from colonnade.fit import Trainer
 from colonnade.methods.base import Method, State, Uploads, brings
 from colonnade.models.encoders import ModelSettings
+from colonnade.privacy.chain import StoredLine
 from colonnade.privacy.gate import Down
 from colonnade.privacy.ledger import Entry, Ledger
 from colonnade.privacy.mechanism import Mechanism
@@ -65,9 +66,14 @@ class TrainedRound:
         return [released.payload for released in sealed]
 
 
-def unsigned(release: Entry) -> dict[str, Any]:
-    """A release without its digest, which depends on the run's id."""
-    return {k: v for k, v in release.to_json().items() if k != "digest"}
+def unsigned(release: Entry) -> StoredLine:
+    """A release without its digest, which depends on the run's id, and without its time."""
+    return {k: v for k, v in timeless(release).items() if k != "digest"}
+
+
+def timeless(release: Entry) -> StoredLine:
+    """A release without its time, and without the hash that a file put together with it."""
+    return {k: v for k, v in release.to_json().items() if k not in ("time", "chain")}
 
 
 def events(ledger: Ledger) -> list[tuple[Any, ...]]:

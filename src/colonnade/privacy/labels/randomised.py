@@ -41,6 +41,11 @@ class RandomisedResponseEvent(Event):
     uniform_rounds: float
     unit: Unit = field(default=Unit.LABEL, kw_only=True)
 
+    @property
+    def pure(self) -> float:
+        """Of one row's whole label."""
+        return self.epsilon
+
 
 @final
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 The protocol. M parties with names a < b < ... hold float arrays of one shape; everybody knows the run's name.
 
- 1. Keys.    Each party makes an X25519 pair for the run and sends the public half, **signed with its certificate**.
+ 1. Keys.    Each party makes an X25519 pair for the masks of the run, which is no other key of it, and sends the
+             public half, **signed with its certificate**.
              Whoever uses this package verifies those signatures *before* it makes a `Roster`: the coordinator
              relays the keys, and with keys of its own in their place it would read every mask. A party also
              checks that the roster holds the parties it agreed to train with. Every masked message names the
@@ -23,7 +24,10 @@ Against M - 1 colluders no sum can hide anything; there only the noise share of 
 
 One address, one message. The masks of an address hide one message. `Masker` refuses a second, different one, also
 after a restart if it is given back what it had `spent`; the same message again is the same bytes, so it may be sent
-as often as wanted. The noise must then be the same too: it comes from a generator whose key the party stores.
+as often as wanted. The noise must then be the same too. Between organisations a party stores the whole message
+before it leaves, and the organisation's table ledger (`deploy/table_ledger.py`), which is outside of that store, knows
+the number and digest of the last one; the address (`Address.rows`) has the digest of all that was asked so far. So an
+old copy of a store masks nothing twice.
 
 A missing party. Nothing can be opened without it, so nothing is lost by waiting: `total.missing` names it, and the
 same round completes when it is back. Going on without it takes a new roster (`Roster.without`) and a *new*

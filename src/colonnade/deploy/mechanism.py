@@ -1,0 +1,36 @@
+"""What a proposal puts between a party's columns and the wire, held against what would really stand there."""
+
+from __future__ import annotations
+
+from colonnade.deploy.agreement import Proposal
+from colonnade.deploy.by_row import agreed_mechanism
+from colonnade.errors import Refused
+from colonnade.methods.base import brings
+from colonnade.privacy.events import Kind
+from colonnade.privacy.registry import kind_of
+from colonnade.wire.messages import Purpose
+
+
+def check_mechanism(proposal: Proposal, mine: Kind) -> None:
+    """The proposal names what will really stand at this party's gate, and leaves out nothing of the party's own.
+
+    Raises:
+        Refused: with what was proposed and what the party is set to.
+    """
+    privacy, own = proposal.privacy(), brings(proposal.method())
+    stands = kind_of(agreed_mechanism(privacy) if privacy.noised else own or mine.name)
+    if kind_of(str(proposal.body.get("mechanism"))) != stands:
+        raise Refused(
+            f"the proposal asks for mechanism {proposal.body.get('mechanism')!r} between columns and wire; "
+            f"this party is set to {stands.name!r}"
+        )
+    if not mine.bare and (privacy.noised or own or privacy.secure_sum.use):
+        raise Refused(
+            f"this party is set to {mine.name!r} between columns and wire, which the proposal's own protection "
+            "would replace; take it away, or ask for a proposal without"
+        )
+    if own and Purpose.EVALUATE.value in proposal.body["purposes"]:
+        raise Refused(
+            f"the proposal asks for evaluation on validation rows without the method's noise ({own}), which would "
+            "undo it"
+        )
