@@ -28,6 +28,7 @@ from colonnade.deploy.budget import ledger_beside
 from colonnade.deploy.considering import Considering
 from colonnade.deploy.encryption import own_keys, unopened
 from colonnade.deploy.export import export
+from colonnade.deploy.header import check_header
 from colonnade.deploy.membership import Membership
 from colonnade.deploy.party_setup import PartySetup
 from colonnade.deploy.signing import check_own, head_signer
