@@ -9,7 +9,7 @@ import pytest
 
 from colonnade.config import build
 from colonnade.deploy.agreement import Proposal
-from colonnade.deploy.by_row import row_cost, row_protection, steps_of
+from colonnade.deploy.by_row import row_event, row_protection, steps_of
 from colonnade.deploy.coordinator import Undertaking
 from colonnade.errors import ConfigError
 from colonnade.methods import LocalOnly
@@ -80,9 +80,10 @@ def test_a_party_computes_the_cost_itself() -> None:
     plan = steps_of(proposed())
     assert (plan.steps, plan.parties, plan.batch) == (12, 3, 20)
     sigma = proposed().privacy().sigma_by_row(plan)
-    assert 3.9 < row_cost(proposed(sigma=sigma)) <= 4.0
+    event = row_event(proposed(sigma=sigma))
+    assert isinstance(event, SampledGaussianEvent) and 3.9 < sampled_epsilon([event], 1e-5) <= 4.0
     with pytest.raises(ConfigError, match=r"12 steps at each of 3 parties with sigma .* would cost epsilon"):
-        row_cost(proposed(sigma=0.9 * sigma))
+        row_event(proposed(sigma=0.9 * sigma))
     assert row_protection(proposed(sigma=sigma)).noised
 
 
@@ -90,4 +91,4 @@ def test_other_methods_are_refused() -> None:
     proposal = proposed()
     body = {**proposal.body, "method": {"name": "vimadmm_j", "settings": {}}}
     with pytest.raises(ConfigError, match="vimadmm_j uploads: use local_only"):
-        row_cost(Proposal(body, proposal.train, {}))
+        row_event(Proposal(body, proposal.train, {}))

@@ -19,6 +19,7 @@ from colonnade.methods import METHODS
 from colonnade.models.encoders import ModelSettings
 from colonnade.run import Run
 from colonnade.store import Store
+from colonnade.testing.trainings import timeless
 from colonnade.wire.messages import COORDINATOR
 from tests.contracts.registry import NAMES, make
 from tests.deploy.trials import DATA, MODEL, PARTIES, TRAINING, Ending, Stage
@@ -97,7 +98,7 @@ def test_organisations_agree_with_the_engines_of_one_process(name: str, scenario
     loop = in_process(name, SCENARIOS[scenario], "loop")
     assert here.fingerprint() == loop.fingerprint()  # one party at a time on both sides: to the last bit
     for owner in (COORDINATOR, *PARTIES):
-        assert ending.ledgers[owner] == [r.to_json() for r in loop.ledger if r.owner == owner], owner
+        assert ending.ledgers[owner] == [timeless(r) for r in loop.ledger if r.owner == owner], owner
     assert ending.traffic == loop.traffic.to_json()
     assert ending.history == [{k: v for k, v in entry.items() if k != "seconds"} for entry in loop.history]
     assert ending.result == {k: v for k, v in loop.result.items() if k != "seconds"}

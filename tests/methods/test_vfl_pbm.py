@@ -111,4 +111,4 @@ def test_a_run_says_what_its_counts_cost(together: bool) -> None:
     uploaded = " ".join(sentence for _, answers in told.answers() for sentence in answers)
     assert f"epsilon {wanted:.3f} (RDP accountant of the Poisson binomial mechanism" in uploaded
     assert "unit PARTY" in uploaded and "neighbours: replaced" in uploaded and "unit ROW" in uploaded
-    assert ("tell others their counts" in uploaded) == together and "Nobody's columns" not in uploaded
+    assert ("what they know of the sum" in uploaded) == together and "Nobody's columns" not in uploaded

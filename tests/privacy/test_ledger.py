@@ -30,7 +30,7 @@ class TestLedger:
         assert [r.number for r in ledger] == [0, 1, 2]
         assert [r.number for r in ledger.since(1)] == [1, 2]
         public = {name for name in dir(ledger) if not name.startswith("_")}
-        none_takes_one_back = {"record", "put_back", "expect", "settle", "since", "holds", "counts", "precision"}
+        none_takes_one_back = {"record", "put_back", "expect", "settle", "since", "holds", "counts", "precision", "has"}
         assert public == none_takes_one_back
 
     def test_what_was_announced_stands_where_it_was(self) -> None:

@@ -118,7 +118,7 @@ class RowNoise:
         """On the grid, with noise; every party with a draw of its own."""
         grid = step_of(self.deviation)
         noise = self.source.normals(parties, number, f"gradient.{step}", sums.shape[1], self.deviation / grid)
-        return add_on_grid(sums, torch.ones(len(parties), 1, dtype=torch.float64), noise, grid)
+        return add_on_grid(sums.clone(), torch.ones(len(parties), 1, dtype=torch.float64), noise, grid)
 
 
 def uniforms(source: NoiseSource, parties: Sequence[str], number: int, what: str, count: int) -> Tensor:
