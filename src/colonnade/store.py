@@ -143,35 +143,6 @@ def _changed(new: Tensor, old: Tensor) -> Tensor:
     return torch.from_numpy(rows[np.diff(rows, prepend=-1) > 0])
 
 
-def peek(path: Path, about: str) -> tuple[Any, Mapping[str, Any]] | None:
-    """Look into the store of a process that may be at work: one value of what its run is, and the facts of its state.
-
-    Args:
-        path: the file; it is not changed.
-        about: where the value stands, as SQLite's JSON paths say it, e.g. `$.agreement.proposal`.
-
-    Returns:
-        None if there is no store, or no run in it.
-    """
-    if not path.exists():
-        return None
-    try:
-        db = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
-    except sqlite3.Error as error:
-        raise RunError(f"{path} cannot be read ({error})") from None
-    try:
-        found = db.execute("select json_extract(body, ?) from about", (about,)).fetchone()
-        state = db.execute("select facts from state").fetchone()
-    except sqlite3.Error as error:
-        raise RunError(f"{path} is damaged ({error}); restore it from a copy or start anew") from None
-    finally:
-        db.close()
-    if found is None or found[0] is None:
-        return None
-    value = json.loads(found[0]) if str(found[0]).startswith(("{", "[")) else found[0]
-    return value, json.loads(state[0]) if state else {}
-
-
 class Store:
     """The durable state of one process of a run."""
 

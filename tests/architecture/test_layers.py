@@ -36,7 +36,6 @@ EVERYTHING = {
     "report",
     "scorecards",
     "search_space",
-    "service",
     "testing",
     "tune",
     "upload_gain",
@@ -93,7 +92,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     | TRAINING,  # the loop uses all stations of the data flow
     "job": {"fit", "progress", "run", "data"} | TRAINING,  # a configuration file as objects
     "deploy": {"align", "identity", "joining"} | RUNNING,  # the processes of separate organisations
-    "service": {"align", "deploy", "identity"} | RUNNING,  # long-lived processes around those of single runs
     "draft": {"report"} | RUNNING,  # a first configuration from tables; it writes TOML as the report does
     "check": RUNNING,  # looks at the data of a job, before it runs
     "estimate": RUNNING,  # the bytes of a job, before it runs

@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 from colonnade.data.column_settings import ColumnSettings, OneColumn
 from colonnade.data.sets import SETS
 from colonnade.deploy.policy import Policy
-from colonnade.deploy.sections import CoordinatorSection, PartySection, Retraining
+from colonnade.deploy.sections import CoordinatorSection, PartySection
 from colonnade.engines.remote import Absence
 from colonnade.identity.credentials import Connection
 from colonnade.methods import METHODS
@@ -106,7 +106,6 @@ def of_deployment() -> str:
         _table("`[coordinator]` of coordinator.toml", CoordinatorSection),
         _table("`[connection]` of both", Connection),
         _table("`[absence]` of coordinator.toml", Absence),
-        _table("`[schedule]` of coordinator.toml, for `colonnade serve`", Retraining),
         _table("policy.toml", Policy),
     ]
     return "\n\n".join(parts)

@@ -96,9 +96,9 @@ def _party(
 
     read = read_party_file(config, overrides)
     p, credentials = read.party, read.credentials()
-    settings = JoinSettings(name=p.one_run, patience=patience, most_ids=p.most_ids)
+    settings = JoinSettings(name=p.run, patience=patience, most_ids=p.most_ids)
     ids = read_ids(p.table, p.id, text=p.text)
-    with claimed(p.alignment), open_line(credentials, p.one_run, notify) as line:
+    with claimed(p.alignment), open_line(credentials, p.run, notify) as line:
         return align_as_party(line, credentials, settings, ids, p.alignment, workers, notify), p.alignment
 
 

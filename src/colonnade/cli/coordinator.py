@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,20 +31,7 @@ def coordinator(
     Example: colonnade coordinator coordinator.toml
     """
     screen, journal = Screen(as_json, quiet), Journal(log, quiet)
-    with operated(journal) as notify:
-        from colonnade.deploy.sections import read_coordinator_file
 
-        read = read_coordinator_file(config, overrides)
-        journal.of(run=read.coordinator.run, process="coordinator")
-        read.credentials()  # what is wrong is said at once, before torch is loaded
-        from colonnade.deploy.start import run_coordinator
-
-        run, folder = run_coordinator(config, overrides, notify, rounds_told(journal, log))
-    finish(screen, run, folder)
-
-
-def rounds_told(journal: Journal, log: str) -> Callable[[Progress], None]:
-    """A watcher that tells every round."""
     last = 0
 
     def watch(now: Progress) -> None:
@@ -57,4 +43,13 @@ def rounds_told(journal: Journal, log: str) -> Callable[[Progress], None]:
         best = None if now.best is None else round(now.best, 4)
         journal("round", number=now.round, rounds=now.rounds, validation=score, best=best, bytes=now.bytes)
 
-    return watch
+    with operated(journal) as notify:
+        from colonnade.deploy.sections import read_coordinator_file
+
+        read = read_coordinator_file(config, overrides)
+        journal.of(run=read.coordinator.run, process="coordinator")
+        read.credentials()  # what is wrong is said at once, before torch is loaded
+        from colonnade.deploy.start import run_coordinator
+
+        run, folder = run_coordinator(config, overrides, notify, watch)
+    finish(screen, run, folder)

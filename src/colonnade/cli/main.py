@@ -32,16 +32,13 @@ from colonnade.cli.explain import explain
 from colonnade.cli.extend import extend
 from colonnade.cli.init import app as init
 from colonnade.cli.ledger import app as ledger
-from colonnade.cli.models import models
 from colonnade.cli.nats_config import nats_config
 from colonnade.cli.party import party
 from colonnade.cli.predict import predict
 from colonnade.cli.privacy import app as privacy
 from colonnade.cli.report import report
 from colonnade.cli.resume import resume
-from colonnade.cli.runs import approve, refuse, runs
 from colonnade.cli.scorecard import scorecard
-from colonnade.cli.serve import serve
 from colonnade.cli.train import train
 from colonnade.cli.tune import tune
 from colonnade.cli.worth import worth
@@ -62,8 +59,7 @@ COMMANDS = (
 )  # fmt: skip
 for command in COMMANDS:
     app.command()(command)
-DEPLOYED = (certificates, nats_config, align, party, coordinator, serve, runs, approve, refuse, models)
-for deployed in DEPLOYED:
+for deployed in (certificates, nats_config, align, party, coordinator):
     app.command(rich_help_panel="Separate organisations")(deployed)
 app.add_typer(init, name="init")
 app.add_typer(privacy, name="privacy")

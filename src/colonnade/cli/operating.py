@@ -87,7 +87,7 @@ class Journal:
         return {"time": at, "level": level, "event": event, **self._of, "run": run, "round": number, **facts}
 
     def _is_news(self, event: str, facts: Mapping[str, Any]) -> bool:
-        about, now = f"{event} {facts.get('run')} {facts.get('parties')}", time.monotonic()
+        about, now = f"{event} {facts.get('parties')}", time.monotonic()
         news = now - self._told.get(about, -EVERY) >= EVERY
         if news:
             self._told[about] = now

@@ -57,9 +57,7 @@ def predict_ids(
         from colonnade.folder import claimed
         from colonnade.methods.without import check_can_leave_out
         from colonnade.run import Run
-        from colonnade.service.versions import used_folder
 
-        folder = used_folder(folder)
         run = Run.load(folder)
         if run.about["engine"] != "nats":
             raise RunError(f"{folder} is a simulated run; predict it with --rows or --tables")
@@ -69,28 +67,19 @@ def predict_ids(
         read = read_coordinator(config or _config_of(folder))
         alignment = read_alignment(read.coordinator.alignment)
         names = read_wanted(ids[0], read.coordinator.id, ids[1])
-        wish = Wish(_rows(names, alignment), alignment.presence, when.absent, when.patience, alignment.digest)
-        name = _deployed(folder).get("run", read.coordinator.run)  # the file may name another by now
-        with claimed(folder), linked(read.credentials(), name, notify) as link:
+        wish = Wish(_rows(names, alignment), alignment.presence, when.absent, when.patience)
+        with claimed(folder), linked(read.credentials(), read.coordinator.run, notify) as link:
             found = predict_rows(folder, link, wish, notify)
     show(screen, folder, answer.output, table_of(run.model, names, found, answer), None, found.left_out)
 
 
-def _deployed(folder: Path) -> dict[str, str]:
-    """What a run folder says of how it was deployed; nothing, where that cannot be read."""
+def _config_of(folder: Path) -> Path:
     from colonnade.deploy.start import DEPLOYMENT
 
     try:
-        said = json.loads((folder / DEPLOYMENT).read_text())
-    except (OSError, ValueError):
-        return {}
-    return {k: v for k, v in said.items() if isinstance(v, str)} if isinstance(said, dict) else {}
-
-
-def _config_of(folder: Path) -> Path:
-    path = Path(_deployed(folder).get("config", ""))
-    if path == Path():
-        raise RunError(f"{folder} does not say how it was deployed; name its coordinator.toml with --config")
+        path = Path(json.loads((folder / DEPLOYMENT).read_text())["config"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise RunError(f"{folder} does not say how it was deployed; name its coordinator.toml with --config") from None
     if not path.exists():
         raise ConfigError(f"{path.name} of {folder} is not where it was; name it with --config")
     return path

@@ -49,11 +49,6 @@ def spent_by(proposal: Proposal, entries: Iterable[Entry], party: str, mine: Eve
     return planned(proposal, mine) if proposal.privacy().by_row else costs_of(entries, party)
 
 
-def whole_cost(costs: Sequence[Cost], delta: float, neighbours: Neighbours) -> Together | None:
-    """What one training would cost, in the unit that it hides; None: it releases nothing."""
-    return next(iter(together(costs, delta, neighbours).values()), None)
-
-
 def relation(policy: Policy) -> Neighbours:
     """The relation in which a table's epsilon of unit PARTY is counted: the stricter one, if the policy needs it."""
     return "replaced" if policy.neighbours == ("replaced",) else "absent"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,7 +28,6 @@ from colonnade.deploy.agreement import (
     read_join,
     settle,
 )
-from colonnade.deploy.approval import PENDING
 from colonnade.deploy.by_row import agreed_mechanism
 from colonnade.deploy.encryption import encryption_of_coordinator, own_keys, secrets_for
 from colonnade.deploy.signing import check_own, head_signer, sign_file
@@ -75,7 +74,6 @@ from colonnade.wire.notice import Notice, notice_of
 from colonnade.wire.numbers import WireSettings
 
 T = TypeVar("T")
-Invite = Callable[[Sequence[str]], None]  # tells some parties, who may serve many runs, that there is this one
 PURPOSES = (Purpose.TRAIN, Purpose.EVALUATE, Purpose.PREDICT)
 
 
@@ -157,13 +155,7 @@ class CoordinatorProcess:
     """The label holder in one run."""
 
     def __init__(
-        self,
-        folder: Path,
-        link: Link,
-        credentials: Credentials,
-        undertaking: Undertaking,
-        notify: Notify,
-        invite: Invite | None = None,
+        self, folder: Path, link: Link, credentials: Credentials, undertaking: Undertaking, notify: Notify
     ) -> None:
         if undertaking.method.pools:
             raise ConfigError(
@@ -177,8 +169,6 @@ class CoordinatorProcess:
         for party in undertaking.parties:
             check_gradients(undertaking.method, party, undertaking.model.of(party).gradients)
         self.folder, self.link, self.credentials, self.notify = folder, link, credentials, notify
-        self._pending: set[str] = set()  # parties where a person has to approve the proposal
-        self._invite: Invite = invite or (lambda parties: None)
         training = undertaking.training.model_copy(update={"checkpoint_every": 1})
         self.undertaking = replace(undertaking, training=training, privacy=_in_full(undertaking))
         self.sign = head_signer(credentials, link.run)
@@ -223,7 +213,6 @@ class CoordinatorProcess:
         """What was agreed on, or is agreed on now."""
         u = self.undertaking
         if self.store.begun:
-            self._invite(u.parties)  # who has lost its record of the run is to say so
             agreement = Agreement.from_json(self.store.about()["agreement"])
             body, former = u.body(self.link.run), agreement.proposal.format
             if former < FORMAT:
@@ -270,7 +259,6 @@ class CoordinatorProcess:
     def roll_call(self, notice: Notice, answer: str, read: Callable[[Notice], T]) -> dict[str, T]:
         """Say something to everybody and wait for everybody's answer, as long as it takes."""
         answers: dict[str, T] = {}
-        self._pending.clear()
         asked = 0.0
         while missing := [p for p in self.undertaking.parties if p not in answers]:
             if time.monotonic() - asked > ASK_AGAIN or self.link.came_back.is_set():
@@ -279,11 +267,10 @@ class CoordinatorProcess:
                     self.link.lay(self.undertaking.parties, anew=True)
                 to_send = [Outgoing(p, notice) for p in missing] if asked else [Outgoing("*", notice)]
                 self.link.send(*to_send, again=True)
-                self._invite(missing)
                 asked = time.monotonic()
             incoming = self.link.next(1.0)
             if incoming is None:
-                self.notify("waiting", round=notice.number, parties=missing, note=_persons(self._pending & {*missing}))
+                self.notify("waiting", round=notice.number, parties=missing)
                 continue
             try:
                 answered = self._read(incoming, notice.number, answer)
@@ -305,8 +292,6 @@ class CoordinatorProcess:
         if answered.kind == REFUSED:
             reason = str(answered.facts.get("reason", "it gave no reason"))[:500]
             raise Refused(f"party {answered.sender!r} refuses: {reason}")
-        if answered.kind == PENDING:
-            self._pending.add(answered.sender)
         return answered if answered.kind == answer else None
 
     # -- training -----------------------------------------------------------------------------
@@ -356,10 +341,6 @@ class CoordinatorProcess:
         if not left:
             self.link.purge()  # nothing of the run stays on the server's disk
         self.notify("closed", run=self.link.run, **({"not_told": left} if left else {}))
-
-
-def _persons(parties: set[str]) -> str:
-    return f"a person at {', '.join(sorted(parties))} has to approve the run" if parties else ""
 
 
 def _in_full(u: Undertaking) -> PrivacySettings:

@@ -20,7 +20,7 @@ from colonnade.deploy.agreement import (
     read_agreement,
     read_proposal,
 )
-from colonnade.deploy.budget import check_table, check_unit, planned, spent_by, whole_cost
+from colonnade.deploy.budget import check_table, check_unit, planned, spent_by
 from colonnade.deploy.by_row import row_protection
 from colonnade.deploy.encryption import RunEncryption, encryption_of_party
 from colonnade.deploy.mechanism import check_mechanism
@@ -63,7 +63,7 @@ from colonnade.privacy.gaussian import SystemNoise
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.mechanism import Protection
 from colonnade.privacy.registry import kind_of
-from colonnade.privacy.together import Cost, Together
+from colonnade.privacy.together import Cost
 from colonnade.privacy.training_rows import TrainingRows
 from colonnade.run import DTYPES
 from colonnade.wire.messages import Purpose, Request
@@ -83,7 +83,6 @@ class Membership:
         self.table = setup.table or self.me
         self.proposal: Proposal | None = None
         self.agreement: Agreement | None = None
-        self.cost: Together | None = None  # of the last proposal that was checked; None: it releases nothing
         self._columns: Columns | None = None
 
     # -- agreeing -----------------------------------------------------------------------------
@@ -139,7 +138,6 @@ class Membership:
         check_unit(policy, costs)
         others = [run for run in self.spent.runs(self.table) if run.proposal != proposal.digest]
         check_table(policy, self.table, others, costs)
-        self.cost = whole_cost(costs, privacy.delta, privacy.neighbours)
 
     def _releases(self, proposal: Proposal) -> int:
         """How often the party that uploads most uploads in training."""

@@ -16,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +24,9 @@ from torch import Tensor
 from colonnade.deploy.account import Account
 from colonnade.deploy.agreement import AGREED, CLOSE, PROPOSAL, PROPOSED, SETTLED, Agreement, refusal
 from colonnade.deploy.budget import ledger_beside
-from colonnade.deploy.considering import Considering
 from colonnade.deploy.encryption import own_keys, unopened
 from colonnade.deploy.export import export
-from colonnade.deploy.header import check_header
-from colonnade.deploy.membership import Membership
+from colonnade.deploy.membership import Membership, in_short
 from colonnade.deploy.party_setup import PartySetup
 from colonnade.deploy.signing import check_own, head_signer
 from colonnade.deploy.table_ledger import TableLedger
@@ -56,7 +53,7 @@ from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.sealed import Release
 from colonnade.store import Store
 from colonnade.wire.codec import decode
-from colonnade.wire.messages import COORDINATOR, Purpose, Request, read_common, read_own, read_request
+from colonnade.wire.messages import COORDINATOR, MOST_ROUNDS, Purpose, Request, read_common, read_own, read_request
 from colonnade.wire.notice import Notice, notice_of
 
 STORE = "party.db"
@@ -74,7 +71,6 @@ class PartyProcess:
         self._credentials = credentials
         self.spent = TableLedger(setup.spent or ledger_beside(folder))
         self.member = Membership(self.run, credentials, setup, own_keys(folder), self.spent)
-        self._proposals = Considering(folder, self.member, notify)
         self.number, self.finished = BEFORE, ""
         self.account: Account | None = None  # of the run in the table ledger, once there is one
         self.transcript = ""  # digest of all requests up to the stop
@@ -82,9 +78,7 @@ class PartyProcess:
         self.side: PartySide | None = None
         self._notice: dict[str, str] = {}  # sent instead of a release in the last round
         self._spoke = 0.0  # when the last answer had left
-        self._outdated = False  # the files for people lack the last releases
         self._pool: dict[int, Parts] = {}  # messages of requests that are not complete yet
-        self.turn: AbstractContextManager[Any] = nullcontext()  # held while it trains
         if self.store.begun:
             self._reopen()
 
@@ -96,21 +90,10 @@ class PartyProcess:
         self.notify("listening", run=self.run, note="for a proposal" if self.side is None else "")
         while True:
             incoming = self.link.next(1.0)
-            if incoming is None:
-                self.tidy()
-            elif self.handle(incoming):
+            if incoming is not None and self.handle(incoming):
                 if once:
                     return self.finished
                 self.notify("staying", run=self.run, note="to answer predictions, until stopped")
-
-    def tidy(self) -> None:
-        """Write the files for people again, if something left since: while nobody asks, for it takes its time.
-
-        What left is in the store already; killed before this, a party writes them when it is started again.
-        """
-        if self._outdated:
-            self._outdated = False
-            self._export()
 
     def handle(self, incoming: Incoming) -> bool:
         """Take one message; true if the run is over. Whatever is in it, it changes nothing or is carried out whole."""
@@ -121,7 +104,7 @@ class PartyProcess:
                 self.link.done([incoming])
                 return False
             header, arrays = decode(incoming.data)
-            kind, number = check_header(header, incoming.encrypted, self.run, self.me)
+            kind, number = self._checked(header, incoming.encrypted)
             if kind in ("ALL", "OWN"):
                 self._take(incoming, kind, number, header, arrays)
                 return False
@@ -133,13 +116,27 @@ class PartyProcess:
             self.link.refuse(incoming)
             return False
 
+    def _checked(self, header: Mapping[str, Any], encrypted: bool) -> tuple[str, int]:
+        if header.get("run") != self.run or header.get("sender") != COORDINATOR:
+            raise WireError(
+                f"a message of {str(header.get('sender'))[:64]!r} in run {str(header.get('run'))[:64]!r}; "
+                f"this party listens to the coordinator of {self.run!r}"
+            )
+        if header.get("to", self.me) != self.me:
+            raise WireError(f"a message for {str(header.get('to'))[:64]!r}")
+        kind, number = header.get("kind"), header.get("number")
+        if not isinstance(kind, str) or type(number) is not int or abs(number) > MOST_ROUNDS:
+            raise WireError("the message does not say what it is")
+        if not encrypted and kind not in (PROPOSAL, AGREED):
+            raise WireError(f"a message {kind[:32]!r} that is not encrypted")
+        return kind, number
+
     def _hear(self, kind: str, notice: Notice) -> None:
         if kind == PROPOSAL:
             self._consider(notice)
         elif kind == AGREED:
             self._agree(notice)
         elif kind == CLOSE:
-            self.tidy()
             self._tell(DONE, notice.number)
             self.notify("closed", run=self.run, reason=self.finished)
         else:
@@ -148,12 +145,15 @@ class PartyProcess:
     # -- agreeing -----------------------------------------------------------------------------
 
     def _consider(self, notice: Notice) -> None:
-        """Join a proposal, wait for a person, or say why not."""
+        """Join a proposal, or say why not."""
         try:
-            answer = self._proposals.answer(notice)
+            proposal = self.member.read(notice)
+            self.notify("proposal", digest=proposal.digest[:12], **in_short(proposal))
+            consent = self.member.consider(proposal)
         except ColonnadeError as error:
             return self._refuse(PROPOSED, error, unencrypted=True)
-        return self.link.send(Outgoing(COORDINATOR, answer, unencrypted=True))
+        self.notify("joined", digest=proposal.digest[:12])
+        return self.link.send(Outgoing(COORDINATOR, consent, unencrypted=True))
 
     def _agree(self, notice: Notice) -> None:
         """Store the agreement; from here on the party belongs to the run, and everything is encrypted."""
@@ -294,8 +294,7 @@ class PartyProcess:
         common = {k: v.to(side.cohort.device) for k, v in read_common(arrays).items()}
         reply = Received(common, {k: v.unsqueeze(0).to(side.cohort.device) for k, v in own.items()})
         before, self._notice = len(self.ledger), {}
-        with self.turn if request.learners or request.trainers else nullcontext():
-            passed = self._answer(side, request, reply)
+        passed = self._answer(side, request, reply)
         if request.stop is not None:
             side.use_best()
             self.finished = request.stop
@@ -304,11 +303,10 @@ class PartyProcess:
         if not self.finished or request.stop is not None:  # afterwards not everybody is asked everything
             self.transcript = asked
         self._commit(sent, before)
-        if request.stop is not None:
+        if self.finished:
             self._export()
         if request.stop is not None and self.account is not None:
             self.account.end(self.member.spent_by(self.ledger))
-        self._outdated = bool(self.finished) and request.stop is None  # its files lack this release, until `tidy`
         self._send(sent, received)
         size = sum(len(released.payload) for _, released in sent)
         self.notify("answered", round=request.number, bytes=size)

@@ -48,92 +48,39 @@ class Wish:
     presence: Mapping[str, np.ndarray] | None = field(default=None, repr=False)  # who holds which row; None: all do
     absent: WhenAbsent = "refuse"
     patience: float = 30.0
-    alignment: str | None = None  # digest of the alignment that the row numbers are of; None: not checked
 
 
 def predict_rows(folder: Path, link: Link, wish: Wish, notify: Notify) -> Prediction:
-    """Ask the parties of a finished run about some rows, once."""
-    asker = Asker(folder, link, notify)
-    try:
-        return asker.ask(wish)
-    finally:
-        asker.close()
-
-
-class Asker:
-    """The label holder after a training: asks the parties of a run about rows, as often as need be, over one link.
-
-    Nothing is sent before the first question that may be asked. Calls come from one thread.
-    """
-
-    def __init__(self, folder: Path, link: Link, notify: Notify) -> None:
-        if late := check_own_file(folder, link.credentials, link.run):
-            told = f"the last {late} entries of the ledger were not signed: a process died before; now they are"
-            notify("warning", reason=told)
-        self.run, self.agreement, last = _finished(folder)
-        self.folder, self.link, self._notify = folder, link, notify
-        self.schema = self.agreement.schema(find_device(self.run.training.device))
-        self._adders = self.agreement.adders({})
-        number = max((release.number for release in self.run.ledger), default=0)
-        self._number = max(number, last + AFTER_TRAINING)  # of the last question
-        self._open = False
-
-    def ask(self, wish: Wish) -> Prediction:
-        """Predictions of some rows; each question has numbers of its own, and what it asks for is in the ledger."""
-        run = self.run
-        _check_alignment(self.agreement, wish)
-        if wish.absent == "leave-out":  # before anybody is asked: what was released cannot be taken back
-            check_can_leave_out(run.method, run.state, run.privacy.secure_sum.use)
-        queries, asked = _asks(run, self.schema, wish)
-        self._begin()
-        self._number += 2
-        request = Request(self._number, queries)
-        collected = self._collect(request, wish)
-        if self._adders is not None:
-            return _opened(run, self.schema, request, asked, collected, self._adders.predicting()[1])
-        return _add_up(run, self.schema, wish, asked, collected)
-
-    def close(self) -> None:
-        """Nobody answers a question later that nobody waits for any more."""
-        if self._open:
-            self.link.purge()
-            self._open = False
-
-    def _begin(self) -> None:
-        if self._open:
-            return
-        publics, proposal = {p: j.key for p, j in self.agreement.joined.items()}, self.agreement.proposal
-        mine, keys, hkdf = self.link.credentials, own_keys(self.folder), proposal.format > 3
-        self.link.encryption = encryption_of_coordinator(mine, keys, publics, proposal.digest, hkdf)
-        self.link.lay(self.schema.parties, anew=True)
-        self._open = True
-        self.link.listen()
-
-    def _collect(self, request: Request, wish: Wish) -> Collected:
-        """First whether all would answer, then the answers. Whoever was away last time may be back by now."""
-        absence = Absence(patience=wish.patience, then="continue")
-        engine = Remote(self.link, self.schema, self.run.method, self.link.run, absence, self._notify)
-        engine.roster = self._adders.roster.digest if self._adders else ""
-        whole = False
-        try:
-            for question in (replace(request, number=request.number - 1, consent=True), request):
-                collected = engine.run_round(question, _released(self.run, self.link, self.schema, question))
-                _check_present(self.run, collected, wish)
-            whole = not collected.absent
-            return collected
-        finally:
-            if not whole:
-                self.link.purge()
-
-
-def _check_alignment(agreement: Agreement, wish: Wish) -> None:
-    """Row numbers of another alignment are other customers: predictions would be wrong, and nobody would see it."""
-    began = agreement.proposal.body.get("alignment")
-    if began and wish.alignment is not None and wish.alignment != began:
-        raise RunError(
-            f"run {agreement.proposal.body['run']!r} was trained on the rows of alignment {str(began)[:12]}, and the "
-            f"alignment here is {wish.alignment[:12]}: put the former one back, or train a new run"
+    """Ask the parties of a finished run about some rows."""
+    if late := check_own_file(folder, link.credentials, link.run):
+        notify(
+            "warning",
+            reason=f"the last {late} entries of the ledger were not signed: a process died before; now they are",
         )
+    run, agreement, last = _finished(folder)
+    if wish.absent == "leave-out":  # before anybody is asked: what was released cannot be taken back
+        check_can_leave_out(run.method, run.state, run.privacy.secure_sum.use)
+    schema = agreement.schema(find_device(run.training.device))
+    queries, asked = _asks(run, schema, wish)
+    number = max((release.number for release in run.ledger), default=0)
+    request = Request(max(number, last + AFTER_TRAINING) + 2, queries)
+    publics = {p: joined.key for p, joined in agreement.joined.items()}
+    digest, hkdf = agreement.proposal.digest, agreement.proposal.format > 3
+    link.encryption = encryption_of_coordinator(link.credentials, own_keys(folder), publics, digest, hkdf)
+    link.lay(schema.parties, anew=True)
+    link.listen()
+    engine = Remote(link, schema, run.method, link.run, Absence(patience=wish.patience, then="continue"), notify)
+    adders = agreement.adders({})
+    engine.roster = adders.roster.digest if adders else ""
+    try:
+        for question in (replace(request, number=request.number - 1, consent=True), request):
+            collected = engine.run_round(question, _released(run, link, schema, question))
+            _check_present(run, collected, wish)
+    finally:
+        link.purge()  # nobody answers a question later that nobody waits for any more
+    if adders is not None:
+        return _opened(run, schema, request, asked, collected, adders.predicting()[1])
+    return _add_up(run, schema, wish, asked, collected)
 
 
 def _released(run: Run, link: Link, schema: Schema, request: Request) -> Down:

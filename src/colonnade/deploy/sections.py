@@ -33,18 +33,14 @@ from colonnade.identity.names import COORDINATOR
 from colonnade.record import Section, Sections
 
 OF_A_PARTY = ("party", "connection", "model", "columns")
-OF_THE_COORDINATOR = ("coordinator", "connection", "method", "model", "training", "privacy", "absence", "schedule")
+OF_THE_COORDINATOR = ("coordinator", "connection", "method", "model", "training", "privacy", "absence")
 
 
 class PartySection(TableSection):
     """[party]: who this is, which run, and where its columns are."""
 
     name: PartyName = Field(description="this party's name; also the common name of its certificate")
-    run: Name | None = Field(
-        None,
-        description="the run's name, as the label holder calls it: small letters, digits and -; for `colonnade serve` "
-        "there is none to name",
-    )
+    run: Name = Field(description="the run's name, as the label holder calls it: small letters, digits and -")
     categories: tuple[str, ...] = Field((), description="columns that hold categories although they look like numbers")
     alignment: Path = Field(Path("alignment"), description="folder of the aligned rows, made by `colonnade align`")
     folder: Path = Field(Path("party"), description="where the party keeps its model, its ledger and what it sent")
@@ -62,13 +58,6 @@ class PartySection(TableSection):
     most_ids: int = Field(
         5_000_000, ge=1, le=MOST_IDS, description="alignment: ids the label holder may bring; each one is a question"
     )
-
-    @property
-    def one_run(self) -> str:
-        """The run's name, for a command that is about one run."""
-        if self.run is None:
-            raise ConfigError("[party] needs 'run': the run's name, as the label holder calls it")
-        return self.run
 
     @property
     def called(self) -> str:
@@ -125,23 +114,6 @@ class CoordinatorSection(TableSection):
         return self
 
 
-class Retraining(Settings):
-    """[schedule]: when a label holder that serves trains again."""
-
-    every: str | None = Field(
-        None,
-        pattern=r"^[1-9]\d{0,4}[mhdw]$",
-        description="time after the end of a training until the next: minutes, hours, days or weeks, e.g. 7d; unset: "
-        "only when asked for",
-    )
-
-    @property
-    def seconds(self) -> float | None:
-        """The same in seconds."""
-        units = {"m": 60, "h": 3600, "d": 86400, "w": 604800}
-        return None if self.every is None else float(self.every[:-1]) * units[self.every[-1]]
-
-
 @dataclass(frozen=True)
 class PartyFile:
     """party.toml; [model] and [columns] are not checked yet."""
@@ -162,11 +134,6 @@ class CoordinatorFile:
     coordinator: CoordinatorSection
     connection: Connection
     tables: Sections = field(repr=False)  # all sections as read, for the record
-
-    @property
-    def schedule(self) -> Retraining:
-        """When it trains again."""
-        return build(Retraining, self.tables.get("schedule", {}), "schedule")
 
     def credentials(self) -> Credentials:
         """The coordinator's identity."""
@@ -193,9 +160,7 @@ def read_coordinator_file(path: Path, overrides: list[str] | None = None) -> Coo
     """Read coordinator.toml, and check what is not for training."""
     tables = _tables(path, overrides, OF_THE_COORDINATOR)
     section = build(CoordinatorSection, tables.get("coordinator", {}), "coordinator")
-    read = CoordinatorFile(_placed(section, path), _connection(tables, path), tables)
-    _ = read.schedule  # what is wrong with it is said now
-    return read
+    return CoordinatorFile(_placed(section, path), _connection(tables, path), tables)
 
 
 def _tables(path: Path, overrides: list[str] | None, sections: tuple[str, ...]) -> dict[str, Section]:

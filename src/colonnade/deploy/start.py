@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -13,13 +13,11 @@ import torch
 from colonnade.align.files import Alignment, read_alignment
 from colonnade.data.beside import Beside
 from colonnade.deploy.coordinator import PURPOSES, CoordinatorProcess, Undertaking
-from colonnade.deploy.invitation import RUNS, Invitations
 from colonnade.deploy.party import PartyProcess
 from colonnade.deploy.party_setup import PartySetup
 from colonnade.deploy.policy import read_policy
 from colonnade.deploy.settings import CoordinatorConfig, PartyConfig, read_coordinator, read_party, split_of
 from colonnade.deploy.tables import LabelTable, PartyTable
-from colonnade.engines.connection import NatsConnection
 from colonnade.engines.link import Link
 from colonnade.engines.message import Notify
 from colonnade.engines.nats import NatsLink
@@ -39,21 +37,20 @@ def run_party(config: Path, overrides: list[str] | None, once: bool, notify: Not
     """Take part until the run is closed (`once`) or until interrupted; how it ended."""
     read = read_party(config, overrides)
     credentials, setup = read.credentials(), party_setup(read)
-    run = read.party.one_run
-    with claimed(read.party.folder), linked(credentials, run, notify) as link:
+    with claimed(read.party.folder), linked(credentials, read.party.run, notify) as link:
         process = PartyProcess(read.party.folder, link, credentials, setup, notify)
         try:
             stop = process.serve(once)
-            return {"run": run, "party": read.party.name, "stop": stop, "folder": str(read.party.folder)}
+            return {"run": read.party.run, "party": read.party.name, "stop": stop, "folder": str(read.party.folder)}
         finally:
-            with closing(process.store):
-                process.tidy()
+            process.store.close()
 
 
 def party_setup(read: PartyConfig) -> PartySetup:
     """What the files of a party say it brings."""
-    p, table = read.party, party_table(read)
-    alignment = table.alignment
+    p = read.party
+    alignment = read_alignment(p.alignment)
+    table = PartyTable(p.name, p.table, p.id, alignment, p.categories, read.columns, p.text)
     find_device(p.device, "party.device")
     table.columns(torch.arange(alignment.complete), alignment.complete)  # what is wrong with it is said now, and here
     policy = read_policy(p.policy)
@@ -69,13 +66,6 @@ def party_setup(read: PartyConfig) -> PartySetup:
     )
 
 
-def party_table(read: PartyConfig) -> PartyTable:
-    """A party's table with the rows that are aligned now."""
-    p = read.party
-    alignment = read_alignment(p.alignment)
-    return PartyTable(p.name, p.table, p.id, alignment, p.categories, read.columns, p.text)
-
-
 def run_coordinator(
     config: Path, overrides: list[str] | None, notify: Notify, watch: Watcher | None = None
 ) -> tuple[Run, Path]:
@@ -87,21 +77,14 @@ def run_coordinator(
     schedule = schedule_of(u.method, u.training.schedule, u.split.train, u.parties, 0)
     if short := schedule.shortfall(u.training.rounds):
         warnings.warn(short, ShortTraining, stacklevel=2)
-    run = read.coordinator.run
-    with (
-        claimed(folder) as claim,
-        connected(credentials, notify) as connection,
-        linked(credentials, run, notify, connection) as link,
-        linked(credentials, RUNS, notify, connection) as runs,
-    ):
+    with claimed(folder) as claim, linked(credentials, read.coordinator.run, notify) as link:
 
         def noted(now: Progress) -> bool | None:
             claim.note(f"still training, round {now.round} of {now.rounds}")
             return watch(now) if watch is not None else None
 
-        (folder / DEPLOYMENT).write_text(json.dumps({"config": str(config.resolve()), "run": run}) + "\n")
-        invite = Invitations(runs, run, u.parties)
-        return CoordinatorProcess(folder, link, credentials, undertaking, notify, invite).serve(noted), folder
+        (folder / DEPLOYMENT).write_text(json.dumps({"config": str(config.resolve())}) + "\n")
+        return CoordinatorProcess(folder, link, credentials, undertaking, notify).serve(noted), folder
 
 
 def read_undertaking(read: CoordinatorConfig, alignment: Alignment) -> Undertaking:
@@ -133,19 +116,9 @@ def read_undertaking(read: CoordinatorConfig, alignment: Alignment) -> Undertaki
 
 
 @contextmanager
-def connected(credentials: Credentials, notify: Notify) -> Iterator[NatsConnection]:
-    """A connection for several links, open for as long as it is used."""
-    connection = NatsConnection(credentials, notify).open()
-    try:
-        yield connection
-    finally:
-        connection.close()
-
-
-@contextmanager
-def linked(credentials: Credentials, run: str, notify: Notify, shared: NatsConnection | None = None) -> Iterator[Link]:
+def linked(credentials: Credentials, run: str, notify: Notify) -> Iterator[Link]:
     """A link that is open for as long as it is used."""
-    link = NatsLink(credentials, run, notify, shared=shared).open()
+    link = NatsLink(credentials, run, notify).open()
     try:
         yield link
     finally:

@@ -83,8 +83,8 @@ def answer_from(config: Path, overrides: list[str] | None, patience: float, noti
         return _table(read, alignment).columns(train, rows).values
 
     candidate = Candidate(columns, alignment.complete, alignment.digest, policy)
-    with claimed(p.worth), open_line(credentials, p.one_run, notify, what="worth") as line:
-        return answer_question(line, credentials, p.one_run, candidate, Kept.read(p.worth), patience, notify)
+    with claimed(p.worth), open_line(credentials, p.run, notify, what="worth") as line:
+        return answer_question(line, credentials, p.run, candidate, Kept.read(p.worth), patience, notify)
 
 
 def _candidates(c: CoordinatorSection, wanted: Wanted) -> tuple[str, ...]:
