@@ -61,8 +61,8 @@ def test_its_readme_leads_to_a_trained_model(tmp_path: Path, port: int) -> None:
     assert call_main("init", "organisations", folder, *SAID, "--server", f"localhost:{port}") == 0
     put_tables(folder)
     done = 0
-    try:
-        with forked(tools):
+    with forked(tools):  # it ends when all that it started has ended: terminals are closed before
+        try:
             for title, typed in steps((folder / "README.txt").read_text()):
                 terminals = [Terminal(command, folder / where, environment) for where, command in typed]
                 open_terminals += terminals
@@ -70,13 +70,13 @@ def test_its_readme_leads_to_a_trained_model(tmp_path: Path, port: int) -> None:
                     for terminal, (_, command) in zip(terminals, typed, strict=True):
                         assert terminal.end(deadline) == 0, f"{command}:\n{terminal.shown}"
                         done += 1
-            assert done >= 9
-            assert "signed by bank for run first" in "\n".join(terminal.shown for terminal in open_terminals)
-            assert "signed by coordinator for run first" in open_terminals[-1].shown
-            assert (folder / "bank" / "run" / "report.html").exists()
-    finally:
-        for terminal in open_terminals:
-            terminal.close()
+        finally:
+            for terminal in open_terminals:
+                terminal.close()
+    assert done >= 9
+    assert "signed by bank for run first" in "\n".join(terminal.shown for terminal in open_terminals)
+    assert "signed by coordinator for run first" in open_terminals[-1].shown
+    assert (folder / "bank" / "run" / "report.html").exists()
 
 
 def test_everybody_gets_its_own_keys_and_no_other(tmp_path: Path) -> None:
