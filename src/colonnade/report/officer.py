@@ -342,5 +342,5 @@ def checks(source: Source) -> list[str]:
     if source.origin == "party":
         told.append("It has one line for every message that left; colonnade privacy page makes this page of it again.")
     else:
-        told.append("colonnade privacy explain RUN prints them again; colonnade audit RUN checks and attacks what it can.")
+        told.append("colonnade privacy explain RUN prints them again; colonnade audit RUN tries to refute them.")
     return [text for text in told if text]
