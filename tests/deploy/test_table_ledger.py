@@ -17,6 +17,7 @@ from colonnade.deploy.table_ledger import Entered, Sent, TableLedger
 from colonnade.errors import Refused, RunError, Unwritable
 from colonnade.privacy.events import PlainEvent, Unit
 from colonnade.privacy.gaussian import GaussianEvent
+from colonnade.privacy.sampled import SampledGaussianEvent
 from colonnade.privacy.together import Cost
 
 NOISE = Cost(GaussianEvent(1.0, 30.0), 100, 53)  # epsilon 0.897 at delta 1e-5
@@ -60,6 +61,13 @@ def test_a_run_that_is_over_costs_what_it_released(ledger: TableLedger) -> None:
     ledger.enter(run("a"))  # its party was started again
     (found,) = ledger.runs("customers")
     assert found.ended and found.costs[0].times == 10
+
+
+def test_training_at_home_is_not_forgotten_although_it_sends_nothing(ledger: TableLedger) -> None:
+    at_home = Cost(SampledGaussianEvent(0.1, 1.0, 2.0, 100, 3), 100)
+    ledger.enter(run("a", at_home, run="same"))
+    ledger.enter(run("b", at_home, run="same"))
+    assert [r.proposal for r in ledger.runs("customers")] == ["a", "b"]
 
 
 def test_a_proposal_that_came_to_nothing_costs_nothing_and_one_that_sent_does(ledger: TableLedger) -> None:

@@ -30,6 +30,7 @@ from pathlib import Path
 
 from colonnade.errors import RunError, Unwritable
 from colonnade.identity.cipher import KeyPair
+from colonnade.privacy.events import Unit
 from colonnade.privacy.together import Cost
 
 FORMAT = 1
@@ -107,12 +108,17 @@ class TableLedger:
 
         `check` is called with what all other runs cost this table, before anything is written, and may refuse. Runs of
         the same name from which nothing ever left, such as an earlier proposal that came to nothing, cost nothing.
+        Those that train at home (unit ROW) do: they send nothing while they train, and all of it with what they say
+        later.
         """
         with self._writing() as x:
             if x("select 1 from run where proposal = ?", (run.proposal,)).fetchone():
                 return
+            named = (run.run, run.party, run.table)
             unused = "run = ? and party = ? and table_name = ? and proposal not in (select proposal from sent)"
-            x(f"delete from run where {unused}", (run.run, run.party, run.table))
+            for proposal, costs in x(f"select proposal, costs from run where {unused}", named).fetchall():
+                if all(line["unit"] != Unit.ROW.value for line in json.loads(costs)):
+                    x("delete from run where proposal = ?", (proposal,))
             check(_read(x, run.table))
             facts = (run.proposal, run.run, run.party, run.table, run.columns, run.rows, _now(), "", _costs(run.costs))
             x("insert into run values (?, ?, ?, ?, ?, ?, ?, ?, ?)", facts)
