@@ -63,6 +63,10 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "a wrong value further in": (lambda: VIMADMM(optimiser={"kind": "adamw", "lr": -1}), r"optimiser\.adamw\.lr = -1"),  # type: ignore[arg-type]
     "a misspelt setting further in": (lambda: VIMADMM(optimiser={"kind": "adamw", "lrr": 1}), r"did you mean 'lr'\?"),  # type: ignore[arg-type]
     "a value without a name": (lambda: VIMADMM(1.0), "VIMADMM takes settings by name, e.g. rho="),  # type: ignore[misc]
+    "an optimiser of no kind": (
+        lambda: make_method("vimadmm", {"optimiser": {"lr": 0.1}}),
+        r"optimiser = \{'lr': 0.1\} is not valid: needed 'kind' in it: 'sgd' or 'adamw'",
+    ),
     "an optimiser": (lambda: AdamW(lr="fast"), r"\[AdamW\] lr = 'fast' is not valid"),  # type: ignore[arg-type]
     "training": (lambda: Training(passes=3), r"unknown key 'passes' in \[Training\]; known keys"),  # type: ignore[call-arg]
     "a misspelt keyword": (

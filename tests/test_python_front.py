@@ -46,7 +46,8 @@ class TestCompare:
         assert line["std"] == pytest.approx(np.std(scores, ddof=1))
         frame = compared.to_frame()
         assert list(frame.index) == ["vimadmm", "local_only"]
-        assert frame.loc["vimadmm", "test_score"] == line["test_score"]
+        assert frame.loc["vimadmm", "test_score"] == frame.loc["vimadmm", "accuracy"] == line["test_score"]
+        assert frame.loc["local_only", "log_loss"] == compared.table[1]["metrics"]["log_loss"]["mean"]
 
     def test_it_is_shown_in_one_line(self, compared: Comparison) -> None:
         shown = repr(compared)

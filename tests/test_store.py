@@ -13,8 +13,8 @@ from torch import Tensor
 
 from colonnade import store as module
 from colonnade.errors import GateError, RunError, Unwritable
-from colonnade.privacy.gate import Gate, repeat
-from colonnade.privacy.ledger import Ledger
+from colonnade.privacy.gate import EMPTY, Gate, repeat
+from colonnade.privacy.ledger import Entry, Ledger
 from colonnade.privacy.sealed import Array, Release, Upload
 from colonnade.store import Store, TensorTable
 from colonnade.wire.messages import Purpose
@@ -96,6 +96,23 @@ class TestTensors:
         found = Store(tmp_path / "x.db").snapshot()
         assert found is not None
         assert found.tensors.keys() == {"b"}
+
+
+def test_a_commit_without_tensors_leaves_them_and_adds_to_the_ledger(tmp_path: Path) -> None:
+    store = Store(tmp_path / "x.db")
+    store.commit({"number": 1}, {"small": torch.ones(3), "large": torch.ones(300, 100)})
+    ledger = Ledger()
+    for number in (2, 3):
+        ledger.record(Entry("first", "coordinator", EMPTY, Purpose.PREDICT, number, 1, f"{number}" * 64))
+        store.commit({"number": number}, None, ledger=ledger.since(number - 2))
+    found = Store(tmp_path / "x.db").snapshot()
+    assert found is not None and found.facts == {"number": 3}
+    assert torch.equal(found.tensors["small"], torch.ones(3)) and torch.equal(
+        found.tensors["large"], torch.ones(300, 100)
+    )
+    first, second = store.lines()
+    assert store.lines_after(first["chain"]) == [second] and store.lines_after(second["chain"]) == []
+    assert store.lines_after("0" * 64) is None
 
 
 def test_a_store_that_cannot_be_written_says_so_and_keeps_what_it_had(tmp_path: Path) -> None:

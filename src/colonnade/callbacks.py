@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from colonnade.errors import ConfigError, Unwritable
+from colonnade.live import figures
 
 if TYPE_CHECKING:
     from colonnade.progress import Progress
@@ -75,20 +76,9 @@ class RoundLog:
 
     def on_round(self, progress: Progress) -> None:
         """Add a line."""
-        spent = progress.spent
-        line = {
-            "round": progress.round,
-            "rounds": progress.rounds,
-            "metric": progress.judged,
-            "score": progress.score,
-            "best": progress.best,
-            "bytes": progress.bytes,
-            "seconds": round(progress.seconds, 3),
-            **({"epsilon": spent.largest, "epsilon_is": spent.legend} if spent is not None else {}),
-        }
         try:
             with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
+                file.write(json.dumps(figures(progress)) + "\n")
         except OSError as error:
             raise Unwritable(f"{self.path} cannot be written ({error.strerror}); see to the folder") from None
 

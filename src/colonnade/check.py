@@ -83,11 +83,13 @@ class Check:
 def check(tables: Mapping[str, Any], *, labels: Any, id: Ids = None, **meaning: Any) -> Check:
     """Look at tables as `Federation.from_tables` would join them; its arguments, and what it refuses is told.
 
-    >>> import colonnade as cn
-    >>> import pandas as pd
-    >>> bank = pd.DataFrame({"customer": range(60), "age": ["31", "44", "unknown"] * 20, "churn": ["no", "yes"] * 30})
-    >>> print(cn.check({"bank": bank}, labels="churn", id="customer").errors[0][:70])
-    party 'bank', column 'age': 20 of 60 values are not numbers (first: 'u
+    Examples:
+        >>> import colonnade as cn
+        >>> import pandas as pd
+        >>> ages, churn = ["31", "44", "unknown"] * 20, ["no", "yes"] * 30
+        >>> bank = pd.DataFrame({"customer": range(60), "age": ages, "churn": churn})
+        >>> print(cn.check({"bank": bank}, labels="churn", id="customer").errors[0][:70])
+        party 'bank', column 'age': 20 of 60 values are not numbers (first: 'u
     """
     given = by_party("tables", tables)
     keys = id_columns(id, given)

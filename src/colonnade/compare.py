@@ -76,13 +76,14 @@ class Comparison:
         return together_of([_whole(run) for run in self.runs])
 
     def to_frame(self) -> DataFrame:
-        """The same as a data frame, one row per method.
+        """The same as a data frame, one row per method; the mean of each metric in a column of its own.
 
         Raises:
             DataError: pandas is not installed.
         """
         pandas: Any = need("pandas", extra="tables", purpose="data frames")
-        frame: DataFrame = pandas.DataFrame(self.table).set_index("method")
+        lines = [{**line, **{name: metric["mean"] for name, metric in line["metrics"].items()}} for line in self.table]
+        frame: DataFrame = pandas.DataFrame(lines).set_index("method").drop(columns="metrics")
         return frame
 
     def report(self, folder: str | Path) -> Path:
@@ -147,12 +148,13 @@ def compare(  # noqa: PLR0913 - the front door: everything a user may want to sa
         progress: as in `fit`.
         **settings: those of `Training`, but for the seed.
 
-    >>> import colonnade as cn
-    >>> found = cn.compare(cn.sets.load_set("digits", parties=2), ["vimadmm", "local_only"], seeds=2, rounds=5)
-    >>> [(line["method"], line["seeds"]) for line in found.table]
-    [('vimadmm', 2), ('local_only', 2)]
-    >>> found.table[0]["test_score"] > found.table[1]["test_score"]
-    True
+    Examples:
+        >>> import colonnade as cn
+        >>> found = cn.compare(cn.sets.load_set("digits", parties=2), ["vimadmm", "local_only"], seeds=2, rounds=5)
+        >>> [(line["method"], line["seeds"]) for line in found.table]
+        [('vimadmm', 2), ('local_only', 2)]
+        >>> found.table[0]["test_score"] > found.table[1]["test_score"]
+        True
     """
     if not isinstance(federation, Federation):
         raise ConfigError(f"compare needs a Federation first; got {type(federation).__name__}")

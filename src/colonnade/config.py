@@ -70,6 +70,8 @@ def _sentence(error: ValidationError, kind: type[BaseModel], section: str) -> st
     wanted = first["msg"][0].lower() + first["msg"][1:]
     if first["type"] == "string_pattern_mismatch" and meaning:
         wanted = f"needed {meaning}"  # which people read more easily than a regular expression
+    if first["type"] == "union_tag_not_found":
+        wanted = f"needed 'kind' in it{_kinds(kind, first['loc'])}"
     named = f" {where} = {got!r}" if first["loc"] else ""
     return f"[{section}]{named} is not valid: {wanted}"
 
@@ -89,6 +91,13 @@ def _known_keys(kind: type[BaseModel], where: tuple[int | str, ...]) -> list[str
         tagged = [o for o in options if "kind" in o.model_fields and o.model_fields["kind"].default == part]
         options = inner or tagged or options
     return [key for option in options for key in option.model_fields]
+
+
+def _kinds(kind: type[BaseModel], where: tuple[int | str, ...]) -> str:
+    """Which kinds of settings may stand at `where`, if that is a field of `kind` itself."""
+    field = kind.model_fields.get(str(where[0])) if len(where) == 1 else None
+    made = [] if field is None else inner_models(field.annotation)
+    return ": " + " or ".join(repr(one.model_fields["kind"].default) for one in made) if made else ""
 
 
 def _meaning(kind: type[BaseModel], where: tuple[int | str, ...]) -> str:

@@ -129,10 +129,11 @@ def cross_validate(  # noqa: PLR0913 - the front door: everything a user may wan
         progress: as for `fit`.
         **settings: of the training and of the method, as for `fit`.
 
-    >>> import colonnade as cn
-    >>> found = cn.cross_validate(cn.sets.load_set("digits", parties=2), "vimadmm", folds=3, rounds=3)
-    >>> len(found.runs), found.metrics["accuracy"]["mean"] > 0.5
-    (3, True)
+    Examples:
+        >>> import colonnade as cn
+        >>> found = cn.cross_validate(cn.sets.load_set("digits", parties=2), "vimadmm", folds=3, rounds=3)
+        >>> len(found.runs), found.metrics["accuracy"]["mean"] > 0.5
+        (3, True)
     """
     asked = as_settings(split)
     if asked.fold is not None or "test" in asked.model_fields_set:
@@ -143,7 +144,8 @@ def cross_validate(  # noqa: PLR0913 - the front door: everything a user may wan
     if promise.labels.protects and asked.stratify is None:
         asked = asked.model_copy(update={"stratify": False})  # it would count labels that are protected
     folder = None if out is None else marked(Path(out))
-    joining = {**(meaning or {}), "labels": labels, "id": id}
+    spared = {"columns_from": "others"} if promise.by_row and not isinstance(data, Federation) else {}
+    joining = {**spared, **(meaning or {}), "labels": labels, "id": id}
     quiet: Watcher | None = (lambda now: None) if progress is False else None
     runs = []
     for number, federation in enumerate(_federations(data, folds, asked, joining), start=1):

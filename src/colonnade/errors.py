@@ -51,6 +51,10 @@ class UnknownTrainingRows(UserWarning):
     """A warning, not an error: a run with noise that does not know its training rows predicts raw rows."""
 
 
+class TrackingEnded(UserWarning):
+    """A warning, not an error: what a training's figures were written to has failed; the training goes on."""
+
+
 class PluginLeftOut(UserWarning):
     """A warning, not an error: an installed package offers something that cannot be used; all else can."""
 

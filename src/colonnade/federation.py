@@ -23,7 +23,7 @@ from torch import Tensor
 
 from colonnade.errors import ConfigError, DataError, RowsDisagree
 from colonnade.mapped import side_by_side, taken
-from colonnade.row_split import RowSplit, SplitSettings, check_split, random_split
+from colonnade.row_split import ColumnsFrom, RowSplit, SplitSettings, check_split, random_split
 from colonnade.rows import Grouping, RowIds, Rows, as_columns, row_numbers
 from colonnade.tasks import Classes, Read, Task, read_labels
 from colonnade.tasks.reading import as_array
@@ -63,6 +63,7 @@ class Federation:
     plans: Mapping[str, ColumnPlan] = field(default_factory=dict, repr=False)  # how tables became columns, by owner
     weights: Tensor | None = field(default=None, repr=False)  # (N,) how much each row counts; None: all alike
     by: Grouping | None = field(default=None, repr=False)  # groups that the test rows are also measured by
+    columns_from: ColumnsFrom = "training"  # the rows whose statistics are in `plans`
     guest: str | None = None  # the party whose table has the labels, if one has: it belongs to the label holder
 
     @property
@@ -136,12 +137,13 @@ class Federation:
             positive: of two classes the one that counts as yes. None: yes, true or 1, else the rarer one.
             weights: one positive number per row, how much it counts in training and in every metric. None: all alike.
 
-        >>> import numpy as np
-        >>> bank, telco = np.random.default_rng(0).normal(size=(2, 40, 3))
-        >>> churn = ["yes" if x > 0 else "no" for x in bank[:, 0] + telco[:, 1]]
-        >>> federation = Federation.from_arrays({"bank": bank, "telco": telco}, churn)
-        >>> federation.names, federation.rows, federation.task.classes
-        (('bank', 'telco'), 40, ('no', 'yes'))
+        Examples:
+            >>> import numpy as np
+            >>> bank, telco = np.random.default_rng(0).normal(size=(2, 40, 3))
+            >>> churn = ["yes" if x > 0 else "no" for x in bank[:, 0] + telco[:, 1]]
+            >>> federation = Federation.from_arrays({"bank": bank, "telco": telco}, churn)
+            >>> federation.names, federation.rows, federation.task.classes
+            (('bank', 'telco'), 40, ('no', 'yes'))
         """
         if not isinstance(columns, Mapping):
             raise DataError(
@@ -211,32 +213,35 @@ class Federation:
         weights: str | Any = None,
         by: str | None = None,
         columns: Mapping[str, Any] | None = None,
+        columns_from: ColumnsFrom = "training",
     ) -> Federation:
         """From data frames or table files joined on `id`; `labels` names a column of one table, or is a frame or array.
 
         `id` is a column of every table, a list of columns that are the id together, or one of these per party. Numeric
         columns are standardised and text columns one-hot encoded with statistics of the training rows, each party on
         its own; how is kept in `plans`, so that a run can score new tables. `columns` says otherwise, by party and by
-        name (docs/tables.md). `keep="all"`: rows that all tables have and that have a label. `keep="labelled"`: also
-        labelled rows that only some tables have. `keep="partial"`: also rows without a label. Both can only train.
+        name (docs/tables.md). `columns_from="others"`: statistics of rows that do not train, as `privacy.unit = "row"`
+        needs them. `keep="all"`: rows that all tables have and that have a label. `keep="labelled"`: also labelled rows
+        that only some tables have. `keep="partial"`: also rows without a label. Both can only train.
         `task`, `classes` and `positive` are those of `from_arrays`; `weights` too, or a column of the table that has
         the labels, which is no column of the model.
         `split` says how rows are split, e.g. `{"test": 0.25, "groups": "household"}` (`SplitSettings`; its columns are
         then no columns of the model); without it, at random, classes in the same proportion in each part. `by` names a
         column beside the labels: test rows are also measured by its groups.
 
-        >>> import pandas as pd
-        >>> ids = [f"c{number}" for number in range(40)]
-        >>> bank = pd.DataFrame({"customer": ids, "income": range(40), "churn": ["no", "yes"] * 20})
-        >>> telco = pd.DataFrame({"customer": ids[::-1], "minutes": range(40), "plan": ["s", "m", "l", "s"] * 10})
-        >>> federation = Federation.from_tables({"bank": bank, "telco": telco}, labels="churn", id="customer")
-        >>> [(party.name, tuple(party.columns.shape)) for party in federation.parties]
-        [('bank', (40, 1)), ('telco', (40, 4))]
+        Examples:
+            >>> import pandas as pd
+            >>> ids = [f"c{number}" for number in range(40)]
+            >>> bank = pd.DataFrame({"customer": ids, "income": range(40), "churn": ["no", "yes"] * 20})
+            >>> telco = pd.DataFrame({"customer": ids[::-1], "minutes": range(40), "plan": ["s", "m", "l", "s"] * 10})
+            >>> federation = Federation.from_tables({"bank": bank, "telco": telco}, labels="churn", id="customer")
+            >>> [(party.name, tuple(party.columns.shape)) for party in federation.parties]
+            [('bank', (40, 1)), ('telco', (40, 4))]
         """
         from colonnade.data.table import join_tables  # pandas is optional: imported only here
 
         meaning: dict[str, Any] = {"task": task, "classes": classes, "positive": positive, "columns": columns}
-        beside: dict[str, Any] = {"split": split, "weights": weights, "by": by}
+        beside: dict[str, Any] = {"split": split, "weights": weights, "by": by, "columns_from": columns_from}
         return join_tables(tables, labels=labels, id=id, name=name, keep=keep, **beside, **meaning)
 
     @property

@@ -85,10 +85,11 @@ def fit(  # noqa: PLR0913 - the front door: everything a user may want to say ab
     a training of more than a few seconds is; `progress=False` or the environment variable COLONNADE_PROGRESS=0 switch
     it off, `progress=True` shows it beside a watcher.
 
-    >>> import colonnade as cn
-    >>> run = cn.fit(cn.sets.load_set("digits", parties=4), "vimadmm", rounds=10, lr=0.01)
-    >>> run.score > 0.8, run.score_name
-    (True, 'accuracy')
+    Examples:
+        >>> import colonnade as cn
+        >>> run = cn.fit(cn.sets.load_set("digits", parties=4), "vimadmm", rounds=10, lr=0.01)
+        >>> run.score > 0.8, run.score_name
+        (True, 'accuracy')
     """
     if not isinstance(federation, Federation):
         raise ConfigError(
@@ -260,13 +261,14 @@ class Trainer:
 
     def _progress(self) -> Progress:
         c = self.coordinator
-        scores = [h["score"] for h in c.history if "score" in h]
-        best = c.best_score if scores else None
-        last = scores[-1] if scores else None
+        evaluated = next((h for h in reversed(c.history) if "score" in h), None)
+        best = c.best_score if evaluated else None
+        last, after = (evaluated["score"], evaluated["round"]) if evaluated else (None, None)
         done = min(c.number, c.training_plan.rounds)
         moved, spent = c.traffic.up + c.traffic.down, SoFar.of(self.ledger, self.privacy, c.schema.parties)
         noisy = c.labels.epsilon is not None
-        return Progress(done, c.training_plan.rounds, last, best, moved, self.seconds, spent, noisy, c.metric.title)
+        rounds, metric = c.training_plan.rounds, c.metric.title
+        return Progress(done, rounds, last, best, moved, self.seconds, spent, noisy, metric, after)
 
     # -- the end ------------------------------------------------------------------------------
 

@@ -51,8 +51,10 @@ class Claim:
 
 
 @contextmanager
-def claimed(folder: Path, mode: int = 0o700) -> Iterator[Claim]:
+def claimed(folder: Path, mode: int = 0o700, patience: float = TRIES * PAUSE) -> Iterator[Claim]:
     """Make the folder if need be, for its owner only unless `mode` says otherwise, and hold it.
+
+    `patience`: seconds to wait for another process that holds it.
 
     Raises:
         RunError: another process holds it, or it cannot be written.
@@ -63,7 +65,7 @@ def claimed(folder: Path, mode: int = 0o700) -> Iterator[Claim]:
     except OSError as error:
         raise RunError(f"the folder {str(folder)!r} cannot be used: {error.strerror}; choose another") from None
     try:
-        if not _taken(file, TRIES):
+        if not _taken(file, max(1, round(patience / PAUSE))):
             raise RunError(f"{_told(folder, file)}; wait until it is done, stop it first, or choose another folder")
         claim = Claim(folder, file)
         claim.note("")

@@ -12,11 +12,12 @@ tables = { bank = "bank.csv", telco = "telco.csv" }, labels = "churn", id = "cus
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from colonnade.callbacks import Callback
 from colonnade.config import build, unknown_key
 from colonnade.data.frames import Frames, read_table
 from colonnade.data.ids import id_columns
@@ -38,7 +39,7 @@ from colonnade.tasks import task_about
 
 SECTIONS = ("data", "method", "model", "training", "privacy", "compare")
 # What Federation.from_tables takes.
-MEANING = ("labels", "id", "task", "keep", "classes", "weights", "columns", "split", "by")
+MEANING = ("labels", "id", "task", "keep", "classes", "weights", "columns", "columns_from", "split", "by")
 CHOOSES = ("only", "pooled")  # whose columns are trained on; for every kind of data
 TABLE_KEYS = ("tables", *MEANING, "categories", *WRITTEN, *CHOOSES)
 
@@ -82,7 +83,13 @@ class Job:
         t, train = self.on(federation).training, federation.split.train
         return schedule_of(self.method, t.schedule, train, federation.names, t.seed).shortfall(t.rounds)
 
-    def fit(self, federation: Federation, out: Path | None = None, watch: Watcher | None = None) -> Run:
+    def fit(
+        self,
+        federation: Federation,
+        out: Path | None = None,
+        watch: Watcher | None = None,
+        callbacks: Sequence[Callback] = (),
+    ) -> Run:
         """Train."""
         return fit(
             federation,
@@ -93,6 +100,7 @@ class Job:
             privacy=self.privacy,
             out=out,
             watch=watch,
+            callbacks=callbacks,
             config=self.tables or None,
         )
 
@@ -109,17 +117,22 @@ def read_job(tables: Mapping[str, Any], method: str | None = None, seed: int | N
     if seed is not None:
         training["seed"] = seed
     name, preset = spec.pop("name", "vimadmm"), spec.pop("preset", None)
+    privacy = build(PrivacySettings, tables.get("privacy", {}), "privacy")
+    data = dict(tables.get("data", {"set": "digits"}))
+    if privacy.by_row and "tables" in data:  # recorded, so that the same numbers come out when the run is resumed
+        data.setdefault("columns_from", "others")
     resolved = {
         **tables,
+        **({"data": data} if "data" in tables else {}),
         "method": {"name": name, **({"preset": preset} if preset else {}), **spec},
         "training": training,
     }
     return Job(
-        data=dict(tables.get("data", {"set": "digits"})),
+        data=data,
         method=make_method(name, spec, preset),
         model=build(ModelSettings, tables.get("model", {}), "model"),
         training=build(Training, training, "training"),
-        privacy=build(PrivacySettings, tables.get("privacy", {}), "privacy"),
+        privacy=privacy,
         tables=resolved,
     )
 

@@ -307,7 +307,10 @@ def of_party(lines: Sequence[Line], party: str) -> list[tuple[int, Line]]:
     return [(n, line) for n, line in numbered if party == line.get("owner") or line.get("audience") in (party, "*")]
 
 
-FIELDS = ("entry", "time", "owner", "audience", "purpose", "round", "rows", "mechanism", "unit", "parameters", "bytes")
+FIELDS = (
+    "entry", "time", "owner", "audience", "purpose", "round", "rows", "mechanism", "unit", "parameters", "bytes",
+    "callers",
+)  # fmt: skip
 
 
 def flat(number: int, line: Mapping[str, Any]) -> dict[str, object]:
@@ -315,7 +318,8 @@ def flat(number: int, line: Mapping[str, Any]) -> dict[str, object]:
     told = " ".join(f"{name}={value:g}" for name, value in _pairs(line.get("parameters")))
     names = {"round": "number", "bytes": "size"}
     cells = {name: line.get(names.get(name, name), "") for name in (*FIELDS, "digest", "chain")}
-    return cells | {"entry": number, "parameters": told}
+    callers = " ".join(f"{name}={rows:g}" for name, rows in _pairs(line.get("callers")))
+    return cells | {"entry": number, "parameters": told, "callers": callers}
 
 
 def _pairs(parameters: object) -> Iterator[tuple[str, float]]:

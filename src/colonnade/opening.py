@@ -22,7 +22,7 @@ from colonnade.methods.base import (
     check_numbers,
     check_participation,
 )
-from colonnade.methods.by_row import check_by_row, local_steps_of
+from colonnade.methods.by_row import check_by_row, check_columns, local_steps_of
 from colonnade.methods.rounds import AddsIncrements, HasUsual, schedule_of
 from colonnade.methods.without import check_party_dropout
 from colonnade.models.schema import Schema
@@ -71,6 +71,7 @@ def open_coordinator(
     weighted = federation.weights is not None or training.class_weights is not None
     check_labels(method, federation.task, privacy.labels, weighted)
     check_by_row(method, privacy, federation.task, schedule, training.computing, weighted)
+    check_columns(privacy, bool(federation.plans) and federation.columns_from == "training")
     check_guest(method, schema.parties)
     check_shown(method, privacy.protects, privacy.secure_sum.use)
     check_counted(federation.task.positive, privacy.labels)

@@ -21,13 +21,14 @@ class Outward:
 
         None: no upload was noised, and there is no such figure. `str(run.epsilon)` says all of it.
 
-        >>> import colonnade as cn
-        >>> noise = {"mechanism": "gaussian", "clip": 1.0, "sigma": 20.0}
-        >>> run = cn.fit(cn.sets.load_set("digits", parties=2), "vimadmm", rounds=10, privacy=noise)
-        >>> run.epsilon.unit, run.epsilon.delta, run.epsilon.accountant
-        ('PARTY', 1e-05, 'exact')
-        >>> 0 < float(run.epsilon) < 1
-        True
+        Examples:
+            >>> import colonnade as cn
+            >>> noise = {"mechanism": "gaussian", "clip": 1.0, "sigma": 20.0}
+            >>> run = cn.fit(cn.sets.load_set("digits", parties=2), "vimadmm", rounds=10, privacy=noise)
+            >>> run.epsilon.unit, run.epsilon.delta, run.epsilon.accountant
+            ('PARTY', 1e-05, 'exact')
+            >>> 0 < float(run.epsilon) < 1
+            True
         """
         from colonnade.report.privacy import statement_of_run  # stands above runs: imported only here
 
@@ -45,13 +46,14 @@ class Outward:
 
         Settings are `seeds` and `watch`. Without a federation, the data of the run's own configuration are loaded.
 
-        >>> import colonnade as cn
-        >>> noise = {"mechanism": "gaussian", "clip": 0.01, "sigma": 20.0, "evaluation": "simulated"}
-        >>> digits = cn.sets.load_set("digits", parties=2)
-        >>> run = cn.fit(digits, "vimadmm", rounds=5, privacy=noise, progress=False)
-        >>> found = run.upload_gain(digits)
-        >>> found["metric"], found["gain"] is not None
-        ('accuracy', True)
+        Examples:
+            >>> import colonnade as cn
+            >>> noise = {"mechanism": "gaussian", "clip": 0.01, "sigma": 20.0, "evaluation": "simulated"}
+            >>> digits = cn.sets.load_set("digits", parties=2)
+            >>> run = cn.fit(digits, "vimadmm", rounds=5, privacy=noise, progress=False)
+            >>> found = run.upload_gain(digits)
+            >>> found["metric"], found["gain"] is not None
+            ('accuracy', True)
         """
         from colonnade.upload_gain import upload_gain  # stands above runs: imported only here
 

@@ -49,8 +49,9 @@ def read_rows(model: Model, given: Any, id: Ids = None, absent: WhenAbsent = "re
 
     Args:
         model: of a finished training.
-        given: raw data frames by party, for a run that was trained from tables; arrays (B, ...) by party, for a run
-            that was trained from arrays; or rows of a federation (`federation.select(rows)`), for any run.
+        given: raw data frames or table files by party, for a run that was trained from tables; arrays (B, ...) by
+            party, for a run that was trained from arrays; or rows of a federation (`federation.select(rows)`), for any
+            run.
         id: for data frames, the column to match rows on, or one per party.
         absent: "leave-out": parties may be missing, and lack rows, where the model has an answer without them.
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TextIO
 
 from colonnade.callbacks import Callback, OnEnd, OnRound
+from colonnade.live import Live
 
 if TYPE_CHECKING:  # the command line needs the clock of this module for pages that must not load torch
     from colonnade.folder import Claim
@@ -36,6 +37,7 @@ class Progress:
     spent: SoFar | None = None  # what training has cost each party, where uploads are noised
     noisy_labels: bool = False  # the scores are by protected labels, not by true ones
     metric: str = "accuracy"  # what the scores are
+    scored: int | None = None  # after which round the last evaluation was
     _asked: list[bool] = field(default_factory=list, repr=False, compare=False)  # not empty: somebody asked to stop
 
     def stop(self) -> None:
@@ -121,6 +123,7 @@ class Telling:
     watch: Watcher | None = None
     line: Line | None = None  # for people
     claim: Claim | None = None  # for processes that find the folder in use
+    live: Live | None = None  # for those who watch the folder
     callbacks: Sequence[Callback] = ()
     noting: Now = field(default_factory=lambda: Now(0.0, NOTE_EVERY))
 
@@ -135,7 +138,8 @@ class Telling:
     ) -> Telling:
         """With a line for people if they ask for it, or neither switched it off nor brought a watcher instead."""
         shown = progress if progress is not None else watch is None and not switched_off()
-        return cls(watch, Line(name) if shown else None, claim, callbacks)
+        live = Live(claim.folder) if claim is not None else None
+        return cls(watch, Line(name) if shown else None, claim, live, callbacks)
 
     def asks_to_stop(self, progress: Callable[[], Progress]) -> bool:
         """Tell whoever is to be told now; whether one of the watchers has seen enough."""
@@ -151,6 +155,8 @@ class Telling:
             stop = stop or now.stopping
         if self.line is not None and self.line.clock.due():
             self.line(progress())
+        if self.live is not None and self.live.due():
+            self.live.round(progress())
         if self.claim is not None and self.noting.due():
             now = progress()
             self.claim.note(f"still training, round {now.round} of {now.rounds}")
@@ -158,6 +164,8 @@ class Telling:
 
     def ended(self, run: Run) -> Run:
         """Tell the callbacks that training is over, and pass the run on."""
+        if self.live is not None:
+            self.live.ended(run.result["stop"])
         for callback in self.callbacks:
             if isinstance(callback, OnEnd):
                 callback.on_end(run)

@@ -323,6 +323,7 @@ class RunRecord(TypedDict):
     decision: NotRequired[Mapping[str, Any]]  # `evaluate.decision.Decision`, where one was fitted
     explanation: NotRequired[Mapping[str, Any]]  # explain.json, where there is one
     unexplained: NotRequired[str]  # why it cannot be used
+    withdrawn: NotRequired[str]  # a sentence about people who withdrew since, where it trained with their rows
 
 
 class TrialRecord(TypedDict):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -20,8 +20,31 @@ from colonnade.errors import ConfigError, DataError
 from colonnade.randomness import permutation
 
 Array = np.ndarray[Any, Any]
+ColumnsFrom = Literal["training", "others"]  # rows whose statistics say how columns become numbers
 TRAIN, VALIDATION, TEST = 0, 1, 2
 PARTS = ("train", "validation", "test")
+
+
+def rows_of(columns_from: ColumnsFrom, train: Tensor, rows: int) -> Tensor:
+    """The training rows, or those of all `rows` that do not train.
+
+    Raises:
+        ConfigError: it is neither, or there are fewer than two other rows.
+    """
+    if columns_from not in get_args(ColumnsFrom):
+        raise ConfigError(f"columns_from = {columns_from!r} is not valid: needed 'training' or 'others'")
+    if columns_from == "training":
+        return train
+    others = torch.ones(rows, dtype=torch.bool)
+    others[train.cpu()] = False
+    found = others.nonzero().flatten()
+    if len(found) < 2:
+        raise ConfigError(
+            f"the scale of columns is to come from rows that do not train (privacy.unit = 'row' needs that), and there "
+            f"are {len(found)}; needed at least 2 validation or test rows, or columns that are on a scale and "
+            "model.scale_columns = 'never'"
+        )
+    return found
 
 
 class SplitSettings(Settings):

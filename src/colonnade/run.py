@@ -297,10 +297,10 @@ class Run(Outward):
     ) -> Any:
         """Predictions for new rows: `Model.predict`.
 
-        >>> import colonnade as cn
-        >>> digits = cn.sets.load_set("digits", parties=2)
-        >>> cn.fit(digits, "vimadmm", rounds=5).predict(digits.select([0, 1, 2])).shape
-        (3,)
+        Examples:
+            >>> import colonnade as cn
+            >>> cn.fit(cn.sets.digits(2), "vimadmm", rounds=5).predict(cn.sets.digits(2).select([0, 1, 2])).shape
+            (3,)
         """
         return self.model.predict(rows, id=id, threshold=threshold, absent=absent)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -87,10 +88,21 @@ def write_ledger(folder: Path, ledger: Ledger) -> None:
 def append_ledger(path: Path, releases: Iterable[Entry]) -> None:
     """Add releases to the ledger in a file, whose chain goes on."""
     new = [replace(release, chain="").to_json() for release in releases]
-    with path.open("ab") as file:
-        file.write(_lines(linked(new, last_hash(path))))
-        file.flush()
-        os.fsync(file.fileno())
+    path.touch()
+    append_lines(path, linked(new, last_hash(path)))
+
+
+def append_lines(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
+    """Add lines that have their hashes to the ledger in a file, all of them or none."""
+    with path.open("ab", buffering=0) as file:
+        before, text = file.tell(), _lines(lines)
+        try:
+            if file.write(text) != len(text):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fsync(file.fileno())
+        except OSError:  # half a line would damage the file
+            file.truncate(before)
+            raise
 
 
 def write_trained(folder: Path, trained: TrainingRows | None, run: str) -> None:

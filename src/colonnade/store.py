@@ -143,6 +143,37 @@ def _changed(new: Tensor, old: Tensor) -> Tensor:
     return torch.from_numpy(rows[np.diff(rows, prepend=-1) > 0])
 
 
+def peek(path: Path, about: str) -> tuple[Any, Mapping[str, Any]] | None:
+    """Look into the store of a process that may be at work: one value of what its run is, and the facts of its state.
+
+    Args:
+        path: the file; it is not changed.
+        about: where the value stands, as SQLite's JSON paths say it, e.g. `$.agreement.proposal`.
+
+    Returns:
+        None if there is no store, or no run in it.
+    """
+    if not path.exists():
+        return None
+    try:
+        db = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
+    except sqlite3.Error as error:
+        raise RunError(f"{path} cannot be read ({error})") from None
+    try:
+        found = db.execute("select json_extract(body, ?) from about", (about,)).fetchone()
+        state = db.execute("select facts from state").fetchone()
+    except sqlite3.Error as error:
+        if str(error).startswith("no such table"):  # its process is making it just now
+            return None
+        raise RunError(f"{path} is damaged ({error}); restore it from a copy or start anew") from None
+    finally:
+        db.close()
+    if found is None or found[0] is None:
+        return None
+    value = json.loads(found[0]) if str(found[0]).startswith(("{", "[")) else found[0]
+    return value, json.loads(state[0]) if state else {}
+
+
 class Store:
     """The durable state of one process of a run."""
 
@@ -193,7 +224,7 @@ class Store:
     def commit(
         self,
         facts: Mapping[str, Any],
-        tensors: Mapping[str, Tensor],
+        tensors: Mapping[str, Tensor] | None,
         *,
         history: Iterable[Round] = (),
         traffic: Iterable[TrafficRound] = (),
@@ -202,13 +233,16 @@ class Store:
     ) -> None:
         """One transaction: the new state, what was added to history, traffic and ledger, and what is sent now.
 
+        `tensors`: None leaves those that were committed before as they are; there must be some.
         `outbox` (part and message) takes the place of what was sent before; None leaves that as it is.
         """
         x = self._db.execute
         try:
             x("begin immediate")
-            small = self._tensors.write(tensors)
-            x("insert or replace into state values (1, ?, ?)", (json.dumps(facts), small))
+            if tensors is None:
+                x("update state set facts = ?", (json.dumps(facts),))
+            else:
+                x("insert or replace into state values (1, ?, ?)", (json.dumps(facts), self._tensors.write(tensors)))
             for table, items in (("history", history), ("traffic", traffic)):
                 self._db.executemany(f"insert into {table} (body) values (?)", [(json.dumps(i),) for i in items])
             self._add(ledger)
@@ -247,6 +281,19 @@ class Store:
     def lines(self) -> list[StoredLine]:
         """The ledger as it is stored."""
         return self._bodies("ledger")
+
+    def lines_after(self, chain: str) -> list[StoredLine] | None:
+        """The lines of the ledger after the one with this hash; None, if there is none such."""
+        found: list[StoredLine] = []
+        try:
+            for (body,) in self._db.execute("select body from ledger order by id desc"):
+                line = json.loads(body)
+                if line.get(CHAIN) == chain:
+                    return found[::-1]
+                found.append(line)
+        except (sqlite3.Error, ValueError) as error:
+            raise RunError(f"{self.path} is damaged ({error}); restore it from a copy or start anew") from None
+        return None
 
     def signed_head(self) -> Mapping[str, Any] | None:
         """The signed end of the ledger's chain; None where nobody signs."""

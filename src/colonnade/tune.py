@@ -338,12 +338,13 @@ def tune(  # noqa: PLR0913 - the front door: everything a user may want to say a
         progress: as in `fit`.
         **settings: those of `Training` and of the method, as in `fit`.
 
-    >>> import colonnade as cn
-    >>> data = cn.sets.load_set("digits", parties=2)
-    >>> best = cn.tune(data, "vimadmm", trials=2, rounds=5, search={"rho": (0.5, 2.0)})
-    >>> list(best.settings), best.score >= best.before
-    (['rho'], True)
-    >>> run = best.fit(rounds=5)
+    Examples:
+        >>> import colonnade as cn
+        >>> data = cn.sets.load_set("digits", parties=2)
+        >>> best = cn.tune(data, "vimadmm", trials=2, rounds=5, search={"rho": (0.5, 2.0)})
+        >>> list(best.settings), best.score >= best.before
+        (['rho'], True)
+        >>> run = best.fit(rounds=5)
     """
     if not isinstance(federation, Federation):
         raise ConfigError(f"tune needs a Federation first; got {type(federation).__name__}")

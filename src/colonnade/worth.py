@@ -52,15 +52,16 @@ def worth(
         ConfigError: nobody said who holds the labels, or there is no candidate.
         DataError: there are too few labelled training rows.
 
-    >>> import colonnade as cn
-    >>> import pandas as pd
-    >>> people = range(1200)
-    >>> bank = pd.DataFrame({"customer": people, "income": [i * 37 % 100 for i in people]})
-    >>> shop = pd.DataFrame({"customer": people, "visits": [i * 53 % 90 for i in people]})
-    >>> bank["default"] = ["yes" if i * 37 % 100 + 2 * (i * 53 % 90) < 120 else "no" for i in people]
-    >>> found = cn.worth({"bank": bank, "shop": shop}, labels="default", id="customer", epsilon=2.0)
-    >>> found["shop"].gain.value > 0.1, found["shop"].gain.sure
-    (True, True)
+    Examples:
+        >>> import colonnade as cn
+        >>> import pandas as pd
+        >>> people = range(1200)
+        >>> bank = pd.DataFrame({"customer": people, "income": [i * 37 % 100 for i in people]})
+        >>> shop = pd.DataFrame({"customer": people, "visits": [i * 53 % 90 for i in people]})
+        >>> bank["default"] = ["yes" if i * 37 % 100 + 2 * (i * 53 % 90) < 120 else "no" for i in people]
+        >>> found = cn.worth({"bank": bank, "shop": shop}, labels="default", id="customer", epsilon=2.0)
+        >>> found["shop"].gain.value > 0.1, found["shop"].gain.sure
+        (True, True)
     """
     federation = tables if isinstance(tables, Federation) else _joined(tables, labels, id, meaning)
     if isinstance(tables, Federation) and (labels is not None or id is not None or meaning):

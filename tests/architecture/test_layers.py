@@ -6,12 +6,12 @@ from tests.architecture.source import Source, lines, package
 
 BASE = {
     "errors", "randomness", "config", "extras", "federation", "folder", "gpu", "layout", "mapped", "plugins", "record",
-    "row_split", "rows", "tasks", "temporary",
+    "row_split", "rows", "tasks", "temporary", "withdrawn", "psi",
 }  # fmt: skip
 DOMAIN = {"admm", "upload_cache", "models", "privacy", "schedule", "wire"} | BASE
 TRAINING = {"engines", "evaluate", "methods"} | DOMAIN
 MODEL = {"design", "model", "part", "predict", "saved"}
-LOOP = {"callbacks", "checkpoint", "fit", "job", "keywords", "opening", "outward", "progress", "run", "store"}
+LOOP = {"callbacks", "checkpoint", "fit", "job", "keywords", "live", "opening", "outward", "progress", "run", "store"}
 RUNNING = {"data"} | LOOP | MODEL | TRAINING
 EVERYTHING = {
     "__init__",
@@ -36,9 +36,13 @@ EVERYTHING = {
     "report",
     "scorecards",
     "search_space",
+    "service",
     "testing",
     "tune",
+    "trackers",
     "upload_gain",
+    "watching",
+    "web",
     "worth",
 } | RUNNING
 
@@ -52,6 +56,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "folder": {"errors"},  # a lock knows nothing of what is written under it
     "config": {"errors"},  # settings know no method and no data
     "record": {"errors", "folder"},  # what a stored run says, by name and type; nothing of how it is computed
+    "psi": set(),  # counts then and now, whatever was counted
+    "withdrawn": {"errors", "folder"},  # ids of people who withdrew, and marks; nothing of what rows or runs are
     "temporary": set(),  # a folder, and nothing of what is put there
     "mapped": {"errors", "temporary"},  # numbers in files, whoever's they are
     "rows": {"errors", "mapped"},  # rows to predict: columns by party, and nothing of who trained what
@@ -84,14 +90,21 @@ MAY_IMPORT: dict[str, set[str]] = {
     "run": {"data", "outward"}
     | MODEL
     | TRAINING,  # a model, and the record of how the loop made it; it does not know the loop
-    "progress": {"callbacks", "privacy"} | BASE,  # what watchers and people see of a training; knows no training
+    "live": set(),  # a file for those who watch; it knows nothing of them, and little of the training
+    "progress": {"callbacks", "live", "privacy"}
+    | BASE,  # what watchers and people see of a training; knows no training
     "opening": {"run"} | TRAINING,  # what a run begins with at the label holder, in whichever process
-    "callbacks": {"errors"},  # what watches a training from outside
+    "callbacks": {"errors", "live"},  # what watches a training from outside
     "keywords": {"run"} | TRAINING,  # which settings a keyword of fit means
     "fit": {"run", "callbacks", "checkpoint", "design", "keywords", "model", "opening", "store", "progress"}
     | TRAINING,  # the loop uses all stations of the data flow
-    "job": {"fit", "progress", "run", "data"} | TRAINING,  # a configuration file as objects
-    "deploy": {"align", "identity", "joining"} | RUNNING,  # the processes of separate organisations
+    "job": {"callbacks", "fit", "progress", "run", "data"} | TRAINING,  # a configuration file as objects
+    "deploy": {"align", "identity", "joining", "web"} | RUNNING,  # the processes of separate organisations
+    "web": {"config", "errors", "extras", "folder"},  # an HTTP server in a thread and its callers, whatever it serves
+    "service": {"align", "deploy", "identity", "web"} | RUNNING,  # long-lived processes around those of single runs
+    "trackers": {"errors", "extras", "live", "progress", "record", "run"},  # callbacks; a training does not know which
+    "watching": {"deploy", "identity", "ledger_files", "service", "web"}
+    | RUNNING,  # reads what processes leave; none of them knows that it is watched
     "draft": {"report"} | RUNNING,  # a first configuration from tables; it writes TOML as the report does
     "check": RUNNING,  # looks at the data of a job, before it runs
     "estimate": RUNNING,  # the bytes of a job, before it runs
@@ -155,6 +168,10 @@ HOMES: dict[str, tuple[str, ...]] = {
         "models/stored_estimator.py",
     ),  # fitted transforms and estimators as files; both say which types they trust
     "lightgbm": ("models/trees.py", "bench/"),  # boosted trees
+    "uvicorn": ("web/",),  # how HTTP is served
+    "tensorboard": ("trackers/",),  # three that write figures
+    "mlflow": ("trackers/",),
+    "wandb": ("trackers/",),
     "optuna": ("tune.py",),  # the search for settings
     "dp_accounting": ("privacy/",),  # epsilons come from one place
     "private_set_intersection": ("align/",),

@@ -30,6 +30,6 @@ def test_deployment_measures_what_it_says() -> None:
 
 
 def test_a_disturbed_run_ends_like_one_left_in_peace() -> None:
-    sizes = {"runs": 1, "kills": 3, "parties": 2, "rounds": 8, "pause": 0.02}
+    sizes = {"runs": 1, "kills": 3, "parties": 2, "rounds": 8, "pause": 0.02, "cases": []}
     results = run_faults(replace(find("faults"), tables={"faults": sizes}), Options(), lambda text: None)
     assert (results["identical_runs"], results["kills"]) == (1, 3)

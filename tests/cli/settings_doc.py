@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 from colonnade.data.column_settings import ColumnSettings, OneColumn
 from colonnade.data.sets import SETS
 from colonnade.deploy.policy import Policy
-from colonnade.deploy.sections import CoordinatorSection, PartySection
+from colonnade.deploy.sections import CoordinatorSection, PartySection, Retraining
 from colonnade.engines.remote import Absence
 from colonnade.identity.credentials import Connection
 from colonnade.methods import METHODS
@@ -27,6 +27,7 @@ from colonnade.models.optimise import SGD, AdamW
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.report.repeat import toml_value
 from colonnade.run import Training
+from colonnade.web.settings import HttpSection
 from tests.architecture.source import ROOT
 
 if sys.version_info >= (3, 11):
@@ -106,6 +107,8 @@ def of_deployment() -> str:
         _table("`[coordinator]` of coordinator.toml", CoordinatorSection),
         _table("`[connection]` of both", Connection),
         _table("`[absence]` of coordinator.toml", Absence),
+        _table("`[schedule]` of coordinator.toml, for `colonnade serve`", Retraining),
+        _table("`[http]` of both, for `colonnade serve`", HttpSection),
         _table("policy.toml", Policy),
     ]
     return "\n\n".join(parts)

@@ -167,6 +167,17 @@ def test_the_doctor_says_how_to_get_what_is_missing(cli: Call, monkeypatch: pyte
     assert "lacks pyarrow; get it: pip install 'colonnade[tables]'" in cli("doctor").out
 
 
+@pytest.mark.parametrize(("system", "named"), [("Windows", "WSL 2"), ("Darwin", "CUDA"), ("Plan 9", "Plan 9")])
+def test_the_doctor_names_what_assumes_linux(
+    system: str, named: str, cli: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cli("doctor", "--json").json["limits"] == []
+    monkeypatch.setattr("platform.system", lambda: system)
+    done = cli("doctor")
+    assert "nothing is tested on" in done.out + done.err
+    assert named in done.out + done.err
+
+
 @pytest.mark.parametrize("extra", ["matplotlib", "jinja2"])
 def test_without_the_report_extra_nothing_is_trained_in_vain(
     extra: str, cli: Call, config: Path, finished: Path, monkeypatch: pytest.MonkeyPatch

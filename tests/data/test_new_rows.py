@@ -18,7 +18,7 @@ from sklearn.preprocessing import FunctionTransformer
 from colonnade.data.columns import ColumnPlan
 from colonnade.data.new_rows import read_new_rows
 from colonnade.data.stored import from_bytes, to_bytes
-from colonnade.errors import ConfigError, DataError, RowsDisagree
+from colonnade.errors import ConfigError, DataError, MissingData, RowsDisagree
 from colonnade.federation import Federation
 
 ROWS = 40
@@ -74,6 +74,16 @@ def test_new_rows_are_encoded_as_in_training(federation: Federation) -> None:
     for party in federation.parties:
         assert torch.equal(rows.columns[party.name], party.columns)
     np.testing.assert_allclose(rows.columns["bank"].numpy(), slowly(federation), atol=1e-6)
+
+
+def test_files_are_read_as_the_frames_are(federation: Federation, tmp_path: Path) -> None:
+    """Among them a category that looks like a number in a file."""
+    files = {"bank": tmp_path / "bank.csv", "telco": str(tmp_path / "telco.csv")}
+    bank().to_csv(files["bank"], index=False)
+    telco().iloc[::-1].to_csv(files["telco"], index=False)
+    rows = read_new_rows(federation.plans, files)
+    for party in federation.parties:
+        assert torch.allclose(rows.columns[party.name], party.columns)
 
 
 def test_columns_and_rows_may_come_in_any_order(federation: Federation) -> None:
@@ -159,7 +169,7 @@ def test_tables_that_do_not_match_each_other(federation: Federation) -> None:
     with pytest.raises(RowsDisagree, match=sides):
         read_new_rows(plans, {"bank": bank(), "telco": zeros})
     for name in ("new.csv", Path("new.csv")):
-        with pytest.raises(DataError, match=r"party 'telco': needed a data frame, got the text 'new.csv'; .* read it"):
+        with pytest.raises(MissingData, match=r"table file 'new.csv' does not exist; check the path"):
             read_new_rows(plans, {"bank": bank(), "telco": name})
     with pytest.raises(DataError, match=r"2 ids occur more than once"):
         read_new_rows(plans, {"bank": bank(), "telco": pd.concat([telco(), telco().iloc[:2]])})

@@ -15,13 +15,13 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from colonnade.deploy.agreement import canonical
 from colonnade.engines.message import address
 from colonnade.engines.nats import NatsLink
 from colonnade.identity.credentials import Credentials
 from colonnade.wire.codec import decode
 from colonnade.wire.container import LIMIT
 from colonnade.wire.messages import COORDINATOR
+from colonnade.wire.notice import canonical
 from tests.deploy.trials import Doer
 
 Arrays = Mapping[str, Tensor]

@@ -187,6 +187,7 @@ class Room:
                 try:
                     process.serve()
                 finally:
+                    process.tidy()
                     process.store.close()
             except LinkError:
                 return  # it left

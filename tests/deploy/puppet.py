@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from colonnade import checkpoint
-from colonnade.deploy.agreement import JOIN, Agreement, Joined, Proposal, canonical, propose, read_join, settle
+from colonnade.deploy.agreement import JOIN, Agreement, Joined, Proposal, propose, read_join, settle
 from colonnade.deploy.coordinator import CoordinatorProcess
 from colonnade.deploy.encryption import MARK, secrets_for
 from colonnade.engines.message import address
@@ -27,6 +27,7 @@ from colonnade.identity.credentials import Connection, Credentials
 from colonnade.run import Run
 from colonnade.wire.container import LIMIT
 from colonnade.wire.messages import COORDINATOR
+from colonnade.wire.notice import canonical
 from tests.deploy.lies import LEFT_OUT, Truth, as_message, publish
 from tests.deploy.trials import DATA, RUN, Stage
 from tests.federations import small

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+from torch import Tensor
 
 from colonnade.config import build
 from colonnade.deploy.agreement import Proposal
 from colonnade.deploy.by_row import row_event, row_protection, steps_of
 from colonnade.deploy.coordinator import Undertaking
+from colonnade.deploy.membership import Membership
+from colonnade.deploy.party_setup import Columns, PartySetup
 from colonnade.errors import ConfigError
 from colonnade.methods import LocalOnly
 from colonnade.models.encoders import ModelSettings
@@ -85,6 +90,25 @@ def test_a_party_computes_the_cost_itself() -> None:
     with pytest.raises(ConfigError, match=r"12 steps at each of 3 parties with sigma .* would cost epsilon"):
         row_event(proposed(sigma=0.9 * sigma))
     assert row_protection(proposed(sigma=sigma)).noised
+
+
+def test_columns_become_numbers_by_rows_that_do_not_train() -> None:
+    seen: list[Tensor] = []
+
+    def columns(rows: Tensor, of: int, left_out: Tensor | None = None) -> Columns:
+        seen.append(rows)
+        return Columns(torch.zeros(of, 5), torch.ones(of, dtype=torch.bool), scaled=True)
+
+    nobody = torch.empty(0, dtype=torch.int64)
+    member: Any = SimpleNamespace(setup=PartySetup(columns), me="party_0", left_out=nobody)
+    proposal = proposed()
+    Membership._read_columns(member, proposal)
+    assert len(seen[0]) and not set(seen[0].tolist()) & set(proposal.train.tolist())
+    Membership._read_columns(member, proposed(unit="party", epsilon=None, mechanism="none"))
+    assert seen[1].tolist() == proposal.train.tolist()
+    member.left_out = seen[0][:1]  # a person who withdrew
+    Membership._read_columns(member, proposal)
+    assert seen[2].tolist() == seen[0][1:].tolist()
 
 
 def test_other_methods_are_refused() -> None:

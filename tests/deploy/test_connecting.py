@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from colonnade.engines import nats as nats_engine
+from colonnade.engines import connection as connecting
 from colonnade.engines.nats import NatsLink
 from colonnade.identity.credentials import Credentials
 from tests.nats_server import NatsServer, needs_nats
@@ -57,7 +57,7 @@ class Doorway:
 
 def test_server_killed_during_the_handshake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The library waits for ever for such a connection to close: a training between organisations stood still."""
-    monkeypatch.setattr(nats_engine, "ATTEMPT", 1.0)
+    monkeypatch.setattr(connecting, "ATTEMPT", 1.0)
     said: list[str] = []
 
     def notify(event: str, **facts: Any) -> None:

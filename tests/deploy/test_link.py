@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from colonnade.config import build
 from colonnade.deploy import coordinator as coordinator_module
 from colonnade.deploy.agreement import CLOSED
 from colonnade.deploy.coordinator import Undertaking
-from colonnade.deploy.predict import Wish
+from colonnade.deploy.predict import Asker, Wish, _asking, _check_alignment
 from colonnade.engines import nats, remote
 from colonnade.engines.link import Link
 from colonnade.errors import Refused, RunError
@@ -34,11 +35,12 @@ from colonnade.run import Run
 from colonnade.saved import TRAINED, fingerprint
 from colonnade.store import Store
 from colonnade.wire.container import LIMIT
-from colonnade.wire.messages import COORDINATOR
+from colonnade.wire.messages import COORDINATOR, Purpose, Query, Request
 from tests.contracts.registry import NAMES, TRIED_WITH, make
 from tests.contracts.test_models import put_together
 from tests.deploy.memory import Carry, MemoryLink, Room, SmallTrial, Way, at_once
 from tests.federations import small
+from tests.processes import LONG
 from tests.trainers import changed, open_trainer, untimed
 
 PARTIES = ("party_0", "party_1", "party_2")
@@ -419,3 +421,43 @@ def test_both_links_have_the_face_of_a_link() -> None:
 
 def test_our_largest_message_fits_a_record_of_the_server() -> None:
     assert LIMIT + nats.OVERHEAD < nats.RECORD
+
+
+def test_rows_of_another_alignment_are_other_people() -> None:
+    agreement: Any = SimpleNamespace(proposal=SimpleNamespace(body={"run": "churn", "alignment": "1" * 64}))
+    for digest in (None, "1" * 64):
+        _check_alignment(agreement, Wish(torch.arange(2), alignment=digest))
+    with pytest.raises(RunError, match="trained on the rows of alignment 111111111111, and the alignment here is 222"):
+        _check_alignment(agreement, Wish(torch.arange(2), alignment="2" * 64))
+
+
+def test_who_did_not_say_that_it_would_answer_is_not_asked_to() -> None:
+    request = Request(8, (Query(Purpose.PREDICT, ("a", "b"), torch.arange(2)),))
+    consent, question = _asking(request, True, {"b"}), _asking(request, False, {"b"})
+    assert (consent.number, consent.consent, consent.queries) == (7, True, request.queries)
+    assert (question.number, question.consent, question.queries[0].senders) == (8, False, ("a",))
+    assert _asking(request, False, ()) == request
+
+
+def test_one_asker_asks_many_times(tmp_path: Path) -> None:
+    """Over one open link, with numbers of its own for each question; a party that was away is back for the next one."""
+    rows, place = torch.arange(60, 66), tmp_path / COORDINATOR
+    with plain_room(tmp_path) as scene:
+        scene.train()
+        wanted = scene.predict(Wish(rows)).logits
+        before = {release.number for release in Run.load(place).ledger}
+        asker = Asker(place, scene.link(COORDINATOR), scene._notify(COORDINATOR))
+        first, second = asker.ask(Wish(rows)).logits, asker.ask(Wish(rows[:2])).logits
+        scene.leave("party_1")
+        with pytest.raises(RunError, match="party_1 did not answer"):
+            asker.ask(Wish(rows, patience=0.5))
+        scene.arrive("party_1")
+        again = asker.ask(Wish(rows)).logits
+        asker.close()
+        after = {release.number for release in Run.load(place).ledger}
+        file, deadline = tmp_path / "party_0" / "ledger.jsonl", time.monotonic() + LONG
+        while file.read_text().count('"PREDICT"') < 4 and time.monotonic() < deadline:
+            time.sleep(0.1)
+    assert torch.equal(first, wanted) and torch.equal(again, wanted) and torch.equal(second, wanted[:2])
+    assert len(after - before) == 7, "two for each question, one for the question that somebody did not consent to"
+    assert file.read_text().count('"PREDICT"') == 4, "an idle party writes its files again"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 
-from colonnade.deploy.membership import Membership
-from colonnade.deploy.party_setup import Columns
+from colonnade.deploy.agreement import Proposal
+from colonnade.deploy.limits import check_training
 from colonnade.deploy.policy import Policy, check_columns, check_prediction, check_run, read_policy
 from colonnade.errors import ConfigError, Refused
 from colonnade.wire.messages import COORDINATOR, Purpose, Query, Request
@@ -158,19 +158,14 @@ def test_a_wrong_file_is_refused(text: str, needle: str, tmp_path: Path) -> None
 
 def test_no_round_after_the_last_is_trained() -> None:
     """Rounds are what a party's epsilon was counted for: a coordinator cannot go on after them."""
-    member = object.__new__(Membership)
-    proposal = SimpleNamespace(training=lambda: SimpleNamespace(rounds=3), train=torch.arange(5))
-    member.agreement, member._columns = (
-        SimpleNamespace(proposal=proposal),
-        Columns(torch.zeros(9, 2), torch.ones(9) > 0),
-    )
+    proposal = cast(Proposal, SimpleNamespace(training=lambda: SimpleNamespace(rounds=3), train=torch.arange(5)))
     query = Query(Purpose.TRAIN, ("bank",), torch.arange(2))
-    member._check_training(Request(3, (query,)))
+    check_training(Request(3, (query,)), proposal, 9)
     with pytest.raises(
         Refused, match="request 4 asks for 1 training uploads; the run agreed on one in each of 3 rounds"
     ):
-        member._check_training(Request(4, (query,)))
-    member._check_training(Request(4, (Query(Purpose.EVALUATE, ("bank",), torch.arange(5, 7)),)))
+        check_training(Request(4, (query,)), proposal, 9)
+    check_training(Request(4, (Query(Purpose.EVALUATE, ("bank",), torch.arange(5, 7)),)), proposal, 9)
 
 
 @needs_nats

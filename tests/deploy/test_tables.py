@@ -191,3 +191,30 @@ def test_from_the_files_of_a_deployment_to_columns_and_labels_of_a_table_that_le
     found = read_undertaking(read_coordinator(tmp_path / "coordinator.toml"), alignment)
     assert found.task.classes == ("schön", "mäßig")
     assert found.labels.flatten().tolist() == [float(k % 3 == 0) for k in order]
+
+
+def test_columns_do_not_depend_on_people_who_withdrew(tmp_path: Path) -> None:
+    table, out = party_table(tmp_path, telco(), ("branch",)), torch.tensor([3, 7])
+    seen = torch.tensor([row for row in range(20) if row not in (3, 7)])
+    before = table.columns(seen, ROWS, out)
+    assert not before.held[out].any() and not before.values[out].any() and int(before.held.sum()) == ROWS - 2
+    telco().drop(index=[3, 7]).to_csv(table.path, index=False)  # their owner has deleted the lines
+    assert table.columns(seen, ROWS, out).digest() == before.digest()
+    with pytest.raises(DataError, match="2 of 30 aligned ids are not in"):
+        table.columns(seen, ROWS)
+    with pytest.raises(DataError, match="1 of 30 aligned ids are not in"):
+        table.columns(seen, ROWS, out[:1])
+
+
+def test_people_who_withdrew_have_no_label(tmp_path: Path) -> None:
+    frame = telco()[["customer"]].assign(churned=[0.0, 1.0] * (ROWS // 2))
+    label_table(tmp_path, frame, None)
+    alignment, beside = party_table(tmp_path, telco()).alignment, Beside(None, SplitSettings(test=0.2), None)
+    for lines in (frame, frame.drop(index=[3, 29])):
+        lines.to_csv(tmp_path / "labels.csv", index=False)
+        read = LabelTable.read(
+            tmp_path / "labels.csv", "customer", "churned", "binary", alignment, beside, withdrawn=("c3", "c29")
+        )
+        split = torch.cat([read.split.train, read.split.validation, read.split.test]).tolist()
+        assert sorted(split) == [row for row in range(ROWS) if row not in (3, 29)]
+        assert read.labels[4:8].flatten().tolist() == [0, 1, 0, 1]

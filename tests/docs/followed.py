@@ -2,7 +2,7 @@
 
     ```bash            typed line by line; `colonnade` runs in this process, where its libraries are loaded already
     ```python          run, one block after the other
-    ```toml file=X     saved as X; if X is there already, these lines are in it, in this order
+    ```toml file=X     saved as X, in any language; if X is there already, these lines are in it, in this order
     ```text            what the block before it showed: these lines, in this order
 
 In what is seen, `...` stands for anything, spaces count as one, and numbers with a decimal point may be a little
@@ -47,15 +47,15 @@ class Reader:
                     raise AssertionError(f"line {step.line} of the page, {step.kind}: {error}") from None
 
     def _take(self, step: Step) -> None:
-        if step.kind == "bash":
+        if "file" in step.options:
+            self._save(Path(step.options["file"]), step.text)
+        elif step.kind == "bash":
             self.seen = [line for typed in step.text.splitlines() for line in self._type(typed).splitlines()]
         elif step.kind == "python":
             out = io.StringIO()
             with contextlib.redirect_stdout(out):
                 exec(compile(step.text, f"line {step.line}", "exec"), self.names)  # noqa: S102 - the page's own words
             self.seen = out.getvalue().splitlines()
-        elif step.kind == "toml":
-            self._save(Path(step.options["file"]), step.text)
         else:
             compare(step.text.splitlines(), self.seen)
 

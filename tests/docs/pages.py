@@ -4,6 +4,7 @@
     ```bash machine=telco terminal=party    typed in a terminal of its own, which stays open
     ```text machine=telco terminal=party    what is seen there afterwards
     ```toml machine=telco file=party.toml   a file that is there, as shown
+    ```python machine=laptop                pasted into Python there
     <!-- press machine=telco terminal=party key=Ctrl-C -->
 
 `machine=all` is every machine at once. What is seen is compared line by line and in order; `...` stands for
@@ -159,7 +160,7 @@ class Stage:
             assert step.kind != "bash", "a command block must say on which machine it is typed"
             return
         machines = list(self.folders) if machine == "all" else [machine]
-        if step.kind == "bash":
+        if step.kind in ("bash", "python"):
             for each in machines:
                 self._type(each, name, step, deadline)
             if name == MAIN:
@@ -177,7 +178,12 @@ class Stage:
         before = self.terminals.get((machine, name))
         if before is not None:
             before.end(deadline)  # nobody can type before the prompt is back
-        self.terminals[machine, name] = Terminal(self._here(step.text), self.folders[machine], self.environment)
+        script = self._here(step.text)
+        if step.kind == "python":
+            pasted = self.folders[machine] / ".pasted.py"
+            pasted.write_text(script, encoding="utf-8")
+            script = f"python {pasted.name}"
+        self.terminals[machine, name] = Terminal(script, self.folders[machine], self.environment)
 
     def _finish(self, machines: list[str], wanted: int, deadline: float) -> None:
         for machine in machines:

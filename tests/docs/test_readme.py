@@ -89,7 +89,13 @@ def test_a_privacy_figure_has_its_unit_and_stands_above_that_of_silence() -> Non
 
 
 def test_the_pictures_are_there_and_small() -> None:
-    for picture in ("docs/report.png", "docs/methods-mnist.svg"):
+    for picture in (
+        "docs/report.png",
+        "docs/methods-mnist.svg",
+        "docs/federation.svg",
+        "docs/demo.svg",
+        "docs/images/live-training.png",
+    ):
         assert picture in README
         assert (ROOT / picture).stat().st_size < 300_000
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import sys
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 
 from colonnade.config import build
 from colonnade.errors import ConfigError, IdentityError
-from colonnade.identity import chain
+from colonnade.identity import chain, credentials
 from colonnade.identity.certificates import make_trial
 from colonnade.identity.credentials import Connection, Credentials
 from colonnade.identity.names import COORDINATOR
@@ -258,6 +259,29 @@ def test_a_signature_without_the_authority_is_refused(case: Any, first: Credenti
     signed = base64.b64encode(chain.sign(own.key, b"colonnade signature 1\0" + TEXT)).decode()
     with pytest.raises(IdentityError, match="authority"):
         first.verify(TEXT, {"certificate": own.pem.decode(), "signature": signed}, "first")
+
+
+def test_a_signer_that_was_known_is_refused_when_it_expires(
+    first: Credentials, coordinator: Credentials, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One look at a chain is enough while its certificates are valid, and no longer."""
+    signed = coordinator.sign(TEXT)
+    for _ in range(2):
+        first.verify(TEXT, signed, COORDINATOR)
+
+    class Later(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> datetime:
+            return datetime.now(tz) + timedelta(days=60)
+
+    for module in (chain, credentials):
+        monkeypatch.setattr(module, "datetime", Later)
+    with pytest.raises(IdentityError, match="expired"):
+        first.verify(TEXT, signed, COORDINATOR)
+    monkeypatch.undo()
+    first.verify(TEXT, signed, COORDINATOR)
+    with pytest.raises(IdentityError, match="only 'first' may sign this"):
+        first.verify(TEXT, signed, "first")
 
 
 def test_an_expired_signer_is_refused(tmp_path: Path) -> None:

@@ -6,15 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from colonnade import Federation, Run, fit
+from colonnade import Federation, Run, VerticalClassifier, cross_validate, fit
 from colonnade.errors import ColonnadeError, ConfigError, GateError, Refused
 from colonnade.federation import RowSplit
 from colonnade.fit import Trainer, resume
+from colonnade.job import read_job
 from colonnade.methods import LocalOnly
 from colonnade.models.encoders import ModelSettings
 from colonnade.models.optimise import SGD, AdamW
@@ -170,7 +172,7 @@ def test_training_rows_have_no_part_in_the_scale_of_columns() -> None:
         {p.name: p.columns for p in whole.parties}, whole.labels, task="multiclass",
         split=RowSplit(torch.arange(whole.rows), nothing, nothing),
     )  # fmt: skip
-    with pytest.raises(ConfigError, match="rows that do not train, and there are 0"):
+    with pytest.raises(ConfigError, match="and there are 0; needed at least 2"):
         opened(federation=alone)
     opened(federation=alone, model=MODEL.model_copy(update={"scale_columns": "never"}))
 
@@ -253,3 +255,58 @@ def test_what_would_not_hold_is_refused(name: str) -> None:
 def test_methods_that_upload_are_refused() -> None:
     with pytest.raises(ConfigError, match="vimadmm uploads: use local_only"):
         fit(small(), "vimadmm", privacy={"unit": "row", "epsilon": 3.0})
+
+
+# -- tables: no statistic of a training row ----------------------------------------------------------
+
+
+def frames(outlier: float = 0.0) -> dict[str, pd.DataFrame]:
+    """Rows 0 to 39 train; the first is far out, of a category of its own."""
+    rng = np.random.default_rng(0)
+    first = pd.DataFrame({"a": rng.normal(size=60), "kind": rng.choice(["x", "y"], 60)})
+    first.loc[0, "a"] += outlier
+    first.loc[0, "kind"] = "x" if outlier == 0 else "rare"
+    return {"one": first, "two": pd.DataFrame({"b": rng.normal(size=60)})}
+
+
+TABLE_SPLIT = RowSplit(torch.arange(40), torch.arange(40, 50), torch.arange(50, 60))
+YES_NO = np.arange(60) % 2
+
+
+def joined(outlier: float, columns_from: Any = "others") -> Federation:
+    return Federation.from_tables(frames(outlier), labels=YES_NO, split=TABLE_SPLIT, columns_from=columns_from)
+
+
+def test_a_training_row_says_nothing_of_how_columns_become_numbers() -> None:
+    plain, far = joined(0.0), joined(1e6)
+    for party, other in zip(plain.parties, far.parties, strict=True):
+        assert torch.equal(party.columns[1:], other.columns[1:]), party.name
+    train = [joined(outlier, "training").parties[0].columns[1:] for outlier in (0.0, 1e6)]
+    assert train[0].shape != train[1].shape or not torch.equal(*train), "the test would see it"
+
+
+def test_tables_that_were_encoded_by_training_rows_are_refused() -> None:
+    with pytest.raises(ConfigError, match="columns_from = 'others'"):
+        opened(federation=joined(0.0, "training"))
+    assert opened(federation=joined(0.0)).train().epsilon is not None
+    alone = RowSplit(torch.arange(59), torch.arange(59, 60), torch.arange(0))
+    with pytest.raises(ConfigError, match="there are 1; needed at least 2"):
+        Federation.from_tables(frames(), labels=YES_NO, split=alone, columns_from="others")
+    with pytest.raises(ConfigError, match="needed 'training' or 'others'"):
+        joined(0.0, "test")
+
+
+def test_estimators_files_and_folds_see_to_it_themselves(tmp_path: Path) -> None:
+    private = {"unit": "row", "sigma": 2.0}
+    for name, frame in frames().items():
+        frame.assign(id=range(60), **({"label": YES_NO} if name == "one" else {})).to_csv(
+            tmp_path / f"{name}.csv", index=False
+        )
+    files = {name: str(tmp_path / f"{name}.csv") for name in frames()}
+    data = {"tables": files, "labels": "label", "id": "id"}
+    length = {"rounds": 2, "schedule": {"batch": 20}, "evaluate_every": 0}
+    job = read_job({"data": data, "method": {"name": "local_only"}, "training": length, "privacy": private})
+    assert job.federation().columns_from == "others" and job.tables["data"]["columns_from"] == "others"
+    assert len(cross_validate(frames(), LocalOnly(), labels=YES_NO, folds=2, privacy=private, rounds=2).runs) == 2
+    model = VerticalClassifier(method=LocalOnly(), model="linear", privacy=private, epochs=1, validation_fraction=0.2)
+    model.fit(frames(), YES_NO)

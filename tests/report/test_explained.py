@@ -11,8 +11,8 @@ import pytest
 
 from colonnade.errors import RunError
 from colonnade.explain.explanation import Explanation, agreements
+from colonnade.report.explain_figures import scatter
 from colonnade.report.explained import explained, side_by_side
-from colonnade.report.figures import scatter
 from colonnade.report.html import render, write_report
 from colonnade.report.record import EXPLAINED, grouped, with_explanation
 from tests.report.test_page import Reader

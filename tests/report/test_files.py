@@ -36,8 +36,19 @@ def data(folder: Path) -> dict[str, Any]:
 
 
 def test_all_lie_together(one: Path, several: Path) -> None:
-    for folder in (one, several):
-        assert {p.name for p in folder.iterdir()} == {"report.html", "report.md", "report.json", "pictures"}
+    both = {"report.html", "report.md", "report.json", "pictures"}
+    assert {p.name for p in several.iterdir()} == both
+    assert {p.name for p in one.iterdir()} == {*both, "model-card.md"}
+
+
+def test_a_model_card_says_how_good_it_is_for_whom_and_what_is_not_protected(one: Path, several: Path) -> None:
+    card, facts = (one / "model-card.md").read_text(), data(one)
+    for heading in ("What it is for", "What it must not be used for", "Data", "How good it is", "What is protected"):
+        assert f"## {heading}" in card
+    assert card.count("Not said yet.") == 2  # what only people can know is not made up
+    assert plain(facts["verdict"]) in card
+    assert "95 % interval" in card
+    assert "No noise was used" in card
 
 
 def test_every_picture_is_there_twice_and_is_what_it_says(one: Path, several: Path) -> None:

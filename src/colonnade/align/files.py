@@ -4,7 +4,8 @@
     presence.csv     row and a column of 0 and 1 per party: who holds it (label holder, keep = "partial")
     alignment.json   everything else, with the digests of the files above; written last
 
-The digest in alignment.json is the same on all sides of one alignment, and different for any other.
+The digest in alignment.json is the same on all sides of one alignment, and different for any other. An alignment that
+was extended (`more.py`) also says what was agreed on before, step by step: each names the digest of the one before.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,10 +26,19 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from colonnade.align.match import Agreed, MatchReport
-from colonnade.errors import DataError, MissingData
+from colonnade.errors import DataError, MissingData, RowsDisagree
 
 ABOUT, ROWS, PRESENCE = "alignment.json", "alignment.csv", "presence.csv"
 FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Step:
+    """An alignment that was extended: what was agreed on, what this side was told of it, and when."""
+
+    agreed: Agreed
+    report: MatchReport
+    time: str
 
 
 @dataclass(frozen=True)
@@ -39,7 +50,9 @@ class Alignment:
     rows: np.ndarray = field(repr=False)  # (R,) row numbers, ascending; 0..R-1 at the label holder
     ids: tuple[str, ...] = field(repr=False)  # the id of each of them
     presence: Mapping[str, np.ndarray] | None = field(repr=False)  # per party, (R,) booleans; label holder only
-    report: MatchReport
+    report: MatchReport  # of an extension: about the ids that had no row before
+    former: tuple[Step, ...] = ()  # the alignments that it extends, the oldest first
+    time: str = ""  # when it was written; empty: it was not
 
     @property
     def name(self) -> str:
@@ -56,6 +69,74 @@ class Alignment:
         """Rows 0..complete-1 are held by all."""
         return self.agreed.complete
 
+    @property
+    def extends(self) -> tuple[str, ...]:
+        """The digests of all alignments whose rows are among these, with the numbers they had."""
+        return tuple(step.agreed.digest for step in self.former)
+
+    def rows_of(self, ids: Collection[str]) -> np.ndarray:
+        """(K,) the row numbers of those of these ids that have one, ascending."""
+        wanted = frozenset(ids)
+        if not wanted:  # the usual case, and there may be millions of rows
+            return np.empty(0, dtype=np.int64)
+        chosen: np.ndarray = self.rows[np.fromiter((id in wanted for id in self.ids), dtype=bool, count=len(self.ids))]
+        return chosen
+
+    def as_of(self, digest: str) -> Alignment:
+        """The alignment as it was under this digest: itself, or one that it extends.
+
+        Raises:
+            RowsDisagree: it is an extension of no such alignment.
+        """
+        if digest == self.digest:
+            return self
+        if digest not in self.extends:
+            raise RowsDisagree(
+                f"the alignment {self.digest[:12]} is no extension of {digest[:12]}: its row numbers are other ids"
+            )
+        at = self.extends.index(digest)
+        step, kept = self.former[at], self.rows < self.former[at].agreed.rows
+        held = {name: column[kept] for name, column in (self.presence or {}).items()}
+        rows, presence = self.rows[kept], held if self.presence is not None else None
+        ids = self.ids[: len(rows)]
+        return Alignment(self.me, step.agreed, rows, ids, presence, step.report, self.former[:at], step.time)
+
+
+@dataclass(frozen=True)
+class Heading:
+    """What an alignment is, without its rows."""
+
+    agreed: Agreed
+    former: tuple[Agreed, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The alignment's name."""
+        return self.agreed.name
+
+    @property
+    def digest(self) -> str:
+        """The same on all sides."""
+        return self.agreed.digest
+
+    @property
+    def extends(self) -> tuple[str, ...]:
+        """The digests of all alignments whose rows are among these."""
+        return tuple(step.digest for step in self.former)
+
+
+class _Step(BaseModel):
+    """What alignment.json says of an alignment that was extended."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    agreed: Agreed
+    report: dict[str, object]
+    time: str
+
+    def read(self) -> Step:
+        return Step(self.agreed, MatchReport.from_json(self.report), self.time)
+
 
 class _About(BaseModel):
     """alignment.json."""
@@ -70,6 +151,13 @@ class _About(BaseModel):
     files: dict[str, str]
     report: dict[str, object]
     time: str
+    former: tuple[_Step, ...] = ()
+
+    def to_json(self) -> dict[str, object]:
+        """Plain values; what extends nothing says nothing of it."""
+        plain = {**self.model_dump(mode="json", exclude={"former"}), "agreed": self.agreed.to_json()}
+        former = [{**s.model_dump(mode="json"), "agreed": s.agreed.to_json()} for s in self.former]
+        return {**plain, **({"former": former} if former else {})}
 
 
 def prepare(folder: Path) -> None:
@@ -98,8 +186,9 @@ def write_alignment(folder: Path, alignment: Alignment) -> None:
         files={name: _sha256(content) for name, content in files.items()},
         report=alignment.report.to_json(),
         time=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        former=tuple(_Step(agreed=s.agreed, report=s.report.to_json(), time=s.time) for s in alignment.former),
     )
-    files[ABOUT] = (json.dumps(about.model_dump(mode="json"), indent=1) + "\n").encode()
+    files[ABOUT] = (json.dumps(about.to_json(), indent=1) + "\n").encode()
     try:
         _put(folder, files)
     except OSError as error:
@@ -159,6 +248,12 @@ def read_alignment(folder: str | Path) -> Alignment:
         raise _damaged(folder, str(error)) from None
 
 
+def read_heading(folder: Path) -> Heading:
+    """What an alignment is; its rows are neither read nor checked. Raises as `read_alignment` does."""
+    about = _read_about(folder)
+    return Heading(about.agreed, tuple(step.agreed for step in about.former))
+
+
 def _read_about(folder: Path) -> _About:
     path = folder / ABOUT
     try:
@@ -173,6 +268,11 @@ def _read_about(folder: Path) -> _About:
         raise _damaged(folder, f"{ABOUT}: {where}: {first['msg'].lower()}") from None
     if about.digest != about.agreed.digest:
         raise _damaged(folder, f"{ABOUT} was changed: its digest does not fit")
+    chain = [*(step.agreed for step in about.former), about.agreed]
+    links = zip(("", *(link.digest for link in chain)), chain, strict=False)
+    grow = all(one.rows < two.rows for one, two in pairwise(chain))
+    if not grow or any(link.extends != before for before, link in links):
+        raise _damaged(folder, f"{ABOUT} was changed: what it extends does not fit")
     if ROWS not in about.files or not set(about.files) <= {ROWS, PRESENCE}:
         raise _damaged(folder, f"{ABOUT} names other files than {ROWS} and {PRESENCE}")
     return about
@@ -187,7 +287,8 @@ def _assembled(about: _About, contents: Mapping[str, bytes]) -> Alignment:
     if (np.diff(rows) <= 0).any() or (len(rows) and not 0 <= rows[0] <= rows[-1] < about.agreed.rows):
         raise ValueError(f"{ROWS}: row numbers are not ascending from 0 to {about.agreed.rows - 1}")
     presence = _read_presence(contents[PRESENCE], rows) if PRESENCE in contents else None
-    return Alignment(about.me, about.agreed, rows, ids, presence, MatchReport.from_json(about.report))
+    report, former = MatchReport.from_json(about.report), tuple(step.read() for step in about.former)
+    return Alignment(about.me, about.agreed, rows, ids, presence, report, former, about.time)
 
 
 def _read_presence(content: bytes, rows: np.ndarray) -> dict[str, np.ndarray]:

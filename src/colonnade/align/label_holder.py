@@ -17,10 +17,11 @@ import numpy as np
 
 from colonnade.align import messages as m
 from colonnade.align.converse import converse
-from colonnade.align.files import Alignment, prepare, write_alignment
+from colonnade.align.files import Alignment, prepare, read_alignment, write_alignment
 from colonnade.align.ids import check_ids
 from colonnade.align.line import EVERYONE, Line, Notify, silent
 from colonnade.align.match import Agreed, MatchReport, Numbered, PartyMatch, number_rows, report_of
+from colonnade.align.more import agreed_with, check_same, extended, new_ids
 from colonnade.align.parts import ROWS_PART, Parts, cut, parts_of, random_order
 from colonnade.align.private import blind, blind_again, new_key
 from colonnade.align.settings import MOST_IDS, AlignSettings
@@ -43,19 +44,27 @@ def align_as_label_holder(  # the entry point: six things it needs and one who w
     folder: Path,
     workers: int = 0,
     notify: Notify = silent,
+    withdrawn: frozenset[str] = frozenset(),
 ) -> Alignment:
     """Find the rows all parties share (or some do), agree on their numbers and write this side's files.
 
+    With `settings.more` the alignment in the folder is extended. Ids that are `withdrawn` get no row.
+
     Raises:
-        RowsDisagree: nothing is shared.
+        RowsDisagree: nothing is shared, or the table has lost rows of the alignment that is extended.
         Refused: a party does not agree.
         WireError, IdentityError: a party sent something that is not what it should be.
         LinkError: a party does not answer.
     """
-    ids = check_ids(ids, MOST_IDS)
+    ids = check_ids([id for id in ids if id not in withdrawn], MOST_IDS)
+    former = read_alignment(folder) if settings.more else None
+    if former is not None:
+        check_same(settings, former.agreed)
+        ids = new_ids(ids, former, withdrawn)
     prepare(folder)
     with Workers(workers) as pool:
         side = LabelHolder(m.Sender(line, credentials, settings.name), settings, ids, pool, notify)
+        side.former = former
         side.begin()
         try:
             converse(side, line, pool, settings.patience)
@@ -125,6 +134,7 @@ class LabelHolder:
         self._sessions: set[tuple[str, str]] = set()  # processes of parties that have said hello
         self._attempts = 0
         self._now: _Attempt
+        self.former: Alignment | None = None  # what is extended
 
     # -- what converse asks ---------------------------------------------------------------------------------
 
@@ -194,6 +204,7 @@ class LabelHolder:
             keep=settings.keep,
             ids=len(self._ids),
             key=pair.public.hex(),
+            extends=self.former.digest if self.former else None,
         )
         request = Parts(len(self._ids), "the request")
         self._now = _Attempt(proposal, pair, new_key(), random_order(len(self._ids)), {}, request)
@@ -288,7 +299,7 @@ class LabelHolder:
         numbered = number_rows(have, self._settings.keep)
         matches = [PartyMatch(name, now.parties[name].ids, int(have[name].sum())) for name in places]
         own = [PartyMatch(name, len(self._ids), len(self._ids), own=True) for name in self._settings.own]
-        now.outcome = (numbered, report_of(len(self._ids), (*matches, *own), numbered))
+        now.outcome = (numbered, report_of(len(self._ids), (*matches, *own), numbered, self.former is not None))
         for name, where in places.items():
             self._tell(name, where, numbered)
         self._notify("matched", complete=numbered.complete, partial=numbered.partial)
@@ -311,7 +322,7 @@ class LabelHolder:
         party = self._now.parties[notice.sender]
         m.read(m.Bare, notice)
         told = self._sender.decrypted(notice, party.cipher)
-        if self._now.outcome is None or told != self._agreed().digest.encode():
+        if self._now.outcome is None or told != self._agreed_in_all().digest.encode():
             raise WireError(f"{m.called(notice.sender)} says it is done with something else than was agreed")
         party.done = True
         self._notify("done", party=notice.sender)
@@ -325,6 +336,9 @@ class LabelHolder:
     }
 
     # -- the end --------------------------------------------------------------------------------------------
+
+    def _agreed_in_all(self) -> Agreed:
+        return self._agreed() if self.former is None else agreed_with(self.former.agreed, self._agreed())
 
     def _agreed(self) -> Agreed:
         proposal, numbered = self._now.proposal, self._outcome()[0]
@@ -341,7 +355,8 @@ class LabelHolder:
         numbered, report = self._outcome()
         ids = tuple(self._ids[place] for place in numbered.order)
         presence = numbered.presence if self._settings.keep == "partial" else None
-        return Alignment(COORDINATOR, self._agreed(), np.arange(len(ids)), ids, presence, report)
+        found = Alignment(COORDINATOR, self._agreed(), np.arange(len(ids)), ids, presence, report)
+        return found if self.former is None else extended(self.former, found)
 
     def stop(self, why: m.Why) -> None:
         """Tell the parties that this is the end; in one word, because the details are not theirs."""

@@ -29,7 +29,8 @@ class Agreed:
     parties: tuple[str, ...]  # those that brought their own ids
     keep: Keep
     complete: int  # rows 0..complete-1 are held by all
-    partial: int  # the rows after them, held by some
+    partial: int  # the rows after them, held by some; of an extension with keep = "partial" also by all
+    extends: str = ""  # digest of the alignment whose rows come first, with the numbers they had; empty: none
 
     @property
     def rows(self) -> int:
@@ -39,7 +40,11 @@ class Agreed:
     @property
     def digest(self) -> str:
         """SHA-256 of all of it."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()
+
+    def to_json(self) -> dict[str, object]:
+        """Plain values; what extends nothing says nothing of it, as before there were extensions."""
+        return {name: value for name, value in asdict(self).items() if name != "extends" or value}
 
 
 @dataclass(frozen=True)
@@ -135,10 +140,18 @@ def _shuffled(places: np.ndarray) -> np.ndarray:
     return shuffled
 
 
-def report_of(label_ids: int, matches: tuple[PartyMatch, ...], numbered: Numbered) -> MatchReport:
-    """The label holder's report; `RowsDisagree` if a party shares nothing, or all together share nothing."""
+def report_of(label_ids: int, matches: tuple[PartyMatch, ...], numbered: Numbered, more: bool = False) -> MatchReport:
+    """The label holder's report; `RowsDisagree` if a party shares nothing, or all together share nothing.
+
+    `more`: these are the new ids of an extension, of which a party may well have none.
+    """
+    if more and not len(numbered.order):
+        told = ", ".join(f"{match.party} {match.matched:,}" for match in matches)
+        raise RowsDisagree(
+            f"none of the {label_ids:,} new ids has a row (matched: {told}); the alignment stays as it is"
+        )
     for match in matches:
-        if not match.matched:
+        if not match.matched and not more:
             raise RowsDisagree(
                 f"party {match.party!r} has none of the {label_ids:,} ids of the label holder among its "
                 f"{match.ids:,}; {HINT}"

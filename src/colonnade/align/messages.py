@@ -1,7 +1,8 @@
 """What the two sides say to each other, checked field by field, signed or encrypted.
 
     HELLO     party -> coordinator   I was started (again)
-    PROPOSE   coordinator -> *       name, parties, what is kept, number of ids, public key     signed
+    PROPOSE   coordinator -> *       name, parties, what is kept, number of ids, public key,    signed
+                                     and the digest of the alignment that is extended, if any
     JOIN      party -> coordinator   number of ids, public key, digest of the proposal          signed
     REFUSE    party -> coordinator   the reason
     REQUEST   coordinator -> *       one part of H(x)^a                                         signed
@@ -25,7 +26,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+)
 
 from colonnade.align.line import Line
 from colonnade.align.settings import MOST_IDS, Keep, Name, PartyName
@@ -64,6 +72,12 @@ class Proposal(Facts):
     keep: Keep
     ids: Annotated[int, Field(ge=1, le=MOST_IDS)]
     key: Hex32
+    extends: Hex32 | None = None  # digest of the alignment that is extended; None: a new one is made
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, plain: SerializerFunctionWrapHandler) -> dict[str, object]:
+        """A new alignment is proposed as by versions that could not extend one."""
+        return {name: value for name, value in plain(self).items() if name != "extends" or value is not None}
 
     @property
     def digest(self) -> str:

@@ -15,10 +15,11 @@ import numpy as np
 
 from colonnade.align import messages as m
 from colonnade.align.converse import converse
-from colonnade.align.files import Alignment, prepare, write_alignment
+from colonnade.align.files import Alignment, prepare, read_alignment, write_alignment
 from colonnade.align.ids import check_ids
 from colonnade.align.line import Line, Notify, silent
 from colonnade.align.match import HINT, Agreed, MatchReport, PartyMatch
+from colonnade.align.more import extended, new_ids
 from colonnade.align.parts import ROWS_PART, Parts, cut, parts_of, random_order
 from colonnade.align.private import blind, blind_again, new_key
 from colonnade.align.settings import MOST_IDS, JoinSettings
@@ -36,7 +37,7 @@ def agree_to_all(proposal: m.Proposal) -> None:
     """An operator without further rules."""
 
 
-def align_as_party(  # the entry point: six things it needs, one who watches and one who decides
+def align_as_party(  # noqa: PLR0913, PLR0917 - the entry point: what it needs, one who watches and one who decides
     line: Line,
     credentials: Credentials,
     settings: JoinSettings,
@@ -45,20 +46,26 @@ def align_as_party(  # the entry point: six things it needs, one who watches and
     workers: int = 0,
     notify: Notify = silent,
     agree: Agree = agree_to_all,
+    withdrawn: frozenset[str] = frozenset(),
 ) -> Alignment:
     """Wait for the label holder's proposal, take part, and write this side's files.
 
+    With `settings.more` the alignment in the folder is extended. Ids that are `withdrawn` get no row.
+
     Raises:
-        RowsDisagree: nothing is shared.
+        RowsDisagree: nothing is shared, or the table has lost rows of the alignment that is extended.
         Refused: `agree` or another party does not agree.
         WireError, IdentityError: the label holder sent something that is not what it should be.
         LinkError: the label holder does not answer, or gave up.
     """
-    ids = check_ids(ids, MOST_IDS)
+    ids = check_ids([id for id in ids if id not in withdrawn], MOST_IDS)
+    former = read_alignment(folder) if settings.more else None
+    if former is not None:
+        new_ids(ids, former, withdrawn)  # what is wrong with them is said now
     prepare(folder)
     with Workers(workers) as pool:
         side = Party(m.Sender(line, credentials, settings.name), settings, ids, folder, pool)
-        side.agree, side.notify = agree, notify
+        side.agree, side.notify, side.present, side.withdrawn = agree, notify, former, withdrawn
         side.begin()
         try:
             converse(side, line, pool, settings.patience)
@@ -89,13 +96,16 @@ class Party:
     def __init__(
         self, sender: m.Sender, settings: JoinSettings, ids: Sequence[str], folder: Path, workers: Workers
     ) -> None:
-        self._sender, self._settings, self._ids = sender, settings, ids
+        self._sender, self._settings, self._ids, self._all = sender, settings, ids, ids
         self._folder, self._workers = folder, workers
         self.notify: Notify = silent
         self.agree: Agree = agree_to_all
         self._seen: set[str] = set()  # attempts that were ever proposed
         self._attempt: str | None = None
         self._now: _Attempt | None = None  # None until this side has agreed
+        self.present: Alignment | None = None  # what this side has, if that is to be extended
+        self.withdrawn: frozenset[str] = frozenset()  # ids of people who withdrew
+        self._former: Alignment | None = None  # what is extended: that, or one that it extends itself
         self._alignment: Alignment | None = None  # once it is written
         self._stopped = False
 
@@ -154,6 +164,7 @@ class Party:
         self._attempt, self._now, self._alignment = proposal.attempt, None, None
         self.notify("proposed", ids=proposal.ids, parties=proposal.parties, keep=proposal.keep)
         self._check(proposal)
+        self._extend(proposal)
         self.agree(proposal)
         self._join(proposal)
 
@@ -165,6 +176,31 @@ class Party:
                 f"{m.called(COORDINATOR)} brings {proposal.ids:,} ids, and each is a question about ours; most_ids "
                 f"allows {self._settings.most_ids:,}"
             )
+
+    def _extend(self, proposal: m.Proposal) -> None:
+        """An extension is of the rows that this side has, too, and is about those of its ids that have none.
+
+        Stopped between two sides' writing, an alignment may be extended here and not there: it is extended again from
+        where both were.
+        """
+        if (self.present is None) != (proposal.extends is None):
+            theirs, ours = ("makes a new alignment", "extends") if self.present else ("extends one", "makes a new one")
+            raise Refused(
+                f"{m.called(COORDINATOR)} {theirs}, and {self._sender.line.me!r} {ours}; say --more on all sides, or "
+                "on none"
+            )
+        if self.present is None or proposal.extends is None:
+            return
+        if proposal.extends not in (self.present.digest, *self.present.extends):
+            raise Refused(
+                f"{m.called(COORDINATOR)} extends the alignment {proposal.extends[:12]}, and {self._sender.line.me!r} "
+                f"has {self.present.digest[:12]}; align anew on all sides, without --more"
+            )
+        self._former = self.present.as_of(proposal.extends)
+        former = self._former.agreed
+        if (proposal.keep, proposal.parties) != (former.keep, former.parties):
+            raise Refused(f"{m.called(COORDINATOR)} extends an alignment with other parties, or keeps other rows")
+        self._ids = new_ids(self._all, self._former, self.withdrawn)
 
     def _join(self, proposal: m.Proposal) -> None:
         pair, me = KeyPair.new(), self._sender.line.me
@@ -196,7 +232,8 @@ class Party:
         m.read(m.Bare, notice)
         summary = m.read_body(m.Summary, self._sender.decrypted(notice, now.cipher), notice)
         own, theirs = len(self._ids), now.proposal.ids
-        fits = 1 <= summary.rows <= summary.matched <= min(own, theirs) and summary.complete <= summary.rows
+        least = 1 if self._former is None else 0
+        fits = least <= summary.rows <= summary.matched <= min(own, theirs) and summary.complete <= summary.rows
         if not fits or summary.complete + summary.partial > theirs or (now.proposal.keep == "all" and summary.partial):
             raise WireError(f"{m.called(COORDINATOR)} sent a RESULT whose counts cannot be")
         now.summary = summary
@@ -225,10 +262,12 @@ class Party:
         report = MatchReport(proposal.ids, (match,), summary.complete, summary.partial, left_out)
         ids = tuple(self._ids[place] for place in now.order[places])
         alignment = Alignment(me, agreed, rows, ids, None, report)
+        if self._former is not None:
+            alignment = extended(self._former, alignment)
         write_alignment(self._folder, alignment)
-        self.notify("written", rows=len(ids))
+        self.notify("written", rows=len(alignment.ids))
         bare = m.Bare(attempt=proposal.attempt)
-        self._sender.encrypt(COORDINATOR, "DONE", bare, agreed.digest.encode(), now.cipher)
+        self._sender.encrypt(COORDINATOR, "DONE", bare, alignment.digest.encode(), now.cipher)
         self._alignment = alignment
 
     def _stop(self, notice: Notice) -> None:
@@ -240,6 +279,8 @@ class Party:
                 raise WireError(f"{m.called(COORDINATOR)} ends although {self._sender.line.me!r} has no rows yet")
             return
         if why == "rows":
+            if self._former is not None:
+                raise RowsDisagree("the label holder found no new ids that have a row; the alignment stays as it is")
             raise RowsDisagree(f"the label holder found no rows that all sides share; {HINT}")
         if why == "refused":
             raise Refused("the label holder gave the alignment up because a party did not agree")
@@ -268,6 +309,8 @@ def _checked_rows(body: bytes, ids: int, summary: m.Summary) -> tuple[np.ndarray
         raise wrong
     pairs = np.frombuffer(body, dtype="<i4").astype(np.int64).reshape(-1, 2)
     places, rows = pairs[:, 0], pairs[:, 1].copy()
+    if not len(pairs):  # of the new ids of an extension this party has none
+        return places, rows
     ascending = bool((np.diff(rows) > 0).all()) and rows[0] >= 0 and rows[-1] < summary.complete + summary.partial
     has_complete = bool((rows[: summary.complete] == np.arange(summary.complete)).all())
     known = places.min() >= 0 and places.max() < ids and len(np.unique(places)) == len(places)

@@ -18,6 +18,7 @@ class JoinSettings(Settings):
     """A party's part in an alignment; the rest is what the label holder proposes."""
 
     name: Name = Field(description="the alignment's name, the same on all sides: small letters, digits and -")
+    more: bool = Field(False, description="extend the alignment that is there by ids that have no row yet")
     patience: float = Field(600.0, gt=0, description="seconds without any progress after which this side gives up")
     most_ids: int = Field(
         5_000_000, ge=1, le=MOST_IDS, description="largest number of ids another side may bring: each one is a question"

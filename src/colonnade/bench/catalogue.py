@@ -23,6 +23,7 @@ options = "--seeds 10"                   # what else to type for the results tha
 [interactions]                           # interactions: rows, epochs and rounds
 [any_subset]                             # any_subset: which sets and methods
 [tables_row_dp]                          # tables_row_dp: which sets, which promise, settings to choose from
+[serve]                                  # serve: calls per second, seconds of each phase
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ DEVICES = ("cpu", "cuda")
 Kind = Literal[
     "accuracy", "zoo", "sweep", "private", "unmatched", "poisson", "explain", "speed", "align", "deployment", "faults",
     "restart", "audit", "tables", "tables_scale", "trees", "peers", "worth", "interactions", "any_subset",
-    "row_dp", "tables_row_dp",
+    "row_dp", "tables_row_dp", "serve",
 ]  # fmt: skip
 
 

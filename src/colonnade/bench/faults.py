@@ -15,11 +15,12 @@ from pydantic import Field
 
 from colonnade.bench.catalogue import Bench
 from colonnade.bench.disturb import Kills, play
+from colonnade.bench.fault_cases import CASES, Sizes, run_cases
 from colonnade.bench.nats_server import NatsServer
 from colonnade.bench.organisations import Trial
 from colonnade.bench.settings import Notify, Options
 from colonnade.config import Settings, build
-from colonnade.errors import LinkError
+from colonnade.errors import ConfigError, LinkError
 from colonnade.randomness import stream
 from colonnade.wire.messages import COORDINATOR
 
@@ -27,19 +28,24 @@ from colonnade.wire.messages import COORDINATOR
 class FaultSettings(Settings):
     """Sizes of the fault benchmark."""
 
-    runs: int = Field(20, ge=1, description="disturbed runs")
+    runs: int = Field(20, ge=0, description="disturbed runs")
     kills: int = Field(10, ge=1, description="SIGKILLs per run")
     parties: int = Field(3, ge=1, description="parties, on the bundled digits")
     rounds: int = Field(40, ge=2, description="rounds of training")
     pause: float = Field(0.05, ge=0, description="seconds that each party takes longer per round")
     noise: float = Field(0.05, gt=0, description="standard deviation of the seeded noise")
+    cases: tuple[str, ...] = Field(tuple(CASES), description="other faults, one run each (`fault_cases.py`)")
+    case_rounds: int = Field(120, ge=6, description="rounds of training in each of them")
+    coordinator_kills: int = Field(6, ge=1, description="SIGKILLs of the label holder's process, in float32")
+    messages: int = Field(100_000, ge=1, description="garbage messages at a party, and as many at the label holder")
 
 
 def run_faults(bench: Bench, options: Options, notify: Notify) -> dict[str, float | None]:
     """How many of the disturbed runs end exactly like the undisturbed one."""
     settings = build(FaultSettings, bench.tables.get("faults", {}), "faults")
-    started, identical, kills = time.monotonic(), 0, 0
     names = [f"party_{number}" for number in range(1, settings.parties + 1)]
+    sizes = _sizes(settings, names)
+    started, identical, kills = time.monotonic(), 0, 0
 
     def trial(folder: Path, server: NatsServer) -> Trial:
         return _trial(settings, folder, server)
@@ -56,8 +62,15 @@ def run_faults(bench: Bench, options: Options, notify: Notify) -> dict[str, floa
         identical += ending == peaceful
         kills += killed
         notify(f"run {number + 1} of {settings.runs}: {killed} kills, {identical} identical so far")
+    others = run_cases(settings.cases, sizes, notify)
     spent = time.monotonic() - started
-    return {"identical_runs": identical, "runs": settings.runs, "kills": kills, "seconds": spent}
+    return {"identical_runs": identical, "runs": settings.runs, "kills": kills, **others, "seconds": spent}
+
+
+def _sizes(settings: FaultSettings, names: list[str]) -> Sizes:
+    if strange := next((name for name in settings.cases if name not in CASES), None):
+        raise ConfigError(f"[faults] cases names {strange!r}; known: {', '.join(CASES)}")
+    return Sizes(tuple(names), settings.case_rounds, settings.coordinator_kills, settings.messages)
 
 
 def _trial(settings: FaultSettings, folder: Path, server: NatsServer) -> Trial:

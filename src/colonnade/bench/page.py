@@ -45,9 +45,9 @@ def fill(text: str, results: Path) -> str:
     return shown(text, results)
 
 
-def shown(text: str, results: Path) -> str:
-    """Another page with every block that it has written anew."""
-    return BLOCK.sub(lambda match: _block(match[1], results), text)
+def shown(text: str, results: Path, there: str = RESULTS) -> str:
+    """Another page with every block that it has written anew; `there`: where the result files are, seen from it."""
+    return BLOCK.sub(lambda match: _block(match[1], results, there), text)
 
 
 def refresh(text: str, results: Path) -> str:
@@ -65,18 +65,18 @@ def refresh(text: str, results: Path) -> str:
     return SHOWN.sub(number, text)
 
 
-def _block(name: str, results: Path) -> str:
+def _block(name: str, results: Path, there: str) -> str:
     path = results / f"{name}.json"
-    body = "\n".join(_told(name, read(path))) if path.exists() else MISSING
+    body = "\n".join(_told(name, read(path), there)) if path.exists() else MISSING
     return f"<!-- figures of {name} -->\n\n{body}\n\n<!-- end of figures -->"
 
 
-def _told(name: str, outcome: Outcome) -> Iterator[str]:
+def _told(name: str, outcome: Outcome, there: str) -> Iterator[str]:
     """Where the figures come from, and a row for each."""
     bench = find(outcome.bench)
     yield (
         f"`{command(name, bench, outcome)}` · {where(outcome.machine)} · commit `{outcome.commit[:12]}` · "
-        f"[{name}.json]({RESULTS}/{name}.json)"
+        f"[{name}.json]({there}/{name}.json)"
     )
     yield ""
     rows = figures(outcome, bench)

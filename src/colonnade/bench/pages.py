@@ -29,7 +29,7 @@ def write_pages() -> list[Path]:
     if (root / DOCUMENT).parent.is_dir():
         texts[root / DOCUMENT] = page(results)
     if (document := root / INTERACTIONS).is_file():
-        texts[document] = shown(document.read_text(encoding="utf-8"), results)
+        texts[document] = shown(document.read_text(encoding="utf-8"), results, f"../{place.name}/{RESULTS}")
     changed = [path for path, text in texts.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     for path in changed:
         path.write_text(texts[path], encoding="utf-8")

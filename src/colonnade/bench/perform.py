@@ -54,6 +54,12 @@ def _run_restart(bench: Bench, options: Options, notify: Notify) -> dict[str, fl
     return run_restart(bench, options, notify)
 
 
+def _run_serve(bench: Bench, options: Options, notify: Notify) -> dict[str, float | None]:
+    from colonnade.bench.serve import run_serve  # needs nats-py, FastAPI and uvicorn
+
+    return run_serve(bench, options, notify)
+
+
 def _run_audit(bench: Bench, options: Options, notify: Notify) -> dict[str, float | None]:
     from colonnade.bench.audit import run_audit  # needs SciPy and dp-accounting, which other benchmarks do without
 
@@ -74,6 +80,7 @@ RUNNERS: dict[str, Callable[[Bench, Options, Notify], dict[str, float | None] | 
     "faults": _run_faults,
     "restart": _run_restart,
     "audit": _run_audit,
+    "serve": _run_serve,
     "tables": run_tables,
     "tables_scale": run_tables_scale,
     "trees": run_trees,

@@ -46,6 +46,7 @@ from colonnade.methods import LocalOnly
 from colonnade.models.optimise import SGD
 from colonnade.privacy.sampled import sampled_epsilon, sampled_rdp
 from colonnade.privacy.tally import tally
+from colonnade.row_split import ColumnsFrom
 from colonnade.run import Run
 from colonnade.tune import without_test
 
@@ -117,12 +118,11 @@ def run_tables_row_dp(bench: Bench, options: Options, notify: Notify) -> dict[st
 def _one_set(
     name: str, found: TableSet, settings: TablesRowSettings, seeds: int, notify: Notify
 ) -> dict[str, float | None]:
-    federations = [federation_of(found, seed) for seed in range(seeds)]
-    chosen = _chosen(federations[0], settings, f"{name}: ", notify)
+    chosen = _chosen(federation_of(found, 0, "others"), settings, f"{name}: ", notify)
     private, plain = [], []
-    for seed, federation in enumerate(federations):
-        private.append(private_run(federation, settings.tries[chosen], settings, seed))
-        plain.append(_quietly(federation, LocalOnly(), rounds=settings.plain_rounds, seed=seed))
+    for seed in range(seeds):
+        private.append(private_run(federation_of(found, seed, "others"), settings.tries[chosen], settings, seed))
+        plain.append(_quietly(federation_of(found, seed), LocalOnly(), rounds=settings.plain_rounds, seed=seed))
         both = ", ".join(f"{_auc(run):.4f}" for run in (private[-1], plain[-1]))
         notify(f"{name}, seed {seed}: AUC with and without noise {both}")
     gaps = [_auc(without) - _auc(with_noise) for with_noise, without in zip(private, plain, strict=True)]
@@ -136,12 +136,13 @@ def _one_set(
     }
 
 
-def federation_of(found: TableSet, seed: int) -> Federation:
+def federation_of(found: TableSet, seed: int, columns_from: ColumnsFrom = "training") -> Federation:
     """The tables of a set with the split of `bench tables`."""
     rows = split_rows(found, seed)
     train, validation, test = (torch.from_numpy(part) for part in (rows.train, rows.validation, rows.test))
     split = RowSplit(train, validation, test)
-    return Federation.from_tables(dict(found.tables), labels=found.labels, task="binary", split=split)
+    tables, labels = dict(found.tables), found.labels
+    return Federation.from_tables(tables, labels=labels, task="binary", split=split, columns_from=columns_from)
 
 
 def private_run(federation: Federation, one: Try, settings: TablesRowSettings, seed: int) -> Run:

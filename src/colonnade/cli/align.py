@@ -10,22 +10,24 @@ import typer
 from colonnade.cli.operating import Journal, LogKind, operated
 from colonnade.cli.options import AsJson, Overrides, Quiet
 from colonnade.cli.screen import Screen
-from colonnade.errors import ConfigError
 
 if TYPE_CHECKING:
     from colonnade.align.files import Alignment
+    from colonnade.deploy.aligning import How
     from colonnade.engines.message import Notify
 
 Config = Annotated[
     Path, typer.Argument(metavar="SIDE.toml", help="party.toml, or coordinator.toml at the label holder.")
 ]
 Patience = Annotated[float, typer.Option(min=1, help="Seconds without any progress before giving up.")]
+More = Annotated[bool, typer.Option("--more", help="Extend the alignment by new ids; rows keep their numbers.")]
 Workers = Annotated[int, typer.Option(min=0, help="Threads that blind ids; 0: one per core.")]
 
 
 def align(  # one parameter per option of the command line
     config: Config,
     overrides: Overrides = None,
+    more: More = False,
     patience: Patience = 600,
     workers: Workers = 0,
     log: LogKind = "text",
@@ -34,7 +36,10 @@ def align(  # one parameter per option of the command line
 ) -> None:
     """Find the rows all sides share. Run it at the label holder and at every party; the order does not matter.
 
-    Whichever side is killed: start it again with the same command, and all begin anew.
+    A party that serves (colonnade serve) takes part by itself, if its policy says alignments_per_day.
+
+    Whichever side is killed: start it again with the same command, and all begin anew. With --more, on all sides, ids
+    that have no row get one after the rows there are; runs over those predict the new ones, too, without a training.
 
     Example: colonnade align party.toml
     """
@@ -45,7 +50,9 @@ def align(  # one parameter per option of the command line
     journal = Journal(log, quiet)
     journal.of(**_named(config))
     with operated(journal) as notify:
-        found, folder = perform(config, overrides, patience, workers, _in_tenths(notify))
+        from colonnade.deploy.aligning import How
+
+        found, folder = perform(config, overrides, How(more, patience, workers), _in_tenths(notify))
     _show(screen, found, folder)
 
 
@@ -60,46 +67,19 @@ def _named(config: Path) -> dict[str, object]:
     return {"run": coordinator.get("run") if isinstance(coordinator, dict) else None, "process": "coordinator"}
 
 
-def _label_holder(
-    config: Path, overrides: list[str] | None, patience: float, workers: int, notify: Notify
-) -> tuple[Alignment, Path]:
-    from colonnade.align.ids import read_ids
-    from colonnade.align.label_holder import align_as_label_holder
-    from colonnade.align.settings import AlignSettings
-    from colonnade.config import build
-    from colonnade.deploy.line import open_line
+def _label_holder(config: Path, overrides: list[str] | None, how: How, notify: Notify) -> tuple[Alignment, Path]:
+    from colonnade.deploy.aligning import align_label_holder
     from colonnade.deploy.sections import read_coordinator_file
-    from colonnade.folder import claimed
 
-    read = read_coordinator_file(config, overrides)
-    c, credentials = read.coordinator, read.credentials()
-    asked = tuple(name for name in c.parties if name not in c.own)
-    if not asked:
-        raise ConfigError("[coordinator] own names every party; there is nobody to align with")
-    chosen = {"name": c.run, "parties": asked, "own": c.own, "keep": c.keep, "most_ids": c.most_ids}
-    settings = build(AlignSettings, {**chosen, "patience": patience}, "coordinator")
-    ids = read_ids(c.table, c.id, text=c.text)
-    with claimed(c.alignment), open_line(credentials, c.run, notify, asked) as line:
-        notify("aligning", run=c.run, parties=list(asked))
-        return align_as_label_holder(line, credentials, settings, ids, c.alignment, workers, notify), c.alignment
+    return align_label_holder(read_coordinator_file(config, overrides), how, notify)
 
 
-def _party(
-    config: Path, overrides: list[str] | None, patience: float, workers: int, notify: Notify
-) -> tuple[Alignment, Path]:
-    from colonnade.align.ids import read_ids
-    from colonnade.align.party import align_as_party
-    from colonnade.align.settings import JoinSettings
-    from colonnade.deploy.line import open_line
+def _party(config: Path, overrides: list[str] | None, how: How, notify: Notify) -> tuple[Alignment, Path]:
+    from colonnade.deploy.aligning import align_party
     from colonnade.deploy.sections import read_party_file
-    from colonnade.folder import claimed
 
     read = read_party_file(config, overrides)
-    p, credentials = read.party, read.credentials()
-    settings = JoinSettings(name=p.run, patience=patience, most_ids=p.most_ids)
-    ids = read_ids(p.table, p.id, text=p.text)
-    with claimed(p.alignment), open_line(credentials, p.run, notify) as line:
-        return align_as_party(line, credentials, settings, ids, p.alignment, workers, notify), p.alignment
+    return align_party(read, read.party.one_run, how, notify)
 
 
 def _in_tenths(notify: Notify) -> Notify:
@@ -119,7 +99,11 @@ def _in_tenths(notify: Notify) -> Notify:
 def _show(screen: Screen, found: Alignment, folder: Path) -> None:
     agreed, report = found.agreed, found.report.to_json()
     facts = {"name": found.name, "folder": str(folder), "digest": found.digest, "rows": len(found.ids)}
-    screen.emit({**facts, "complete": agreed.complete, "partial": agreed.partial, "report": report})
+    extends = {"extends": list(found.extends)} if found.former else {}
+    screen.emit({**facts, "complete": agreed.complete, "partial": agreed.partial, **extends, "report": report})
+    if found.former:
+        before = found.former[-1].agreed.rows
+        screen.notify(f"{agreed.rows - before:,} rows are added to {before:,}; of ids that had no row:")
     for line in found.report.lines():
         screen.notify(line)
     screen.notify(f"alignment {found.name} is in {folder}; digest {found.digest[:16]}, the same on all sides")

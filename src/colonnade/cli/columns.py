@@ -106,8 +106,9 @@ class _Files:
 
     def _one(self, part: Part, file: str) -> Any:
         """Raw, or one column per input where it was trained from arrays."""
-        from colonnade.cli.predict_tables import input_numbers, read_raw
+        from colonnade.cli.predict_tables import input_numbers
         from colonnade.data.frames import as_frame, read_table
+        from colonnade.data.new_rows import read_raw
 
         plan = part.plans.get(part.party)
         if plan is not None:

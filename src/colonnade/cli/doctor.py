@@ -11,6 +11,7 @@ from typing import TypedDict
 
 from colonnade.cli.options import AsJson, DataDir
 from colonnade.cli.screen import Screen
+from colonnade.cli.systems import limits_of
 
 EXTRAS = {  # extra -> modules it brings
     "cli": ("typer", "rich"),
@@ -22,12 +23,14 @@ EXTRAS = {  # extra -> modules it brings
     "privacy": ("dp_accounting", "scipy", "cryptography"),
     "tune": ("optuna",),
     "trees": ("lightgbm",),
+    "serve": ("fastapi", "uvicorn", "prometheus_client"),
 }
 DISTRIBUTION = {
     "PIL": "pillow",
     "nats": "nats-py",
     "private_set_intersection": "openmined-psi",
     "dp_accounting": "dp-accounting",
+    "prometheus_client": "prometheus-client",
 }  # where the name to install is another
 
 
@@ -41,7 +44,7 @@ class Found:
 
 
 def doctor(data_dir: DataDir = None, as_json: AsJson = False) -> None:
-    """Show versions, threads, GPU, optional parts, data sets and free disk. Changes nothing.
+    """Show versions, threads, GPU, optional parts, data sets, free disk, and what this system lacks. Changes nothing.
 
     Example: colonnade doctor --data-dir data
     """
@@ -67,6 +70,7 @@ class Versions(TypedDict):
     system: str
     threads: int
     gpus: list[str]
+    limits: list[str]
 
 
 class Extra(TypedDict):
@@ -107,6 +111,7 @@ def _versions() -> Versions:
         "system": platform.platform(terse=True),
         "threads": torch.get_num_threads(),
         "gpus": gpus,
+        "limits": list(limits_of(platform.system())),
     }
 
 
@@ -209,6 +214,8 @@ def _show(screen: Screen, facts: Facts, sets: list[Found]) -> None:
         lacks = f"lacks {', '.join(state['missing'])}; get it: {state['get']}" if state["missing"] else ""
         rows.append((f"extra {extra!r}", "; ".join(text for text in (versions, lacks) if text)))
     screen.table(Table("This installation", ("what", "found"), tuple(rows), frozenset({0, 1})))
+    for limit in facts["limits"]:
+        screen.notify(f"on this system: {limit}")
     data = tuple((found.name, found.place or f"missing: {_some(found.missing)}") for found in sets)
     screen.table(Table("Data sets", ("name", "where"), data, frozenset({0, 1})))
 

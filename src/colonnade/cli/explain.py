@@ -198,7 +198,7 @@ def _draw(found: Explanation, folder: Path) -> list[str]:
 
 
 def _drawings(found: Explanation) -> Iterator[Drawing]:
-    from colonnade.report.figures import party_rows, scatter
+    from colonnade.report.explain_figures import party_rows, scatter
 
     shown = [(found.pictures or {}).get(party) for party in found.parties]
     yield party_rows("parties", found.parties, list(_bars(found)), _images(shown) if found.pictures else ())
@@ -209,7 +209,7 @@ def _drawings(found: Explanation) -> Iterator[Drawing]:
 
 def _bars(found: Explanation) -> Iterator[Any]:
     from colonnade.evaluate.metrics import find_title
-    from colonnade.report.figures import BarRow
+    from colonnade.report.explain_figures import BarRow
 
     noisy = found.denoise
     if found.norm is not None:

@@ -27,18 +27,25 @@ from colonnade.cli.compare import compare
 from colonnade.cli.coordinator import coordinator
 from colonnade.cli.demo import demo
 from colonnade.cli.doctor import doctor
+from colonnade.cli.drift import drift
 from colonnade.cli.estimate import estimate
 from colonnade.cli.explain import explain
 from colonnade.cli.extend import extend
+from colonnade.cli.forget import forget
 from colonnade.cli.init import app as init
+from colonnade.cli.keys import app as keys
 from colonnade.cli.ledger import app as ledger
+from colonnade.cli.models import models
 from colonnade.cli.nats_config import nats_config
 from colonnade.cli.party import party
 from colonnade.cli.predict import predict
 from colonnade.cli.privacy import app as privacy
 from colonnade.cli.report import report
 from colonnade.cli.resume import resume
+from colonnade.cli.runs import approve, refuse, runs
 from colonnade.cli.scorecard import scorecard
+from colonnade.cli.serve import serve
+from colonnade.cli.status import status, watch
 from colonnade.cli.train import train
 from colonnade.cli.tune import tune
 from colonnade.cli.worth import worth
@@ -55,15 +62,17 @@ app = typer.Typer(
 )
 COMMANDS = (
     demo, check, train, compare, tune, resume, extend, predict, report, explain, columns, scorecard, estimate, worth,
-    audit, doctor,
+    audit, doctor, status, watch,
 )  # fmt: skip
 for command in COMMANDS:
     app.command()(command)
-for deployed in (certificates, nats_config, align, party, coordinator):
+DEPLOYED = (certificates, nats_config, align, party, coordinator, serve, runs, approve, refuse, models, forget, drift)
+for deployed in DEPLOYED:
     app.command(rich_help_panel="Separate organisations")(deployed)
 app.add_typer(init, name="init")
 app.add_typer(privacy, name="privacy")
 app.add_typer(ledger, name="ledger")
+app.add_typer(keys, name="keys", rich_help_panel="Separate organisations")
 if find_spec("colonnade.cli.bench") is not None:  # a wheel without benchmarks has no such command
     app.command()(import_module("colonnade.cli.bench").bench)
 

@@ -34,10 +34,24 @@ LogKind = Annotated[
 ]
 PASSING = {"answered", "waiting", "round", "repeating", "progress"}  # on a terminal shown in the status line only
 EVERY = 10.0  # seconds between two lines about the same thing where there is no status line
-WARNINGS = {"absent", "disconnected", "ignored", "kept to itself", "refused", "refusing", "server", "warning"}
+WARNINGS = {
+    "absent",
+    "disconnected",
+    "ignored",
+    "kept to itself",
+    "refused",
+    "refusing",
+    "server",
+    "warning",
+    "drift",
+    "retraining due",
+}
 LONGEST = 1000  # characters of a fact
 SENTENCES = {"reason", "trouble", "note", "more"}  # facts that need no name before them
-EXTRAS = {"nats": "deploy", "cryptography": "deploy", "private_set_intersection": "align", "pandas": "tables"}
+EXTRAS = {
+    "nats": "deploy", "cryptography": "deploy", "private_set_intersection": "align", "pandas": "tables",
+    "fastapi": "serve", "uvicorn": "serve", "prometheus_client": "serve",
+}  # fmt: skip
 HOW_TO_GO_ON = "nothing is lost: start the same command again to go on"
 
 
@@ -87,7 +101,7 @@ class Journal:
         return {"time": at, "level": level, "event": event, **self._of, "run": run, "round": number, **facts}
 
     def _is_news(self, event: str, facts: Mapping[str, Any]) -> bool:
-        about, now = f"{event} {facts.get('parties')}", time.monotonic()
+        about, now = f"{event} {facts.get('run')} {facts.get('parties')}", time.monotonic()
         news = now - self._told.get(about, -EVERY) >= EVERY
         if news:
             self._told[about] = now

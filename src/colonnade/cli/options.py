@@ -23,6 +23,14 @@ Overrides = Annotated[
 ]
 DataDir = Annotated[Path | None, typer.Option(help="Folder of the data files.", show_default=False)]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.", show_default=False)]
+Track = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KIND:WHERE",
+        help="Also write figures to tensorboard:FOLDER, mlflow:ADDRESS or wandb:PROJECT; may be repeated.",
+        show_default=False,
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout instead of text.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.")]
 Written = Mapping[str, str | Mapping[str, str]]  # settings of [data] about text files: for all parties, or by party

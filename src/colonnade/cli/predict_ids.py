@@ -57,7 +57,10 @@ def predict_ids(
         from colonnade.folder import claimed
         from colonnade.methods.without import check_can_leave_out
         from colonnade.run import Run
+        from colonnade.service.versions import used_folder
+        from colonnade.withdrawn import read_mark, read_withdrawn
 
+        folder = used_folder(folder)
         run = Run.load(folder)
         if run.about["engine"] != "nats":
             raise RunError(f"{folder} is a simulated run; predict it with --rows or --tables")
@@ -67,19 +70,32 @@ def predict_ids(
         read = read_coordinator(config or _config_of(folder))
         alignment = read_alignment(read.coordinator.alignment)
         names = read_wanted(ids[0], read.coordinator.id, ids[1])
-        wish = Wish(_rows(names, alignment), alignment.presence, when.absent, when.patience)
-        with claimed(folder), linked(read.credentials(), read.coordinator.run, notify) as link:
+        read_withdrawn(read.coordinator.withdrawn).check(names)
+        rows, extends = _rows(names, alignment), alignment.extends
+        wish = Wish(rows, alignment.presence, when.absent, when.patience, alignment.digest, extends)
+        name = _deployed(folder).get("run", read.coordinator.run)  # the file may name another by now
+        with claimed(folder), linked(read.credentials(), name, notify) as link:
             found = predict_rows(folder, link, wish, notify)
+    if (mark := read_mark(folder)) is not None:
+        screen.notify(f"note: this model was {mark}")
     show(screen, folder, answer.output, table_of(run.model, names, found, answer), None, found.left_out)
 
 
-def _config_of(folder: Path) -> Path:
+def _deployed(folder: Path) -> dict[str, str]:
+    """What a run folder says of how it was deployed; nothing, where that cannot be read."""
     from colonnade.deploy.start import DEPLOYMENT
 
     try:
-        path = Path(json.loads((folder / DEPLOYMENT).read_text())["config"])
-    except (OSError, ValueError, KeyError, TypeError):
-        raise RunError(f"{folder} does not say how it was deployed; name its coordinator.toml with --config") from None
+        said = json.loads((folder / DEPLOYMENT).read_text())
+    except (OSError, ValueError):
+        return {}
+    return {k: v for k, v in said.items() if isinstance(v, str)} if isinstance(said, dict) else {}
+
+
+def _config_of(folder: Path) -> Path:
+    path = Path(_deployed(folder).get("config", ""))
+    if path == Path():
+        raise RunError(f"{folder} does not say how it was deployed; name its coordinator.toml with --config")
     if not path.exists():
         raise ConfigError(f"{path.name} of {folder} is not where it was; name it with --config")
     return path
@@ -107,7 +123,7 @@ def _rows(names: list[str], alignment: Alignment) -> torch.Tensor:
     if unknown:
         raise DataError(
             f"{len(unknown)} of {len(names)} ids are not among the aligned rows (first: {unknown[0]!r}); "
-            "leave them out, or align again with a table that lists them"
+            "leave them out, or extend the alignment with tables that list them (`colonnade align --more` on all sides)"
         )
     if len(set(names)) < len(names):
         raise DataError("an id is listed more than once; keep one line per id")

@@ -9,8 +9,7 @@ from colonnade.cli.options import formats, id_option
 from colonnade.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from colonnade.data.columns import ColumnPlan
-    from colonnade.data.frames import Frames, Key
+    from colonnade.data.frames import Frames
     from colonnade.data.ids import Ids
     from colonnade.data.table_file import TextFormat
     from colonnade.model import Model
@@ -46,18 +45,10 @@ def read_new_tables(
 def _raw(model: Model, files: Mapping[str, str], id: Ids, written: Mapping[str, TextFormat]) -> Frames:
     """Raw tables; ids and the categories of the training stay text, whatever their values look like."""
     from colonnade.data.ids import id_columns
+    from colonnade.data.new_rows import read_raw
 
     keys = id_columns(id, model.plans)
     return {party: read_raw(model.plans[party], file, written[party], keys.get(party)) for party, file in files.items()}
-
-
-def read_raw(plan: ColumnPlan, file: str, written: TextFormat, key: Key | None = None) -> Any:
-    """One party's raw table, for its column plan."""
-    from colonnade.data.frames import read_table
-    from colonnade.data.kinds import BOOLEAN
-
-    text = [name for name, kind in plan.categories.items() if kind != BOOLEAN]
-    return read_table(file, id=key if key is not None else plan.id, categories=text, text=written)
 
 
 def _arrays(

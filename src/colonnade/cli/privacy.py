@@ -202,14 +202,16 @@ def budget(
 
     Example: colonnade privacy budget party.toml
     """
-    from colonnade.deploy.budget import COLUMNS, TableBudget
+    from colonnade.deploy.budget import COLUMNS, TableBudget, note_figures
     from colonnade.deploy.policy import read_policy
     from colonnade.deploy.sections import read_party_file
     from colonnade.deploy.table_ledger import TableLedger
     from colonnade.report.tables import Table
 
     party = read_party_file(config, overrides).party
-    found = TableBudget.read(TableLedger(party.spent), party.called, read_policy(party.policy))
+    ledger, policy = TableLedger(party.spent), read_policy(party.policy)
+    found = TableBudget.read(ledger, party.called, policy)
+    note_figures(ledger, party.called, policy)  # `colonnade status` shows it
     screen = Screen(as_json)
     screen.emit(found.to_json())
     if screen.talks and found.runs:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from colonnade.cli.options import AsJson, DataDir, Quiet, RunFolder, with_data_dir
+from colonnade.cli.options import AsJson, DataDir, Quiet, RunFolder, Track, with_data_dir
 from colonnade.cli.screen import Screen
 from colonnade.cli.training import facts, finish, resumable, tell
 from colonnade.cli.upload_gain import Compare, measure
@@ -19,6 +19,7 @@ def resume(
     run: RunFolder,
     data_dir: DataDir = None,
     compare: Compare = True,
+    track: Track = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -29,6 +30,7 @@ def resume(
     from colonnade.fit import resume as go_on
     from colonnade.job import load_data
     from colonnade.run import RECORD
+    from colonnade.trackers import tracker
 
     screen = Screen(as_json, quiet)
     if (run / RECORD).exists():
@@ -36,8 +38,10 @@ def resume(
         return
     about = read_about(run)
     federation = load_data(data_of(run, about["config"], data_dir), about["about"])
+    trackers = [tracker(text) for text in track or ()]
     with screen.progress() as bars, resumable(run):
-        done = go_on(run, federation, watch=bars.watch(about["method"]["name"], about["training"]["rounds"]))
+        watch = bars.watch(about["method"]["name"], about["training"]["rounds"])
+        done = go_on(run, federation, watch=watch, callbacks=trackers)
     if compare:
         measure(screen, done, federation, run)
     finish(screen, done, run)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 DATES = "dates"
 # What a column of levels may hold later, by what it held in training; a number column only ever holds numbers.
 FITTING = {NUMBER: (NUMBER, TEXT), TEXT: (TEXT,), BOOLEAN: (BOOLEAN,)}
+_SILENT: ContextVar[bool] = ContextVar("silent", default=False)
 MANY_FAR = 0.05  # share of numbers far outside those of the training that is worth a word
 
 
@@ -139,5 +143,16 @@ def _check_far(plan: ColumnPlan, frame: Any, feature: NumberFeature) -> None:
         )
 
 
+@contextmanager
+def unwarned() -> Iterator[None]:
+    """Inside, in this thread, nothing is warned of: the log of a process is no place for columns and their values."""
+    before = _SILENT.set(True)
+    try:
+        yield
+    finally:
+        _SILENT.reset(before)
+
+
 def _warn(text: str) -> None:
-    warnings.warn(text, stacklevel=2)
+    if not _SILENT.get():
+        warnings.warn(text, stacklevel=2)

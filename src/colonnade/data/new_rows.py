@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
 from colonnade.data.columns import ColumnPlan
-from colonnade.data.frames import Frames, Key, as_frame, by_party, check_no_path, is_frame, names_of
+from colonnade.data.frames import Frames, Key, as_frame, by_party, is_frame, names_of, read_table
 from colonnade.data.ids import Ids, Places, id_columns, is_in, places, text_ids, told
+from colonnade.data.kinds import BOOLEAN
+from colonnade.data.table_file import TextFormat
 from colonnade.errors import DataError, RowsDisagree
 from colonnade.extras import need
 from colonnade.rows import Rows
@@ -21,7 +24,7 @@ def read_new_rows(plans: Mapping[str, ColumnPlan], tables: Any, id: Ids = None, 
 
     Args:
         plans: how each party's columns become numbers.
-        tables: one data frame per party. Columns are found by name.
+        tables: one data frame or table file per party. Columns are found by name.
         id: the column to match rows on, or one per party; None: the one of the training where all tables have it,
             otherwise all tables have the same rows in the same order.
         some: parties may have no table and lack rows of others; rows that only other tables have follow the first's.
@@ -32,14 +35,17 @@ def read_new_rows(plans: Mapping[str, ColumnPlan], tables: Any, id: Ids = None, 
     """
     given = by_party("new tables", tables)
     check_parties(plans, given, some)
+    keys = id_columns(id, plans)
+    given = {
+        party: read_raw(plans[party], table, key=keys.get(party)) if isinstance(table, (str, Path)) else table
+        for party, table in given.items()
+    }
     for party, table in given.items():
-        check_no_path(f"party {party!r}", table)
         if not is_frame(table):
             raise DataError(
                 f"party {party!r}: got {type(table).__name__} without column names, which could be raw or encoded; "
                 "pass a raw data frame with the columns of the training, or federation.select(rows)"
             )
-    keys = id_columns(id, plans)
     old = {party: plan.id for party, plan in plans.items()}
     frames = {party: as_frame(f"party {party!r}", table, keys.get(party, old[party])) for party, table in given.items()}
     frames, at, index = place_rows(frames, keys or _keys_of_training(frames, old), some)
@@ -47,6 +53,12 @@ def read_new_rows(plans: Mapping[str, ColumnPlan], tables: Any, id: Ids = None, 
     held = {party: torch.from_numpy(rows >= 0) for party, rows in at.items() if (rows < 0).any()}
     columns = {party: plan.transform(frames[party], at.get(party)) for party, plan in here.items()}
     return Rows(columns, index, here, held=held)
+
+
+def read_raw(plan: ColumnPlan, file: str | Path, written: TextFormat | None = None, key: Key | None = None) -> Any:
+    """A party's table file; ids and the categories of the training stay text, whatever their values look like."""
+    text = [name for name, kind in plan.categories.items() if kind != BOOLEAN]
+    return read_table(file, id=key if key is not None else plan.id, categories=text, text=written)
 
 
 def check_parties(wanted: Mapping[str, Any], given: Mapping[str, Any], some: bool = False) -> None:

@@ -29,7 +29,7 @@ from colonnade.errors import ConfigError, DataError, RowsDisagree, RowsLeftOut
 from colonnade.extras import need
 from colonnade.federation import Federation, RowSplit, Task
 from colonnade.mapped import large
-from colonnade.row_split import SplitSettings, as_settings
+from colonnade.row_split import ColumnsFrom, SplitSettings, as_settings, rows_of
 from colonnade.rows import RowIds, as_columns
 from colonnade.tasks import Classes, Read
 
@@ -51,6 +51,7 @@ def join_tables(  # noqa: PLR0913 - those of Federation.from_tables
     weights: Any = None,
     by: str | None = None,
     columns: Any = None,
+    columns_from: ColumnsFrom = "training",
 ) -> Federation:
     """Join the parties' tables and encode each party's columns on its own.
 
@@ -79,6 +80,8 @@ def join_tables(  # noqa: PLR0913 - those of Federation.from_tables
         by: a column beside the labels by whose groups the test rows are also measured; it stays a column of the model.
         columns: how columns become numbers: settings for all parties, and tables of settings by party
             (`column_settings`); None: as columns are.
+        columns_from: whose statistics columns are encoded by: "training" rows, or "others", so that nothing about a
+            training row is in them.
 
     Raises:
         ConfigError: `columns` names what is unknown, `keep` is something else, or "partial" without `id`.
@@ -111,7 +114,7 @@ def join_tables(  # noqa: PLR0913 - those of Federation.from_tables
         Source(p, frame, settings[p], keys.get(p), *((str(labels), tuple(aside.taken)) if p == holder else ()))
         for p, frame in owners.items()
     ]
-    joined = _encoded(sources, rows, read, split if isinstance(split, RowSplit) else None, aside)
+    joined = _encoded(sources, rows, read, (split if isinstance(split, RowSplit) else None, columns_from), aside)
     return replace(
         joined,
         name=name or joined.name,
@@ -154,8 +157,11 @@ def _indexed(party: str, table: Any, key: Key | None) -> Any:
     return frame if key is None else by_id(f"party {party!r}", frame, key)
 
 
-def _encoded(sources: Sequence[Source], rows: Matched, read: Read, split: RowSplit | None, aside: Beside) -> Federation:
-    """Every owner's columns as numbers, and the labels that were read, by row."""
+def _encoded(
+    sources: Sequence[Source], rows: Matched, read: Read, parts: tuple[RowSplit | None, ColumnsFrom], aside: Beside
+) -> Federation:
+    """Every owner's columns as numbers, and the labels that were read, by row; `parts`: which rows are for what."""
+    split, columns_from = parts
     at, told, labelled = rows.at, rows.facts, None
     held = torch.from_numpy(np.stack([at[source.party] >= 0 for source in sources], axis=1))
     if rows.label_at is not None:
@@ -169,15 +175,15 @@ def _encoded(sources: Sequence[Source], rows: Matched, read: Read, split: RowSpl
     heavy = told["weights"].to_numpy() if "weights" in told.columns else None  # of unlabelled rows: not read
     choose = split or aside.splitter(told, read)
     agreed = Federation.of_read(nothing, read, split=choose, held=held, labelled=labelled, weights=heavy)
-    plans = {}
+    plans, seen = {}, rows_of(columns_from, agreed.split.train, agreed.rows)
     for source in sources:
-        train = torch.from_numpy(at[source.party])[agreed.split.train]
-        plan = ColumnPlan.fit(source.party, source.frame, train[train >= 0], source.settings)
+        mine = torch.from_numpy(at[source.party])[seen]
+        plan = ColumnPlan.fit(source.party, source.frame, mine[mine >= 0], source.settings)
         plans[source.party] = replace(plan, id=source.id, label=source.label, aside=source.aside)
     on_disk = large(len(held) * sum(plan.width for plan in plans.values()))
     columns = {s.party: plans[s.party].encode(s.frame, at[s.party], on_disk=on_disk) for s in sources}
     parties = tuple(replace(p, columns=as_columns(p.name, columns[p.name])) for p in agreed.parties)
-    return replace(agreed, parties=parties, scaled=True, plans=plans)
+    return replace(agreed, parties=parties, scaled=True, plans=plans, columns_from=columns_from)
 
 
 def _take_labels(frames: Frames, labels: Any, keys: Mapping[str, Key], aside: Beside) -> tuple[Frames, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from colonnade.deploy.agreement import Proposal
 from colonnade.deploy.table_ledger import OLD_LEDGER, Sent, TableLedger, old_store
@@ -20,7 +20,8 @@ class Account:
     the difference to the first. Elsewhere the first is, which shows that the run cost something, and predictions are.
     """
 
-    def __init__(self, ledger: TableLedger, proposal: Proposal) -> None:
+    def __init__(self, ledger: TableLedger, proposal: Proposal, noted: Callable[[], None]) -> None:
+        self._noted = noted
         self._ledger, self._proposal = ledger, proposal.digest
         self._last = ledger.sent(self._proposal)
         self._every = proposal.privacy().secure_sum.use or not kind_of(proposal.body["mechanism"]).bare
@@ -63,3 +64,4 @@ class Account:
     def end(self, costs: Sequence[Cost]) -> None:
         """Training is over, and this is what it cost."""
         self._ledger.end(self._proposal, costs)
+        self._noted()

@@ -43,7 +43,7 @@ from colonnade.run import DTYPES, Training
 from colonnade.schedule import Schedule
 from colonnade.tasks import find_task
 from colonnade.wire.messages import COORDINATOR
-from colonnade.wire.notice import Notice
+from colonnade.wire.notice import Notice, canonical
 
 FORMAT = 4  # 2: requests name all rows by number or bits; 3: one key for envelopes and masks, no HKDF for the run's
 READABLE = (FORMAT,)  # of a new run; one that began with an earlier format goes on with that
@@ -148,14 +148,6 @@ class Proposal:
         """The proposal as a message."""
         facts = {"body": dict(self.body), "signature": dict(self.signature)}
         return Notice(self.body["run"], PROPOSED, PROPOSAL, COORDINATOR, facts, {"train": _as_bytes(self.train)})
-
-
-def canonical(body: Mapping[str, Any]) -> bytes:
-    """The one text of some plain values: what is signed and hashed."""
-    try:
-        return json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
-    except (ValueError, RecursionError) as error:  # a number that is none
-        raise WireError(f"the text cannot be signed: {error}") from None
 
 
 def propose(

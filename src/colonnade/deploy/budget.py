@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from colonnade.deploy.agreement import Proposal
 from colonnade.deploy.by_row import row_event
 from colonnade.deploy.policy import Policy
+from colonnade.deploy.spent_note import write_note
 from colonnade.deploy.table_ledger import Entered, TableLedger
-from colonnade.errors import Refused
+from colonnade.errors import ColonnadeError, Refused
 from colonnade.methods.base import brings
 from colonnade.privacy.accounting import Neighbours
 from colonnade.privacy.events import Event, OtherEvent, Unit
@@ -47,6 +49,11 @@ def spent_by(proposal: Proposal, entries: Iterable[Entry], party: str, mine: Eve
     Of training at home (unit ROW) it stays what was agreed on: whatever the model says later would release all of it.
     """
     return planned(proposal, mine) if proposal.privacy().by_row else costs_of(entries, party)
+
+
+def whole_cost(costs: Sequence[Cost], delta: float, neighbours: Neighbours) -> Together | None:
+    """What one training would cost, in the unit that it hides; None: it releases nothing."""
+    return next(iter(together(costs, delta, neighbours).values()), None)
 
 
 def relation(policy: Policy) -> Neighbours:
@@ -190,6 +197,17 @@ def _plain(figure: Together) -> dict[str, object]:
     facts = {name: getattr(figure, name) for name in ("delta", "neighbours", "accountant", "releases", "why")}
     epsilon = figure.epsilon if math.isfinite(figure.epsilon) else None
     return {"unit": figure.unit.value, "epsilon": epsilon, **facts}
+
+
+def note_figures(ledger: TableLedger, table: str, policy: Policy) -> None:
+    """Leave what a table has cost for those who watch; where no accountant can say it, nothing is left."""
+
+    def computed() -> list[dict[str, object]]:
+        found = TableBudget(table, policy, tuple(ledger.runs(table)), (0, 0, 0))
+        return [_plain(figure) for figure in found.figures.values()]
+
+    with suppress(ColonnadeError):
+        write_note(ledger.path, table, f"delta {policy.most_delta:g}, {relation(policy)}", computed)
 
 
 def ledger_beside(folder: Path) -> Path:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,6 +28,7 @@ from colonnade.deploy.agreement import (
     read_join,
     settle,
 )
+from colonnade.deploy.approval import PENDING
 from colonnade.deploy.by_row import agreed_mechanism
 from colonnade.deploy.encryption import encryption_of_coordinator, own_keys, secrets_for
 from colonnade.deploy.signing import check_own, head_signer, sign_file
@@ -74,6 +75,7 @@ from colonnade.wire.notice import Notice, notice_of
 from colonnade.wire.numbers import WireSettings
 
 T = TypeVar("T")
+Invite = Callable[[Sequence[str]], None]  # tells some parties, who may serve many runs, that there is this one
 PURPOSES = (Purpose.TRAIN, Purpose.EVALUATE, Purpose.PREDICT)
 
 
@@ -92,12 +94,14 @@ class Undertaking:
     privacy: PrivacySettings = field(default_factory=PrivacySettings)
     mechanism: str = PlainEvent.kind.name  # where privacy asks for none: a protection of the parties' own, by name
     alignment: str = ""  # digest of the rows everybody aligned
+    former: tuple[str, ...] = ()  # digests of the alignments that it extends: their row numbers hold, too
     purposes: tuple[Purpose, ...] = PURPOSES
     config: Sections | None = None
     weights: torch.Tensor | None = field(default=None, repr=False)  # (N,) how much each row counts; None: all alike
     by: Grouping | None = field(default=None, repr=False)  # groups that the test rows are also measured by
     held: torch.Tensor | None = field(default=None, repr=False)  # (N, M) who holds which row; None: all hold all
     own: tuple[str, ...] = ()  # parties of the label holder's organisation
+    withdrawn: tuple[int, ...] = ()  # rows of people who had withdrawn when it began: they are in no part of the split
 
     @property
     def may_evaluate(self) -> bool:
@@ -155,7 +159,13 @@ class CoordinatorProcess:
     """The label holder in one run."""
 
     def __init__(
-        self, folder: Path, link: Link, credentials: Credentials, undertaking: Undertaking, notify: Notify
+        self,
+        folder: Path,
+        link: Link,
+        credentials: Credentials,
+        undertaking: Undertaking,
+        notify: Notify,
+        invite: Invite | None = None,
     ) -> None:
         if undertaking.method.pools:
             raise ConfigError(
@@ -169,6 +179,8 @@ class CoordinatorProcess:
         for party in undertaking.parties:
             check_gradients(undertaking.method, party, undertaking.model.of(party).gradients)
         self.folder, self.link, self.credentials, self.notify = folder, link, credentials, notify
+        self._pending: set[str] = set()  # parties where a person has to approve the proposal
+        self._invite: Invite = invite or (lambda parties: None)
         training = undertaking.training.model_copy(update={"checkpoint_every": 1})
         self.undertaking = replace(undertaking, training=training, privacy=_in_full(undertaking))
         self.sign = head_signer(credentials, link.run)
@@ -213,6 +225,7 @@ class CoordinatorProcess:
         """What was agreed on, or is agreed on now."""
         u = self.undertaking
         if self.store.begun:
+            self._invite(u.parties)  # who has lost its record of the run is to say so
             agreement = Agreement.from_json(self.store.about()["agreement"])
             body, former = u.body(self.link.run), agreement.proposal.format
             if former < FORMAT:
@@ -233,7 +246,7 @@ class CoordinatorProcess:
         agreement = settle(proposal, joined, ciphers, self.credentials)
         self.roll_call(agreement.notice(), DONE, lambda n: n)
         trainer = self._trainer(agreement)
-        kept = {"agreement": agreement.to_json(), "label_key": f"{self.label_key:x}"}
+        kept = {"agreement": agreement.to_json(), "label_key": f"{self.label_key:x}", "withdrawn": list(u.withdrawn)}
         self.store.describe(checkpoint.describe(trainer) | kept)
         self.notify("agreed", run=self.link.run, parties=list(u.parties))
         self._encryption(agreement)
@@ -259,6 +272,7 @@ class CoordinatorProcess:
     def roll_call(self, notice: Notice, answer: str, read: Callable[[Notice], T]) -> dict[str, T]:
         """Say something to everybody and wait for everybody's answer, as long as it takes."""
         answers: dict[str, T] = {}
+        self._pending.clear()
         asked = 0.0
         while missing := [p for p in self.undertaking.parties if p not in answers]:
             if time.monotonic() - asked > ASK_AGAIN or self.link.came_back.is_set():
@@ -267,10 +281,11 @@ class CoordinatorProcess:
                     self.link.lay(self.undertaking.parties, anew=True)
                 to_send = [Outgoing(p, notice) for p in missing] if asked else [Outgoing("*", notice)]
                 self.link.send(*to_send, again=True)
+                self._invite(missing)
                 asked = time.monotonic()
             incoming = self.link.next(1.0)
             if incoming is None:
-                self.notify("waiting", round=notice.number, parties=missing)
+                self.notify("waiting", round=notice.number, parties=missing, note=_persons(self._pending & {*missing}))
                 continue
             try:
                 answered = self._read(incoming, notice.number, answer)
@@ -292,6 +307,8 @@ class CoordinatorProcess:
         if answered.kind == REFUSED:
             reason = str(answered.facts.get("reason", "it gave no reason"))[:500]
             raise Refused(f"party {answered.sender!r} refuses: {reason}")
+        if answered.kind == PENDING:
+            self._pending.add(answered.sender)
         return answered if answered.kind == answer else None
 
     # -- training -----------------------------------------------------------------------------
@@ -341,6 +358,10 @@ class CoordinatorProcess:
         if not left:
             self.link.purge()  # nothing of the run stays on the server's disk
         self.notify("closed", run=self.link.run, **({"not_told": left} if left else {}))
+
+
+def _persons(parties: set[str]) -> str:
+    return f"a person at {', '.join(sorted(parties))} has to approve the run" if parties else ""
 
 
 def _in_full(u: Undertaking) -> PrivacySettings:

@@ -150,7 +150,6 @@ def _party_toml(outline: Outline, name: str) -> str:
 # {name}: who this is, what it holds, and how it gets to the server. All settings: docs/deployment.md
 [party]
 name = "{name}"
-run = {_quoted(outline.run)}
 table = {_quoted(outline.table(name))}
 id = {_quoted(outline.ids[name])}
 policy = "policy.toml"
@@ -162,6 +161,7 @@ def _policy_toml(outline: Outline) -> str:
 # What this organisation allows, whatever is proposed. All rules: docs/deployment.md#policy
 methods = [{_quoted(outline.method)}]
 most_rounds = {outline.rounds}
+alignments_per_day = 4             # each tells the label holder which of its ids are here; 0: a person starts each
 # fewest_rows = 100                # small sets expose people
 # most_rows_per_prediction = 1000
 # require_mechanism = ["gaussian"] # only with noise before every upload
@@ -214,7 +214,8 @@ class Step:
 
 def steps(outline: Outline) -> list[Step]:
     """The way to a trained model."""
-    holder, others, everybody = outline.holder, outline.others, (*outline.organisations, SERVER)
+    holder, everybody = outline.holder, (*outline.organisations, SERVER)
+    verify = "colonnade ledger verify"
     tables = [f"{outline.table(party)} in {party}/" for party in outline.parties]
     put = f"Put the tables there: {', '.join(tables)}, {outline.labels} in {holder}/."
     colonnade = [(name, 'pip install "colonnade[all]"') for name in everybody if name != SERVER]
@@ -224,19 +225,17 @@ def steps(outline: Outline) -> list[Step]:
         Step("Install. The server needs nats-server 2.9 or later (apt-get install nats-server).", colonnade),
         Step("Start the server.", [(SERVER, "nats-server -c nats.conf")], stays=True),
         Step(
-            "Find the rows that all share. The sides wait for each other.",
-            [*((name, "colonnade align party.toml") for name in others), (holder, "colonnade align coordinator.toml")],
+            "Take part, in this and later runs.",
+            [(name, "colonnade serve party.toml") for name in outline.parties], stays=True,
         ),
-        Step(
-            "Take part.", [(name, "colonnade party party.toml") for name in outline.parties], stays=True
-        ),
+        Step("Find the rows that all share.", [(holder, "colonnade align coordinator.toml")]),
         Step("Train.", [(holder, "colonnade coordinator coordinator.toml")]),
         Step("Look at it.", [(holder, "colonnade report run")]),
         Step(
             "Check what left, at every organisation.",
             [
-                *((name, "colonnade ledger verify party --authority certs/ca.crt") for name in outline.parties),
-                (holder, "colonnade ledger verify run --authority certs/ca.crt"),
+                *((name, f"{verify} party/{outline.run} --authority certs/ca.crt") for name in outline.parties),
+                (holder, f"{verify} run --authority certs/ca.crt"),
             ],
         ),
     ]  # fmt: skip

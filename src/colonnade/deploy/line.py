@@ -1,7 +1,7 @@
-"""The line of an alignment, or of a question to candidates, over a link: notices in, notices out.
+"""The line of an alignment, of a question to candidates or about people who withdrew, over a link.
 
-Nothing of it outlives the process. Each has a stream of its own, so that it never meets the messages of a training of
-the same name.
+Notices in, notices out. Nothing of it outlives the process. Each has a stream of its own, so that it never meets the
+messages of a training of the same name.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 
+from colonnade.engines.connection import NatsConnection
 from colonnade.engines.link import Link
 from colonnade.engines.message import Notify, Outgoing
 from colonnade.engines.nats import NatsLink
@@ -25,10 +26,11 @@ def open_line(
     name: str,
     notify: Notify,
     parties: tuple[str, ...] = (),
-    what: Literal["align", "worth"] = "align",
+    what: Literal["align", "worth", "forget"] = "align",
+    shared: NatsConnection | None = None,
 ) -> Iterator[LinkLine]:
     """A line over NATS while it is used; the label holder names the parties, and starts with an empty one."""
-    link = NatsLink(credentials, f"{what}-{name}", notify, keeps_answers=True).open()
+    link = NatsLink(credentials, f"{what}-{name}", notify, keeps_answers=True, shared=shared).open()
     try:
         yield LinkLine(link, name, notify, parties)
     finally:
@@ -48,6 +50,10 @@ class LinkLine:
     def send(self, to: str, notice: Notice) -> None:
         """Send to a party, to "coordinator" or to "*"; comes back when the server has it."""
         self._link.send(Outgoing(to, notice), again=True)
+
+    def clear(self) -> None:
+        """For the label holder: leave nothing on the server."""
+        self._link.purge()
 
     def receive(self, timeout: float) -> Notice | None:
         """The next notice whose sender is the one its subject proves; others are refused and named."""

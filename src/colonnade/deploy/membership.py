@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,10 +19,12 @@ from colonnade.deploy.agreement import (
     read_agreement,
     read_proposal,
 )
-from colonnade.deploy.budget import check_table, check_unit, planned, spent_by
+from colonnade.deploy.budget import check_table, check_unit, note_figures, planned, spent_by, whole_cost
 from colonnade.deploy.by_row import row_protection
 from colonnade.deploy.encryption import RunEncryption, encryption_of_party
+from colonnade.deploy.limits import check_training
 from colonnade.deploy.mechanism import check_mechanism
+from colonnade.deploy.open_rows import OpenRows
 from colonnade.deploy.party_setup import Columns, PartySetup
 from colonnade.deploy.policy import (
     Policy,
@@ -34,6 +35,8 @@ from colonnade.deploy.policy import (
     check_training_rows,
 )
 from colonnade.deploy.table_ledger import Entered, TableLedger
+from colonnade.deploy.withdrawal.limits import check_request as check_withdrawn
+from colonnade.deploy.withdrawal.limits import check_rows
 from colonnade.design import Design
 from colonnade.engines.base import (
     CohortBuilder,
@@ -63,8 +66,9 @@ from colonnade.privacy.gaussian import SystemNoise
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.mechanism import Protection
 from colonnade.privacy.registry import kind_of
-from colonnade.privacy.together import Cost
+from colonnade.privacy.together import Cost, Together
 from colonnade.privacy.training_rows import TrainingRows
+from colonnade.row_split import rows_of
 from colonnade.run import DTYPES
 from colonnade.wire.messages import Purpose, Request
 from colonnade.wire.notice import Notice
@@ -83,7 +87,10 @@ class Membership:
         self.table = setup.table or self.me
         self.proposal: Proposal | None = None
         self.agreement: Agreement | None = None
+        self.cost: Together | None = None  # of the last proposal that was checked; None: it releases nothing
         self._columns: Columns | None = None
+        self._rows = OpenRows()  # that may be asked about
+        self.left_out = setup.left_out()  # rows of people who had withdrawn when the run began
 
     # -- agreeing -----------------------------------------------------------------------------
 
@@ -98,6 +105,8 @@ class Membership:
         if self.agreement is None:
             self.proposal = None
             self._check(proposal)
+            self.left_out = self.setup.left_out()
+            check_rows(proposal.train, self.left_out, "the proposal trains on")
             self._columns = self._read_columns(proposal)
             self.proposal = proposal
         return join(proposal, self._joined(proposal), self.credentials)
@@ -138,6 +147,7 @@ class Membership:
         check_unit(policy, costs)
         others = [run for run in self.spent.runs(self.table) if run.proposal != proposal.digest]
         check_table(policy, self.table, others, costs)
+        self.cost = whole_cost(costs, privacy.delta, privacy.neighbours)
 
     def _releases(self, proposal: Proposal) -> int:
         """How often the party that uploads most uploads in training."""
@@ -164,6 +174,11 @@ class Membership:
         entered = Entered(proposal.digest, self.run, self.me, self.table, self.columns.digest(), rows, costs)
         policy = self.setup.policy if limited else Policy()
         self.spent.enter(entered, lambda others: check_table(policy, self.table, others, costs))
+        self.note_spent()
+
+    def note_spent(self) -> None:
+        """Leave what the table has cost for those who watch."""
+        note_figures(self.spent, self.table, self.setup.policy)
 
     def spent_by(self, ledger: Ledger) -> list[Cost]:
         """What the agreed training has cost this party, when it is over."""
@@ -181,6 +196,7 @@ class Membership:
                 "begin a new run under another name"
             )
         self.proposal, self.agreement = agreement.proposal, agreement
+        self._rows = OpenRows(str(agreement.proposal.body.get("alignment") or ""), len(self._columns.values))
         return self._columns.digest()
 
     @property
@@ -211,9 +227,11 @@ class Membership:
 
     def _read_columns(self, proposal: Proposal) -> Columns:
         rows = int(proposal.body["rows"])
-        columns = self.setup.columns(proposal.train, rows)
+        seen = rows_of("others" if proposal.privacy().by_row else "training", proposal.train, rows)
+        columns = self.setup.columns_of(str(proposal.body.get("alignment") or ""), seen, rows, self.left_out)
         held = columns.held[:rows]
-        enough = bool(held[proposal.train].any()) if proposal.lacking and len(held) == rows else bool(held.all())
+        there = held | torch.isin(torch.arange(len(held)), self.left_out)
+        enough = bool(held[proposal.train].any()) if proposal.lacking and len(held) == rows else bool(there.all())
         if len(columns.values) < rows or not enough:
             raise Refused(f"the proposal is about {rows} rows; this party has {int(columns.held.sum())}; align again")
         try:
@@ -315,9 +333,17 @@ class Membership:
 
     # -- limits -------------------------------------------------------------------------------
 
+    def extend(self, request: Request) -> bool:
+        """Whether there are more columns than before, because a request names an extension of the run's alignment."""
+        found = self._rows.extend(request, self.setup, self.columns)
+        if found is not None:
+            self.setup, self._columns = found
+        return found is not None
+
     def check_request(self, request: Request) -> None:
         """A request keeps to what was agreed on and what the operator allows; `Refused` or `WireError` otherwise."""
-        held = self.columns.held
+        check_withdrawn(request, self.me, self.setup.left_out())
+        held, count = self.columns.held, self._rows.count(request)
         purposes = self.agreement.proposal.body["purposes"] if self.agreement else []
         if any(not 0 <= count <= MOST_STEPS for _, count in request.steps):
             raise WireError(
@@ -326,10 +352,8 @@ class Membership:
         for query in request.queries:
             if query.purpose.value not in purposes:
                 raise Refused(f"the run did not agree on purpose {query.purpose.value}")
-            if len(query.rows) and (int(query.rows.min()) < 0 or int(query.rows.max()) >= len(held)):
-                raise WireError(
-                    f"request {request.number} asks about row {int(query.rows.max())}; there are {len(held)}"
-                )
+            if len(query.rows) and (int(query.rows.min()) < 0 or int(query.rows.max()) >= count):
+                raise WireError(f"request {request.number} asks about row {int(query.rows.max())}; there are {count}")
             if self.me not in query.senders:
                 continue
             if query.purpose in (Purpose.PREDICT, Purpose.EXPLAIN):
@@ -338,7 +362,8 @@ class Membership:
             lacking = query.purpose is Purpose.TRAIN and self.agreement is not None and self.agreement.proposal.lacking
             if not lacking and not bool(held[query.rows].all()):
                 raise Refused(f"request {request.number} asks about rows that {self.me!r} does not have")
-        self._check_training(request)
+        if self.agreement is not None:
+            check_training(request, self.agreement.proposal, len(held))
         if self.setup.policy.most_predictions_per_row and (rows := self.asked_to_predict(request)):
             asked = Counter(self.names_of(rows))
             check_repeats(self.setup.policy, self.spent.most_predicted(self.table, asked) + max(asked.values()) - 1)
@@ -358,33 +383,3 @@ class Membership:
         if self.agreement is None or kind_of(self.agreement.proposal.body["mechanism"]).bare:
             return 0
         return int(torch.isin(rows, self.agreement.proposal.train).sum())
-
-    def _check_training(self, request: Request) -> None:
-        """What was agreed on is what is counted: so many rounds, one upload in each, about training rows only."""
-        if self.agreement is None:
-            return
-        proposal = self.agreement.proposal
-        train = [query for query in request.queries if query.purpose is Purpose.TRAIN]
-        if train and (request.number > proposal.training().rounds or len(train) > 1):
-            raise Refused(
-                f"request {request.number} asks for {len(train)} training uploads; the run agreed on one in each of "
-                f"{proposal.training().rounds} rounds"
-            )
-        agreed = torch.zeros(len(self.columns.held), dtype=torch.bool)
-        agreed[proposal.train] = True
-        for query in request.queries:
-            inside = agreed[query.rows]
-            if query.purpose is Purpose.TRAIN and not bool(inside.all()):
-                raise Refused(f"request {request.number} trains on rows that the run did not agree to train on")
-            if query.purpose is Purpose.EVALUATE and bool(inside.any()):
-                raise Refused(f"request {request.number} asks to evaluate rows that train")
-
-
-def in_short(proposal: Proposal) -> Mapping[str, Any]:
-    """What an operator needs to see of a proposal."""
-    body = proposal.body
-    keys = ("rows", "parties", "label_exposure", "purposes", "mechanism", *(("lacking",) if proposal.lacking else ()))
-    facts = {"method": body["method"]["name"], "rounds": proposal.training().rounds, **{k: body.get(k) for k in keys}}
-    if shown := shown_by(proposal.method()):
-        facts["shows_columns"] = shown
-    return {**facts, "privacy": proposal.privacy().in_words(len(proposal.parties), proposal.own)}

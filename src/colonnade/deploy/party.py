@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,11 @@ from torch import Tensor
 from colonnade.deploy.account import Account
 from colonnade.deploy.agreement import AGREED, CLOSE, PROPOSAL, PROPOSED, SETTLED, Agreement, refusal
 from colonnade.deploy.budget import ledger_beside
+from colonnade.deploy.considering import Considering
 from colonnade.deploy.encryption import own_keys, unopened
-from colonnade.deploy.export import export
-from colonnade.deploy.membership import Membership, in_short
+from colonnade.deploy.export import export, export_ledger
+from colonnade.deploy.header import check_header, has_own
+from colonnade.deploy.membership import Membership
 from colonnade.deploy.party_setup import PartySetup
 from colonnade.deploy.signing import check_own, head_signer
 from colonnade.deploy.table_ledger import TableLedger
@@ -53,7 +56,7 @@ from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.sealed import Release
 from colonnade.store import Store
 from colonnade.wire.codec import decode
-from colonnade.wire.messages import COORDINATOR, MOST_ROUNDS, Purpose, Request, read_common, read_own, read_request
+from colonnade.wire.messages import COORDINATOR, Purpose, Request, read_common, read_own, read_request
 from colonnade.wire.notice import Notice, notice_of
 
 STORE = "party.db"
@@ -71,6 +74,7 @@ class PartyProcess:
         self._credentials = credentials
         self.spent = TableLedger(setup.spent or ledger_beside(folder))
         self.member = Membership(self.run, credentials, setup, own_keys(folder), self.spent)
+        self._proposals = Considering(folder, self.member, notify)
         self.number, self.finished = BEFORE, ""
         self.account: Account | None = None  # of the run in the table ledger, once there is one
         self.transcript = ""  # digest of all requests up to the stop
@@ -78,7 +82,9 @@ class PartyProcess:
         self.side: PartySide | None = None
         self._notice: dict[str, str] = {}  # sent instead of a release in the last round
         self._spoke = 0.0  # when the last answer had left
+        self._outdated = False  # the files for people lack the last releases
         self._pool: dict[int, Parts] = {}  # messages of requests that are not complete yet
+        self.turn: AbstractContextManager[Any] = nullcontext()  # held while it trains
         if self.store.begun:
             self._reopen()
 
@@ -90,10 +96,22 @@ class PartyProcess:
         self.notify("listening", run=self.run, note="for a proposal" if self.side is None else "")
         while True:
             incoming = self.link.next(1.0)
-            if incoming is not None and self.handle(incoming):
+            if incoming is None:
+                self.tidy()
+            elif self.handle(incoming):
                 if once:
                     return self.finished
                 self.notify("staying", run=self.run, note="to answer predictions, until stopped")
+
+    def tidy(self) -> None:
+        """Write the files for people again, if something left since: while nobody asks, for it takes its time.
+
+        What left is in the store already; killed before this, a party writes them when it is started again.
+        """
+        if self._outdated:
+            self._outdated = False
+            if not export_ledger(self.store, self.ledger):
+                self._export()
 
     def handle(self, incoming: Incoming) -> bool:
         """Take one message; true if the run is over. Whatever is in it, it changes nothing or is carried out whole."""
@@ -104,7 +122,7 @@ class PartyProcess:
                 self.link.done([incoming])
                 return False
             header, arrays = decode(incoming.data)
-            kind, number = self._checked(header, incoming.encrypted)
+            kind, number = check_header(header, incoming.encrypted, self.run, self.me)
             if kind in ("ALL", "OWN"):
                 self._take(incoming, kind, number, header, arrays)
                 return False
@@ -116,27 +134,13 @@ class PartyProcess:
             self.link.refuse(incoming)
             return False
 
-    def _checked(self, header: Mapping[str, Any], encrypted: bool) -> tuple[str, int]:
-        if header.get("run") != self.run or header.get("sender") != COORDINATOR:
-            raise WireError(
-                f"a message of {str(header.get('sender'))[:64]!r} in run {str(header.get('run'))[:64]!r}; "
-                f"this party listens to the coordinator of {self.run!r}"
-            )
-        if header.get("to", self.me) != self.me:
-            raise WireError(f"a message for {str(header.get('to'))[:64]!r}")
-        kind, number = header.get("kind"), header.get("number")
-        if not isinstance(kind, str) or type(number) is not int or abs(number) > MOST_ROUNDS:
-            raise WireError("the message does not say what it is")
-        if not encrypted and kind not in (PROPOSAL, AGREED):
-            raise WireError(f"a message {kind[:32]!r} that is not encrypted")
-        return kind, number
-
     def _hear(self, kind: str, notice: Notice) -> None:
         if kind == PROPOSAL:
             self._consider(notice)
         elif kind == AGREED:
             self._agree(notice)
         elif kind == CLOSE:
+            self.tidy()
             self._tell(DONE, notice.number)
             self.notify("closed", run=self.run, reason=self.finished)
         else:
@@ -145,15 +149,12 @@ class PartyProcess:
     # -- agreeing -----------------------------------------------------------------------------
 
     def _consider(self, notice: Notice) -> None:
-        """Join a proposal, or say why not."""
+        """Join a proposal, wait for a person, or say why not."""
         try:
-            proposal = self.member.read(notice)
-            self.notify("proposal", digest=proposal.digest[:12], **in_short(proposal))
-            consent = self.member.consider(proposal)
+            answer = self._proposals.answer(notice)
         except ColonnadeError as error:
             return self._refuse(PROPOSED, error, unencrypted=True)
-        self.notify("joined", digest=proposal.digest[:12])
-        return self.link.send(Outgoing(COORDINATOR, consent, unencrypted=True))
+        return self.link.send(Outgoing(COORDINATOR, answer, unencrypted=True))
 
     def _agree(self, notice: Notice) -> None:
         """Store the agreement; from here on the party belongs to the run, and everything is encrypted."""
@@ -162,9 +163,9 @@ class PartyProcess:
                 agreement = self.member.agree(notice)
             except ColonnadeError as error:
                 return self._refuse(SETTLED, error, unencrypted=True)
-            columns = self.member.adopt(agreement)
-            self.store.describe({"agreement": agreement.to_json(), "columns": columns})
-            self.account = Account(self.spent, agreement.proposal)
+            columns, gone = self.member.adopt(agreement), self.member.left_out.tolist()
+            self.store.describe({"agreement": agreement.to_json(), "columns": columns, "withdrawn": gone})
+            self.account = Account(self.spent, agreement.proposal, self.member.note_spent)
             self.side, self.number = self._open_side(), SETTLED
             self._commit([])
             self.link.encryption = self.member.encryption(agreement)
@@ -176,6 +177,7 @@ class PartyProcess:
         about = self.store.about()
         check_own(self.store.lines(), self.store.signed_head(), self._credentials, self.store.path)
         agreement = Agreement.from_json(about["agreement"])
+        self.member.left_out = self.member.left_out.new_tensor(about.get("withdrawn", []))
         if self.member.adopt(agreement) != about["columns"]:
             raise RunError(
                 f"the table of {self.me!r} is not the one that run {self.run!r} began with; "
@@ -183,7 +185,7 @@ class PartyProcess:
             )
         self.link.encryption = self.member.encryption(agreement)
         self.member.enter(agreement.proposal, limited=False)  # it may be of a version that had no table ledger
-        self.account = Account(self.spent, agreement.proposal)
+        self.account = Account(self.spent, agreement.proposal, self.member.note_spent)
         self._restore()
         if self.finished:
             self._export()  # it may have died between its last commit and this
@@ -233,14 +235,9 @@ class PartyProcess:
         if kind in parts:
             return self.link.forget(incoming)
         parts[kind] = (incoming, header, arrays)
-        if "ALL" in parts and ("OWN" in parts or not self._has_own(parts["ALL"][1])):
+        if "ALL" in parts and ("OWN" in parts or not has_own(parts["ALL"][1], self.me)):
             self._work(number, parts)
         return None
-
-    def _has_own(self, header: Mapping[str, Any]) -> bool:
-        """Whether a part of the request is for this party alone: it goes to those who learn."""
-        learners = header.get("learners")
-        return bool(header.get("own")) and (learners == "*" or (isinstance(learners, list) and self.me in learners))
 
     def _work(self, number: int, parts: Parts) -> None:
         received = [incoming for n in list(self._pool) if n <= number for incoming, *_ in self._pool.pop(n).values()]
@@ -286,6 +283,8 @@ class PartyProcess:
         received: Sequence[Incoming],
         asked: str,
     ) -> None:
+        if self.member.extend(request):
+            self._restore()
         side = self._side
         side.asked = asked
         self.member.check_request(request)
@@ -294,7 +293,8 @@ class PartyProcess:
         common = {k: v.to(side.cohort.device) for k, v in read_common(arrays).items()}
         reply = Received(common, {k: v.unsqueeze(0).to(side.cohort.device) for k, v in own.items()})
         before, self._notice = len(self.ledger), {}
-        passed = self._answer(side, request, reply)
+        with self.turn if request.learners or request.trainers else nullcontext():
+            passed = self._answer(side, request, reply)
         if request.stop is not None:
             side.use_best()
             self.finished = request.stop
@@ -302,8 +302,9 @@ class PartyProcess:
         self.number, self._predicted = request.number, self.member.asked_to_predict(request)
         if not self.finished or request.stop is not None:  # afterwards not everybody is asked everything
             self.transcript = asked
-        self._commit(sent, before)
-        if self.finished:
+        self._outdated = bool(self.finished) and request.stop is None  # its files lack this release, until `tidy`
+        self._commit(sent, before, model=not self._outdated)
+        if request.stop is not None:
             self._export()
         if request.stop is not None and self.account is not None:
             self.account.end(self.member.spent_by(self.ledger))
@@ -337,18 +338,18 @@ class PartyProcess:
             raise RunError(f"party {self.me!r} has not agreed to a run")
         return self.side
 
-    def _commit(self, sent: list[tuple[int, Release]], before: int = 0) -> None:
+    def _commit(self, sent: list[tuple[int, Release]], before: int = 0, model: bool = True) -> None:
         facts = {"number": self.number, "finished": self.finished, "notice": self._notice}
         entered = 0 if self.account is None else self.account.last
         facts |= {"transcript": self.transcript, "entered": entered, "predicted": self._predicted}
         in_outbox = not self.member.sums and any(released.kind == Purpose.TRAIN.value for _, released in sent)
-        tensors = self._side.tensors(uploaded=not in_outbox)
+        tensors = self._side.tensors(uploaded=not in_outbox) if model else None  # which no prediction changes
         self.store.commit(facts, tensors, ledger=self.ledger.since(before), outbox=sent)
 
     def _export(self) -> None:
         about = {"proposal": self.store.about()["agreement"]["proposal"], "stop": self.finished}
         folder, part = self.store.path.parent, self.member.part(self._side.models()[self.me])
-        export(folder, about, part, self.ledger, self.store.signed_head())
+        export(folder, about, part, self.ledger, self.store.signed_head(), self.member.columns.reference)
 
     # -- sending ------------------------------------------------------------------------------
 

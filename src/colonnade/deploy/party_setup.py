@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from colonnade.data.columns import ColumnPlan
+from colonnade.data.drift import Reference
 from colonnade.deploy.policy import Policy
 from colonnade.engines.base import Encoders
 from colonnade.models.encoders import PartySettings
@@ -24,6 +26,7 @@ class Columns:
     held: Tensor = field(repr=False)  # (R,) true or false
     scaled: bool = False
     plan: ColumnPlan | None = field(default=None, repr=False)  # how a table became these columns
+    reference: Reference | None = field(default=None, repr=False)  # how the rows that are seen were distributed
 
     def digest(self) -> str:
         """SHA-256, so that a restart with another table is noticed."""
@@ -32,11 +35,23 @@ class Columns:
         return digest.hexdigest()
 
 
+ReadColumns = Callable[..., Columns]  # given rows to take statistics from, all rows and, perhaps, rows to leave out
+
+
+@dataclass(frozen=True)
+class Further:
+    """A party's rows after its alignment was extended: columns of all of them, and what they are called."""
+
+    columns: Columns
+    ids: Callable[[Tensor], Sequence[str]] = field(repr=False)
+    alignments: Mapping[str, int]  # the alignments whose rows are among them, by digest, and how many each has
+
+
 @dataclass(frozen=True)
 class PartySetup:
     """What a party brings: its columns (given the training rows), limits, noise, local model and device."""
 
-    columns: Callable[[Tensor, int], Columns]
+    columns: ReadColumns
     policy: Policy = field(default_factory=Policy)
     mechanism: Mechanism = field(default_factory=Unchanged)
     encoders: Encoders = None
@@ -46,6 +61,23 @@ class PartySetup:
     table: str = ""  # what its table is called in the organisation's ledger of all runs; empty: as the party
     ids: Callable[[Tensor], Sequence[str]] | None = None  # of row numbers; None: they have no others
     spent: Path | None = None  # that ledger; None: beside the folder of the run
+    former: Mapping[str, ReadColumns] = field(default_factory=dict)  # of alignments it extends
+    further: Callable[[str, str, Columns], Further] | None = None  # columns of a run, of which alignment, and of which
+    # extension of it they are needed; None: there are no others
+
+    withdrawn: Callable[[], Tensor] | None = None  # rows of people who withdrew, as it is known now; None: nobody can
+
+    def columns_of(self, alignment: str, seen: Tensor, rows: int, left_out: Tensor) -> Columns:
+        """The columns of a run, which may have begun before the alignment was extended.
+
+        `left_out`: rows of people who had withdrawn when it began.
+        """
+        read = self.former.get(alignment, self.columns)
+        return read(seen[~torch.isin(seen, left_out)], rows, left_out) if len(left_out) else read(seen, rows)
+
+    def left_out(self) -> Tensor:
+        """Rows of people who withdrew, as it is known now."""
+        return torch.empty(0, dtype=torch.int64) if self.withdrawn is None else self.withdrawn()
 
     def names_of(self, rows: Tensor) -> Sequence[str]:
         """What rows are called in the ledger of all runs, in which numbers of one alignment mean nothing."""

@@ -75,6 +75,21 @@ class Policy(Settings):
         False, description="a run whose guest it is may tell every party on which side of a median its columns are"
     )
 
+    alignments_per_day: int = Field(
+        0,
+        ge=0,
+        description="alignments in 24 hours that `colonnade serve` takes part in by itself: each tells the label "
+        "holder which of its ids this party has; 0: a person starts each, with `colonnade align`",
+    )
+
+    approval: bool = Field(False, description="a person must approve every run: `colonnade approve`")
+    approval_above_epsilon: float = Field(
+        0.0,
+        ge=0,
+        description="a person must approve a run whose training costs more (of what, as for most_epsilon), or that has "
+        "no noise; 0: no such rule",
+    )
+
     _file: str = PrivateAttr("")
     _lines: dict[str, int] = PrivateAttr(default_factory=dict)  # key -> where it stands in the file
 

@@ -8,7 +8,7 @@
     id = "customer"                          table = "labels.csv"
     policy = "policy.toml"                   id = "customer"
                                              label = "churned"
-    [connection] [model] [columns]           [connection] [method] [model] [training] [privacy] [absence]
+    [connection] [model] [columns] [http]    [connection] [method] [model] [training] [privacy] [absence] [http]
 
 Paths in a file are relative to the file, so that a service may be started from anywhere.
 
@@ -31,16 +31,25 @@ from colonnade.errors import ConfigError
 from colonnade.identity.credentials import Connection, Credentials
 from colonnade.identity.names import COORDINATOR
 from colonnade.record import Section, Sections
+from colonnade.web.settings import HttpSection
 
-OF_A_PARTY = ("party", "connection", "model", "columns")
-OF_THE_COORDINATOR = ("coordinator", "connection", "method", "model", "training", "privacy", "absence")
+OF_A_PARTY = ("party", "connection", "model", "columns", "http")
+OF_THE_COORDINATOR = (
+    "coordinator", "connection", "method", "model", "training", "privacy", "absence", "schedule", "http",
+)  # fmt: skip
+
+WITHDRAWN = "the list of people who withdrew (`colonnade forget`), one file for all runs; never put an old copy back"
 
 
 class PartySection(TableSection):
     """[party]: who this is, which run, and where its columns are."""
 
     name: PartyName = Field(description="this party's name; also the common name of its certificate")
-    run: Name = Field(description="the run's name, as the label holder calls it: small letters, digits and -")
+    run: Name | None = Field(
+        None,
+        description="the run's name, as the label holder calls it: small letters, digits and -; for `colonnade serve` "
+        "there is none to name",
+    )
     categories: tuple[str, ...] = Field((), description="columns that hold categories although they look like numbers")
     alignment: Path = Field(Path("alignment"), description="folder of the aligned rows, made by `colonnade align`")
     folder: Path = Field(Path("party"), description="where the party keeps its model, its ledger and what it sent")
@@ -54,10 +63,18 @@ class PartySection(TableSection):
     spent: Path = Field(
         Path("spent.db"), description="the ledger of that, one file for all runs; never put an old copy back"
     )
+    withdrawn: Path = Field(Path("withdrawn.json"), description=WITHDRAWN)
     device: str = Field("cpu", description="cpu, cuda or cuda:N")
     most_ids: int = Field(
         5_000_000, ge=1, le=MOST_IDS, description="alignment: ids the label holder may bring; each one is a question"
     )
+
+    @property
+    def one_run(self) -> str:
+        """The run's name, for a command that is about one run."""
+        if self.run is None:
+            raise ConfigError("[party] needs 'run': the run's name, as the label holder calls it")
+        return self.run
 
     @property
     def called(self) -> str:
@@ -90,6 +107,7 @@ class CoordinatorSection(TableSection):
     worth: Path = Field(
         Path("worth"), description="`colonnade worth`: where the ledger and the key of the label noise are kept"
     )
+    withdrawn: Path = Field(Path("withdrawn.json"), description=WITHDRAWN)
     predictions: bool = Field(True, description="propose that the parties also answer predictions later")
     validation: float = Field(0.1, ge=0, lt=1, description="share of the labelled rows that choose the best round")
     test: float = Field(0.15, ge=0, lt=1, description="share of the labelled rows that are evaluated once, at the end")
@@ -114,6 +132,31 @@ class CoordinatorSection(TableSection):
         return self
 
 
+class Retraining(Settings):
+    """[schedule]: when a label holder that serves trains again."""
+
+    every: str | None = Field(
+        None,
+        pattern=r"^[1-9]\d{0,4}[mhdw]$",
+        description="time after the end of a training until the next: minutes, hours, days or weeks, e.g. 7d; unset: "
+        "only when asked for",
+    )
+
+    align: Literal["never", "more"] = Field(
+        "never",
+        description="before a training by the schedule: new ids that all parties hold get rows (`align --more`); where "
+        "that cannot be, training goes on with the rows there are",
+    )
+
+    patience: float = Field(120.0, gt=0, description="seconds without any progress after which that is given up")
+
+    @property
+    def seconds(self) -> float | None:
+        """`every` in seconds."""
+        units = {"m": 60, "h": 3600, "d": 86400, "w": 604800}
+        return None if self.every is None else float(self.every[:-1]) * units[self.every[-1]]
+
+
 @dataclass(frozen=True)
 class PartyFile:
     """party.toml; [model] and [columns] are not checked yet."""
@@ -121,6 +164,7 @@ class PartyFile:
     party: PartySection
     connection: Connection
     tables: Sections = field(repr=False)  # all sections as read
+    http: HttpSection | None = field(default=None, kw_only=True)  # where calls are answered; None: nowhere
 
     def credentials(self) -> Credentials:
         """The party's identity; its certificate must carry its name."""
@@ -134,6 +178,12 @@ class CoordinatorFile:
     coordinator: CoordinatorSection
     connection: Connection
     tables: Sections = field(repr=False)  # all sections as read, for the record
+    http: HttpSection | None = field(default=None, kw_only=True)  # where calls are answered; None: nowhere
+
+    @property
+    def schedule(self) -> Retraining:
+        """When it trains again."""
+        return build(Retraining, self.tables.get("schedule", {}), "schedule")
 
     def credentials(self) -> Credentials:
         """The coordinator's identity."""
@@ -153,14 +203,16 @@ def read_party_file(path: Path, overrides: list[str] | None = None) -> PartyFile
     """Read party.toml, and check what is not for training."""
     tables = _tables(path, overrides, OF_A_PARTY)
     section = build(PartySection, tables.get("party", {}), "party")
-    return PartyFile(_placed(section, path), _connection(tables, path), tables)
+    return PartyFile(_placed(section, path), _connection(tables, path), tables, http=_http(tables, path))
 
 
 def read_coordinator_file(path: Path, overrides: list[str] | None = None) -> CoordinatorFile:
     """Read coordinator.toml, and check what is not for training."""
     tables = _tables(path, overrides, OF_THE_COORDINATOR)
     section = build(CoordinatorSection, tables.get("coordinator", {}), "coordinator")
-    return CoordinatorFile(_placed(section, path), _connection(tables, path), tables)
+    read = CoordinatorFile(_placed(section, path), _connection(tables, path), tables, http=_http(tables, path))
+    _ = read.schedule  # what is wrong with it is said now
+    return read
 
 
 def _tables(path: Path, overrides: list[str] | None, sections: tuple[str, ...]) -> dict[str, Section]:
@@ -177,6 +229,10 @@ def _tables(path: Path, overrides: list[str] | None, sections: tuple[str, ...]) 
 
 def _connection(tables: Mapping[str, Any], path: Path) -> Connection:
     return _placed(build(Connection, tables.get("connection", {}), "connection"), path)
+
+
+def _http(tables: Mapping[str, Any], path: Path) -> HttpSection | None:
+    return _placed(build(HttpSection, tables["http"], "http"), path) if "http" in tables else None
 
 
 S = TypeVar("S", bound=Settings)

@@ -47,7 +47,7 @@ def read_party(path: Path, overrides: list[str] | None = None) -> PartyConfig:
     read = read_party_file(path, overrides)
     model = build(PartySettings, read.tables["model"], "model") if "model" in read.tables else None
     columns = build(PartyColumns, read.tables.get("columns", {}), "columns")
-    return PartyConfig(read.party, read.connection, read.tables, model, columns)
+    return PartyConfig(read.party, read.connection, read.tables, model, columns, http=read.http)
 
 
 def read_coordinator(path: Path, overrides: list[str] | None = None) -> CoordinatorConfig:
@@ -67,6 +67,7 @@ def read_coordinator(path: Path, overrides: list[str] | None = None) -> Coordina
         training=build(Training, tables.get("training", {}), "training"),
         absence=build(Absence, tables.get("absence", {}), "absence"),
         privacy=build(PrivacySettings, tables.get("privacy", {}), "privacy"),
+        http=read.http,
     )
 
 

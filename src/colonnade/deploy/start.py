@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import torch
@@ -13,11 +13,16 @@ import torch
 from colonnade.align.files import Alignment, read_alignment
 from colonnade.data.beside import Beside
 from colonnade.deploy.coordinator import PURPOSES, CoordinatorProcess, Undertaking
+from colonnade.deploy.invitation import RUNS, Invitations
 from colonnade.deploy.party import PartyProcess
 from colonnade.deploy.party_setup import PartySetup
 from colonnade.deploy.policy import read_policy
+from colonnade.deploy.scores import count_tested
 from colonnade.deploy.settings import CoordinatorConfig, PartyConfig, read_coordinator, read_party, split_of
 from colonnade.deploy.tables import LabelTable, PartyTable
+from colonnade.deploy.withdrawal.limits import check_rows, people_at
+from colonnade.deploy.withdrawal.start import Answers, hear_at_start, side_of, stop_for
+from colonnade.engines.connection import NatsConnection
 from colonnade.engines.link import Link
 from colonnade.engines.message import Notify
 from colonnade.engines.nats import NatsLink
@@ -25,10 +30,15 @@ from colonnade.errors import ShortTraining
 from colonnade.fit import find_device
 from colonnade.folder import claimed
 from colonnade.identity.credentials import Credentials
+from colonnade.live import Live
 from colonnade.methods.base import check_lacking
 from colonnade.methods.rounds import schedule_of
 from colonnade.progress import Progress, Watcher
+from colonnade.record import RECORD, STORE
+from colonnade.row_split import RowSplit
 from colonnade.run import Run
+from colonnade.store import peek
+from colonnade.withdrawn import read_withdrawn
 
 DEPLOYMENT = "deployment.json"  # beside the run: where its configuration file is, for later predictions
 
@@ -37,33 +47,56 @@ def run_party(config: Path, overrides: list[str] | None, once: bool, notify: Not
     """Take part until the run is closed (`once`) or until interrupted; how it ended."""
     read = read_party(config, overrides)
     credentials, setup = read.credentials(), party_setup(read)
-    with claimed(read.party.folder), linked(credentials, read.party.run, notify) as link:
-        process = PartyProcess(read.party.folder, link, credentials, setup, notify)
+    run = read.party.one_run
+    told = Live(read.party.folder).telling(notify)
+    with (
+        claimed(read.party.folder),
+        connected(credentials, told) as connection,
+        linked(credentials, run, told, connection) as link,
+        Answers(read, told, connection),
+    ):
+        process = PartyProcess(read.party.folder, link, credentials, setup, told)
         try:
             stop = process.serve(once)
-            return {"run": read.party.run, "party": read.party.name, "stop": stop, "folder": str(read.party.folder)}
+            return {"run": run, "party": read.party.name, "stop": stop, "folder": str(read.party.folder)}
         finally:
-            process.store.close()
+            with closing(process.store):
+                process.tidy()
 
 
 def party_setup(read: PartyConfig) -> PartySetup:
-    """What the files of a party say it brings."""
-    p = read.party
-    alignment = read_alignment(p.alignment)
-    table = PartyTable(p.name, p.table, p.id, alignment, p.categories, read.columns, p.text)
-    find_device(p.device, "party.device")
-    table.columns(torch.arange(alignment.complete), alignment.complete)  # what is wrong with it is said now, and here
-    policy = read_policy(p.policy)
+    """What the files of a party say it brings; what is wrong with them is said now, and here."""
+    table = party_table(read)
+    find_device(read.party.device, "party.device")
+    setup, complete = setup_of(read, table), table.alignment.complete
+    setup.columns_of("", torch.arange(complete), complete, setup.left_out())
+    return setup
+
+
+def setup_of(read: PartyConfig, table: PartyTable) -> PartySetup:
+    """The same, of a table that was read."""
+    p, alignment = read.party, table.alignment
     return PartySetup(
         table.columns,
-        policy,
+        read_policy(p.policy),
         model=read.model,
         device=p.device,
         alignment=alignment.digest,
         table=p.called,
         ids=table.ids,
         spent=p.spent,
+        former={digest: table.as_of(digest).columns for digest in alignment.extends},
+        further=lambda began, named, columns: party_table(read).further(began, named, columns),
+        withdrawn=people_at(p.withdrawn, p.alignment, alignment),
     )
+
+
+def party_table(read: PartyConfig) -> PartyTable:
+    """A party's table with the rows that are aligned now."""
+    p = read.party
+    alignment = read_alignment(p.alignment)
+    gone = read_withdrawn(p.withdrawn).ids
+    return PartyTable(p.name, p.table, p.id, alignment, p.categories, read.columns, p.text, gone)
 
 
 def run_coordinator(
@@ -72,19 +105,46 @@ def run_coordinator(
     """Train to the end; the run and its folder."""
     read = read_coordinator(config, overrides)
     credentials, folder = read.credentials(), read.coordinator.folder
-    undertaking = read_undertaking(read, read_alignment(read.coordinator.alignment))
+    people = read_withdrawn(read.coordinator.withdrawn).ids  # until the training begins, more may be on the list
+    undertaking = read_undertaking(read, alignment_of(read))
     u = undertaking
     schedule = schedule_of(u.method, u.training.schedule, u.split.train, u.parties, 0)
     if short := schedule.shortfall(u.training.rounds):
         warnings.warn(short, ShortTraining, stacklevel=2)
-    with claimed(folder) as claim, linked(credentials, read.coordinator.run, notify) as link:
+    run, live = read.coordinator.run, Live(folder)
+    told = live.telling(notify)
+    with (
+        claimed(folder) as claim,
+        connected(credentials, told) as connection,
+        linked(credentials, run, told, connection) as link,
+        linked(credentials, RUNS, told, connection) as runs,
+    ):
+        hear_at_start(read, told, connection)
+        check_people = stop_for(side_of(read), lambda: check_split(u.split, alignment_of(read), read))
+        if read_withdrawn(read.coordinator.withdrawn).ids != people:
+            undertaking = u = read_undertaking(read, alignment_of(read))
 
         def noted(now: Progress) -> bool | None:
+            check_people()
             claim.note(f"still training, round {now.round} of {now.rounds}")
+            if live.due():
+                live.round(now)
             return watch(now) if watch is not None else None
 
-        (folder / DEPLOYMENT).write_text(json.dumps({"config": str(config.resolve())}) + "\n")
-        return CoordinatorProcess(folder, link, credentials, undertaking, notify).serve(noted), folder
+        (folder / DEPLOYMENT).write_text(json.dumps({"config": str(config.resolve()), "run": run}) + "\n")
+        invite = Invitations(runs, run, u.parties)
+        trained = CoordinatorProcess(folder, link, credentials, undertaking, told, invite).serve(noted)
+        live.ended(trained.result["stop"])
+        if trained.tested is not None:
+            count_tested(folder, trained.tested, trained.model.classes)
+        return trained, folder
+
+
+def alignment_of(read: CoordinatorConfig) -> Alignment:
+    """The rows that are aligned now; of a run that began before they were extended, those that there were then."""
+    alignment = read_alignment(read.coordinator.alignment)
+    begun = peek(read.coordinator.folder / STORE, "$.agreement.proposal.alignment")
+    return alignment.as_of(begun[0]) if begun is not None and begun[0] in alignment.extends else alignment
 
 
 def read_undertaking(read: CoordinatorConfig, alignment: Alignment) -> Undertaking:
@@ -94,7 +154,12 @@ def read_undertaking(read: CoordinatorConfig, alignment: Alignment) -> Undertaki
     lacking = c.parties if c.train_on == "all" else ()
     if lacking:
         check_lacking(read.method)
-    labels = LabelTable.read(c.table, c.id, c.label, c.task, alignment, beside, c.classes, c.text, lacking=lacking)
+    gone = left_out_by(read, alignment)
+    labels = LabelTable.read(
+        c.table, c.id, c.label, c.task, alignment, beside, c.classes, c.text, lacking=lacking, withdrawn=gone
+    )
+    if not (c.folder / RECORD).exists():
+        check_split(labels.split, alignment, read)
     return Undertaking(
         parties=c.parties,
         labels=labels.labels,
@@ -106,19 +171,48 @@ def read_undertaking(read: CoordinatorConfig, alignment: Alignment) -> Undertaki
         absence=read.absence,
         privacy=read.privacy,
         alignment=alignment.digest,
+        former=alignment.extends,
         purposes=PURPOSES if c.predictions else PURPOSES[:2],
         config=read.tables,
         weights=labels.weights,
         by=labels.by,
         held=labels.held,
         own=c.own,
+        withdrawn=tuple(alignment.rows_of(gone).tolist()),
     )
 
 
+def left_out_by(read: CoordinatorConfig, alignment: Alignment) -> frozenset[str]:
+    """Ids that a run leaves out: of people who have withdrawn by now, or by when it began."""
+    store, now = read.coordinator.folder / STORE, read_withdrawn(read.coordinator.withdrawn).ids
+    if peek(store, "$.agreement.proposal.run") is None:
+        return now
+    then = peek(store, "$.withdrawn")
+    numbers = dict(zip(alignment.rows.tolist(), alignment.ids, strict=True))
+    return frozenset(numbers[row] for row in (then[0] if then else ()) if row in numbers)
+
+
+def check_split(split: RowSplit, alignment: Alignment, read: CoordinatorConfig) -> None:
+    """Refuse to go on with a run whose rows are of people who withdrew since it began."""
+    c, rows = read.coordinator, torch.cat([split.train, split.validation, split.test])
+    gone = alignment.rows_of(read_withdrawn(c.withdrawn).ids)
+    check_rows(rows, torch.from_numpy(gone), f"run {c.run!r} began with")
+
+
 @contextmanager
-def linked(credentials: Credentials, run: str, notify: Notify) -> Iterator[Link]:
+def connected(credentials: Credentials, notify: Notify) -> Iterator[NatsConnection]:
+    """A connection for several links, open for as long as it is used."""
+    connection = NatsConnection(credentials, notify).open()
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+@contextmanager
+def linked(credentials: Credentials, run: str, notify: Notify, shared: NatsConnection | None = None) -> Iterator[Link]:
     """A link that is open for as long as it is used."""
-    link = NatsLink(credentials, run, notify).open()
+    link = NatsLink(credentials, run, notify, shared=shared).open()
     try:
         yield link
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,16 +16,18 @@ from colonnade.align.ids import read_ids
 from colonnade.data.beside import Beside
 from colonnade.data.column_settings import PartyColumns
 from colonnade.data.columns import ColumnPlan
+from colonnade.data.drift import Reference
 from colonnade.data.frames import Key, names_of, read_table
 from colonnade.data.ids import Places, places, told
+from colonnade.data.new_columns import unwarned
 from colonnade.data.preprocess import encode_labels
 from colonnade.data.stored import check_can_store
 from colonnade.data.table_file import TextFormat
-from colonnade.deploy.party_setup import Columns
-from colonnade.errors import DataError, RowsDisagree
+from colonnade.deploy.party_setup import Columns, Further
+from colonnade.errors import DataError, Refused, RowsDisagree
 from colonnade.extras import need
 from colonnade.federation import RowSplit, Task, check_labels
-from colonnade.mapped import large
+from colonnade.mapped import large, zeros
 from colonnade.rows import Grouping
 from colonnade.tasks.weights import row_weights
 
@@ -40,26 +43,74 @@ class PartyTable:
     categories: tuple[str, ...] = ()  # columns that hold categories although they look like numbers
     settings: PartyColumns | None = None  # how columns become numbers; None: as they are
     text: TextFormat | None = None  # how a text file is written; None: as the file itself shows
+    withdrawn: frozenset[str] = frozenset()  # ids of people who withdrew
 
-    def columns(self, train: Tensor, rows: int) -> Columns:
-        """Columns (R, F) by row number; statistics and categories come from the training rows alone."""
+    def columns(self, seen: Tensor, rows: int, left_out: Tensor | None = None) -> Columns:
+        """Columns (R, F) by row number; statistics and categories come from the rows that are `seen` alone.
+
+        `left_out`: rows of people who had withdrawn when the run began. They count as rows that the party does not
+        have, and need not be in the table any more.
+        """
         check_can_store()
         a = self.alignment
         if rows not in (a.complete, a.agreed.rows):
             raise RowsDisagree(f"the run is about {rows} rows; the alignment of {self.party!r} has {a.complete}")
         whole = read_table(self.path, id=self.id, categories=self.categories, text=self.text)
-        frame, at = _aligned(whole, self.id, self.path, a)
+        out = np.isin(a.rows, np.empty(0) if left_out is None else left_out.numpy())
+        frame, at = _aligned(whole, self.id, self.path, a, out)
         for name in self.categories:
             if name not in frame.columns:
                 raise DataError(f"categories names {name!r}, which is no column of the table {self.path.name!r}")
         if not len(frame.columns):
             raise DataError(f"the table {self.path.name!r} has no columns besides the id {told(self.id)}")
         place = np.full(max(rows, int(a.rows.max()) + 1), -1)  # by row number, where it is in the table
-        place[a.rows] = at
-        mine = torch.from_numpy(place[train.numpy()])
+        place[a.rows[~out]] = at[~out]
+        mine = torch.from_numpy(place[seen.numpy()])
         plan = ColumnPlan.fit(self.party, frame, mine[mine >= 0], self.settings, id=self.id)
         values = plan.encode(frame, place, on_disk=large(len(place) * plan.width))
-        return Columns(values, torch.from_numpy(place >= 0), scaled=True, plan=plan)
+        reference = Reference.of(plan, frame, mine[mine >= 0].numpy())
+        return Columns(values, torch.from_numpy(place >= 0), scaled=True, plan=plan, reference=reference)
+
+    def as_of(self, digest: str) -> PartyTable:
+        """The same with the rows of an alignment that was extended since."""
+        return replace(self, alignment=self.alignment.as_of(digest))
+
+    def further(self, began: str, named: str, columns: Columns) -> Further:
+        """Columns of all rows by now, for a run that began with the rows of another alignment.
+
+        Args:
+            began: digest of the alignment that the run began with.
+            named: digest of the alignment that rows are asked about of; this one, or one that it extends.
+            columns: those of the run: its rows stay as they are, and new ones are encoded as they were.
+
+        Raises:
+            Refused: one of the two is not this alignment, nor extended by it.
+            DataError: a column of the new rows is missing or of another kind than in training.
+        """
+        a = self.alignment
+        for digest in (named, began):
+            if digest not in (a.digest, *a.extends):
+                raise Refused(
+                    f"the request is about rows of the alignment {named[:12]}, the run began with {began[:12]}, and "
+                    f"{self.party!r} has {a.digest[:12]}, which does not extend both; run `colonnade align --more` on "
+                    "all sides"
+                )
+        if columns.plan is None:
+            raise Refused(f"the columns of {self.party!r} are of no table, so that it has no further rows")
+        whole = read_table(self.path, id=self.id, categories=self.categories, text=self.text)
+        out = np.isin(a.rows, a.rows_of(self.withdrawn))
+        frame, at = _aligned(whole, self.id, self.path, a, out)
+        rows, old = a.agreed.rows, len(columns.values)
+        values = zeros((rows, columns.plan.width), on_disk=large(rows * columns.plan.width))
+        held = torch.zeros(rows, dtype=torch.bool)
+        values[:old], held[:old] = columns.values, columns.held[:old]
+        new = (a.rows >= self.as_of(began).alignment.agreed.rows) & ~out
+        if new.any():
+            numbers = torch.from_numpy(a.rows[new])
+            with unwarned():
+                values[numbers], held[numbers] = columns.plan.transform(frame.iloc[at[new]]), True
+        counts = {step.agreed.digest: step.agreed.rows for step in a.former} | {a.digest: rows}
+        return Further(replace(columns, values=values, held=held), self.ids, counts)
 
     def ids(self, rows: Tensor) -> list[str]:
         """The ids of row numbers that this party holds."""
@@ -91,19 +142,22 @@ class LabelTable:
         text: TextFormat | None = None,
         *,
         lacking: tuple[str, ...] = (),
+        withdrawn: Collection[str] = (),
     ) -> LabelTable:
         """Labels of the rows that all parties hold, split as what is `beside` them says.
 
         `lacking`: the parties, where rows that some of them do not hold also train.
+        `withdrawn`: ids of people who withdrew: they have no label, whatever the table says.
         """
-        frame, place = _aligned(read_table(path, id=id, text=text), id, path, alignment)
+        out = np.isin(alignment.rows, alignment.rows_of(withdrawn))
+        frame, place = _aligned(read_table(path, id=id, text=text), id, path, alignment, out)
         for what, column in (("label", label), *beside.roles.items()):
             if column not in frame.columns:
                 raise DataError(f"the table {path.name!r} has no {what} column {column!r}; columns: {', '.join(frame)}")
         frame = frame[[label, *dict.fromkeys(beside.roles.values())]].iloc[place]
         rows = alignment.agreed.rows if lacking else alignment.complete
         target = frame[[label]].iloc[:rows]
-        known = np.flatnonzero(target[label].notna().to_numpy())
+        known = np.flatnonzero(target[label].notna().to_numpy() & ~out[:rows])
         if not len(known):
             raise DataError(f"none of the {rows} aligned rows has a label in {label!r}")
         read = encode_labels(target.iloc[known], task, classes)
@@ -139,15 +193,19 @@ def _placed(beside: Beside, facts: Any, at: Tensor, rows: int) -> tuple[Tensor |
     return heavy, groups
 
 
-def _aligned(frame: Any, id: Key, path: Path, alignment: Alignment) -> tuple[Any, Places]:
-    """A table with its ids as index, and where in it the aligned rows are, in the order of their numbers."""
+def _aligned(frame: Any, id: Key, path: Path, alignment: Alignment, out: np.ndarray) -> tuple[Any, Places]:
+    """A table with its ids as index, and where in it the aligned rows are, in the order of their numbers.
+
+    `out`: (R,) which of them need not be there; their places may be -1.
+    """
     pd = need("pandas", extra="tables", purpose="a table")
     ids = pd.Index(read_ids(frame, id, f"table {path.name!r}"), dtype="str")
     at = places(pd.Index(alignment.ids, dtype="str"), ids)
-    gone = int((at < 0).sum())
+    gone = int(((at < 0) & ~out).sum())
     if gone:
         raise RowsDisagree(
             f"{gone} of {len(alignment.ids)} aligned ids are not in {path.name!r} any more; "
-            "put the table back that was aligned, or align again"
+            "put the table back that was aligned, or align again (a run that began before people withdrew needs their "
+            "lines: docs/withdrawal.md)"
         )
     return frame.drop(columns=list(names_of(id))).set_axis(ids, axis=0), at

@@ -142,7 +142,7 @@ seed = 0
 #   colonnade train {out} --out runs/first     train, and evaluate on the test rows
 #   colonnade report runs/first                       one HTML page about it
 #   colonnade predict runs/first {new} --proba
-# Is joining worth it? Compare with each party alone: colonnade compare {out} --methods vimadmm_j,local_only
+# Is joining worth it? colonnade compare {out} --methods vimadmm_j --alone --central
 # Between organisations, each with its own table and machine: docs/deployment.md
 """
 

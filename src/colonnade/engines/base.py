@@ -29,6 +29,7 @@ from colonnade.models.stack import Mode, Stack, Way, architecture_key
 from colonnade.models.stagewise import as_local
 from colonnade.privacy.gate import Down
 from colonnade.randomness import dropout_key, seeded
+from colonnade.row_split import rows_of
 from colonnade.wire.messages import Request
 from colonnade.wire.numbers import NumberFormat, Numbers
 from colonnade.wire.rows import KnownRows
@@ -167,16 +168,7 @@ class CohortBuilder:
         Raises:
             ConfigError: training rows are spared, and there are no others.
         """
-        rows = self.schema.train
-        if self.spares_training:
-            every = torch.arange(self.schema.rows)
-            rows = every[~torch.isin(every, rows.cpu())]
-            if len(rows) < 2:
-                raise ConfigError(
-                    f"privacy.unit = 'row' takes the scale of columns from rows that do not train, and there are "
-                    f"{len(rows)}; needed validation or test rows, or columns that are on a scale and "
-                    "model.scale_columns = 'never'"
-                )
+        rows = rows_of("others" if self.spares_training else "training", self.schema.train, self.schema.rows)
         return rows if owner.held is None else rows[owner.held[rows]]
 
 

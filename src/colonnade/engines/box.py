@@ -7,6 +7,7 @@ or there is no such consumer (yet); ask again.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ RETRY = 0.3  # seconds between attempts while the server is away
 
 @dataclass
 class Box:
-    """One consumer of one client. `nats` itself stays in engines/nats.py."""
+    """One consumer of one client. `nats` itself stays in engines/connection.py."""
 
     client: Any
     consumer: str  # <stream>.<name>
@@ -36,8 +37,14 @@ class Box:
     async def open(self) -> None:
         """Subscribe to the answers, and keep one request with the server."""
         self._inbox = self.client.new_inbox()
-        await self.client.subscribe(self._inbox, cb=self._arrived, pending_bytes_limit=8 * LIMIT)
+        self._answers = await self.client.subscribe(self._inbox, cb=self._arrived, pending_bytes_limit=8 * LIMIT)
         self._task = asyncio.ensure_future(self._ask())
+
+    async def close(self) -> None:
+        """Ask for nothing more; what has been delivered and not acknowledged comes again to whoever asks next."""
+        self._task.cancel()
+        with contextlib.suppress(*self.trouble):
+            await self._answers.unsubscribe()
 
     async def _arrived(self, message: Any) -> None:
         status = (message.headers or {}).get("Status")

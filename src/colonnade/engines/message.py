@@ -71,3 +71,12 @@ class Outgoing:
     message: Release | Notice
     part: int = 0  # tells apart messages of one round and kind
     unencrypted: bool = False  # part of the agreement, which is signed and not encrypted
+
+
+def named(run: str, notify: Notify) -> Notify:
+    """Every event says of which run it is."""
+
+    def tell(event: str, **facts: object) -> None:
+        notify(event, **{"run": run, **facts})
+
+    return tell

@@ -29,6 +29,7 @@ from colonnade.privacy.gate import Down
 from colonnade.wire.codec import decode
 from colonnade.wire.messages import MOST_ROUNDS, Purpose, Request
 
+BACK = 0.3  # seconds in which somebody who was away may say that it would not answer
 ASK_AGAIN = 5.0  # seconds until a party that has not answered is asked again; then twice as long, and so on
 LONGEST_PAUSE = 60.0
 DONE, DIVERGED, REFUSED = "DONE", "DIVERGED", "REFUSED"  # what a party says instead of a release
@@ -77,6 +78,12 @@ class RoundInProgress:
         asked = any(query.purpose is Purpose.TRAIN for query in self.request.queries)
         return self.request.stop is None and (asked or bool(self.request.learners))
 
+    @property
+    def asks(self) -> bool:
+        """Whether it is a prediction that was consented to: the request before it asked for that."""
+        bare = (Purpose.PREDICT, Purpose.EXPLAIN)
+        return not self.request.consent and any(query.purpose in bare for query in self.request.queries)
+
     def unanswered(self, parties: Iterable[str]) -> list[str]:
         """Those who have not answered everything."""
         return [p for p in sorted(parties) if any((p, part) not in self.came for part in self.wanted[p])]
@@ -98,6 +105,7 @@ class Remote:
     _early: list[Incoming] = field(default_factory=list, repr=False)  # answers to the request after this one
     _begun: bool = False
     _rows_of: dict[int, int] = field(default_factory=dict, repr=False)  # training rows of each round
+    _heard: set[str] = field(default_factory=set, repr=False)  # who said something in this round
 
     def __post_init__(self) -> None:
         s = self.schema
@@ -116,9 +124,15 @@ class Remote:
         self._begun = True
         self._rows_of[request.number] = next((len(a.rows) for a in request.queries if a.purpose is Purpose.TRAIN), 0)
         early, self._early = self._early, []
+        self._heard.clear()
         for incoming in early:
             self._take(now, incoming)
-        self._collect(now)
+        try:
+            self._collect(now)
+            self._hear_those_away(now)
+        except BaseException:
+            self.away -= self._heard  # who refuses is there
+            raise
         self.away = set(now.unanswered(self.schema.parties))
         return self._answers(now)
 
@@ -146,6 +160,16 @@ class Remote:
                 self._ask_again(now, missing, start_over=back or pause > ASK_AGAIN)
                 asked, pause = time.monotonic(), min(2 * pause, LONGEST_PAUSE)
         return None
+
+    def _hear_those_away(self, now: RoundInProgress) -> None:
+        """Whether they would answer: somebody who was away may be back, and refuse; a moment is for that."""
+        until = time.monotonic() + BACK
+        while now.request.consent and self.away and (left := until - time.monotonic()) > 0:
+            if not now.unanswered(self.away):
+                return
+            incoming = self.link.next(left)
+            if incoming is not None:
+                self._take(now, incoming)
 
     def _ask_again(self, now: RoundInProgress, missing: Sequence[str], start_over: bool) -> None:
         """The same bytes again, only to those who have not answered.
@@ -185,7 +209,10 @@ class Remote:
             return self._read_early(now, incoming, number)
         if kind in RELEASES:
             arrays = self._numbers.read(header, arrays)
+        self._heard.add(sender)
         now.waited_for.add(sender)  # a sign of life, whatever it is about: a party that was given up is back
+        if kind == REFUSED and now.asks and number == now.request.number - 1:
+            _raise(kind, sender, header)  # it was asked whether it would answer: nothing is made of the others' answers
         if number < now.request.number:
             return self._read_late(now, incoming, sender, (kind, number, part), arrays)
         if kind in (DIVERGED, REFUSED):

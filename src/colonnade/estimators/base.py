@@ -176,7 +176,8 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has
     def _federation(
         self, given: Given, split: RowSplit, columns: Mapping[str, Any], meaning: Mapping[str, Any]
     ) -> Federation:
-        return given.federation(split, {**columns, **(self.columns or {})}, **meaning)
+        spared = {"columns_from": "others"} if given.framed and self._promise().by_row else {}
+        return given.federation(split, {**columns, **(self.columns or {})}, **spared, **meaning)
 
     def _tries(self, now: Circumstances, validation: int) -> list[Try]:
         """What is compared: nothing without validation rows, nor with noise, whose price every training pays."""
@@ -188,10 +189,13 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has
             )
         return tries if validation and not self._spends() else tries[:1]
 
+    def _promise(self) -> PrivacySettings:
+        given = self.privacy
+        return given if isinstance(given, PrivacySettings) else build(PrivacySettings, given or {}, "privacy")
+
     def _spends(self) -> bool:
         """Whether a training spends epsilon: by `privacy`, or by noise that the method brings unless told not to."""
-        given = self.privacy
-        promise = given if isinstance(given, PrivacySettings) else build(PrivacySettings, given or {}, "privacy")
+        promise = self._promise()
         return promise.noised or promise.labels.protects or bool(brings(as_method(self.method)))
 
     def _batch(self, rows: int, one: Try) -> int:

@@ -54,14 +54,15 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
         run_: the training (`colonnade.Run`); `model_` is its model, which can be saved without this object.
         n_iter_: the round that was kept.
 
-    >>> import numpy as np
-    >>> from colonnade import VerticalClassifier
-    >>> X = np.random.default_rng(0).normal(size=(300, 4))
-    >>> y = np.where(X[:, 0] + X[:, 3] > 0, "leaves", "stays")
-    >>> owners = {"bank": [0, 1], "telco": [2, 3]}
-    >>> classifier = VerticalClassifier(parties=owners, epochs=5, random_state=0).fit(X[:200], y[:200])
-    >>> classifier.classes_.tolist(), bool(classifier.score(X[200:], y[200:]) > 0.9)
-    (['leaves', 'stays'], True)
+    Examples:
+        >>> import numpy as np
+        >>> from colonnade import VerticalClassifier
+        >>> X = np.random.default_rng(0).normal(size=(300, 4))
+        >>> y = np.where(X[:, 0] + X[:, 3] > 0, "leaves", "stays")
+        >>> owners = {"bank": [0, 1], "telco": [2, 3]}
+        >>> classifier = VerticalClassifier(parties=owners, epochs=5, random_state=0).fit(X[:200], y[:200])
+        >>> classifier.classes_.tolist(), bool(classifier.score(X[200:], y[200:]) > 0.9)
+        (['leaves', 'stays'], True)
     """
 
     _metric = "log_loss"

@@ -19,13 +19,14 @@ class VerticalRegressor(RegressorMixin, VerticalEstimator):  # type: ignore[misc
     Parameters and attributes are those of `VerticalClassifier`, without classes and their weights; unless it is said,
     `metric` is r2.
 
-    >>> import numpy as np
-    >>> from colonnade import VerticalRegressor
-    >>> X = np.random.default_rng(0).normal(size=(300, 4))
-    >>> y = X[:, 0] - 2 * X[:, 3]
-    >>> regressor = VerticalRegressor(parties={"bank": [0, 1], "telco": [2, 3]}, epochs=10, random_state=0)
-    >>> bool(regressor.fit(X[:200], y[:200]).score(X[200:], y[200:]) > 0.99), regressor.chosen_
-    (True, 'ridge')
+    Examples:
+        >>> import numpy as np
+        >>> from colonnade import VerticalRegressor
+        >>> X = np.random.default_rng(0).normal(size=(300, 4))
+        >>> y = X[:, 0] - 2 * X[:, 3]
+        >>> regressor = VerticalRegressor(parties={"bank": [0, 1], "telco": [2, 3]}, epochs=10, random_state=0)
+        >>> bool(regressor.fit(X[:200], y[:200]).score(X[200:], y[200:]) > 0.99), regressor.chosen_
+        (True, 'ridge')
     """
 
     _task = "regression"
@@ -59,15 +60,16 @@ class VerticalCountRegressor(VerticalRegressor):
     Parameters and attributes are those of `VerticalClassifier`, without classes and their weights; `metric` is
     poisson_deviance unless it is said.
 
-    >>> import numpy as np
-    >>> from colonnade import VerticalCountRegressor
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.normal(size=(600, 4))
-    >>> y = rng.poisson(np.exp(X[:, 0] - X[:, 3] / 2))
-    >>> owners = {"bank": [0, 1], "telco": [2, 3]}
-    >>> regressor = VerticalCountRegressor(parties=owners, model="ridge", epochs=10, random_state=0)
-    >>> bool(regressor.fit(X[:400], y[:400]).score(X[400:], y[400:]) > 0.3)
-    True
+    Examples:
+        >>> import numpy as np
+        >>> from colonnade import VerticalCountRegressor
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(600, 4))
+        >>> y = rng.poisson(np.exp(X[:, 0] - X[:, 3] / 2))
+        >>> owners = {"bank": [0, 1], "telco": [2, 3]}
+        >>> regressor = VerticalCountRegressor(parties=owners, model="ridge", epochs=10, random_state=0)
+        >>> bool(regressor.fit(X[:400], y[:400]).score(X[400:], y[400:]) > 0.3)
+        True
     """
 
     _task = "count"

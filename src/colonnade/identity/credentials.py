@@ -16,7 +16,8 @@ import binascii
 import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timezone
+from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -144,8 +145,9 @@ def check_signature(
     chain, signed = _unpacked(signature, whose)
     try:
         name = x509.common_name(chain[0])
-        x509.check_dates(chain[0], whose, moment)
-        x509.check_chain(chain, list(authority), whose, moment)
+        if moment is not None or not _vouched_for(tuple(chain), tuple(authority)):
+            x509.check_dates(chain[0], whose, moment)
+            x509.check_chain(chain, list(authority), whose, moment)
         holds = name == signer and x509.holds(chain[0], signed, _PURPOSE + payload)
     except IdentityError:
         raise
@@ -157,6 +159,29 @@ def check_signature(
         raise IdentityError(f"the signature of {signer!r} does not hold: the text was changed or another key used")
 
 
+def _vouched_for(chain: tuple[Certificate, ...], authority: tuple[Certificate, ...]) -> bool:
+    """Whether the authority is known to vouch for a chain now: every message to all brings the same one.
+
+    Only a date can change that, so while all of these certificates are valid, one look is enough.
+    """
+    now, both = datetime.now(timezone.utc), (*chain, *authority)
+    return all(c.not_valid_before_utc <= now <= c.not_valid_after_utc for c in both) and _checked_once(chain, authority)
+
+
+@lru_cache(maxsize=256)
+def _checked_once(chain: tuple[Certificate, ...], authority: tuple[Certificate, ...]) -> bool:
+    try:
+        _x509().check_chain(list(chain), list(authority), "the certificate")
+    except IdentityError:
+        return False  # whoever asks finds out why
+    return True
+
+
+@lru_cache(maxsize=256)
+def _read_chain(pem: str) -> tuple[Certificate, ...]:
+    return tuple(_x509().read_certificates(pem.encode()))
+
+
 def _unpacked(signature: Mapping[str, Any], whose: str) -> tuple[list[Certificate], bytes]:
     if not isinstance(signature, Mapping):
         raise IdentityError(f"{whose} is missing: the signature is no object")
@@ -166,8 +191,7 @@ def _unpacked(signature: Mapping[str, Any], whose: str) -> tuple[list[Certificat
     if max(len(pem), len(signed)) > MOST_CHARACTERS:
         raise IdentityError(f"{whose} is longer than {MOST_CHARACTERS:,} characters")
     try:
-        chain: list[Certificate] = _x509().read_certificates(pem.encode())
-        return chain, base64.b64decode(signed, validate=True)
+        return list(_read_chain(pem)), base64.b64decode(signed, validate=True)
     except binascii.Error:
         raise IdentityError(f"the signature that came with {whose} is not base64") from None
     except Exception:  # a stranger's text: whatever the reader says, it is no certificate

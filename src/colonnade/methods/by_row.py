@@ -53,3 +53,16 @@ def check_by_row(
             "privacy.unit = 'row' clips the gradient of each row in full numbers; leave training.compile and "
             "training.precision out"
         )
+
+
+def check_columns(privacy: PrivacySettings, from_training: bool) -> None:
+    """Refuse unit ROW where means, deviations and categories of training rows say how columns become numbers.
+
+    Raises:
+        ConfigError: with what to change.
+    """
+    if privacy.by_row and from_training:
+        raise ConfigError(
+            "privacy.unit = 'row': these tables were encoded by means and categories of the training rows, which no "
+            "noise covers; needed columns_from = 'others' (Federation.from_tables), so that other rows say it"
+        )

@@ -28,7 +28,7 @@ from colonnade.layout import canonical_all
 from colonnade.privacy.events import EmptyEvent, Parameters, Unit
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.labels.plain import PLAIN
-from colonnade.privacy.ledger import Entry, Ledger
+from colonnade.privacy.ledger import Callers, Entry, Ledger
 from colonnade.privacy.mechanism import Hiding, Mechanism, Protection, Unchanged
 from colonnade.privacy.sealed import Array, Release, Upload, seal, unwrap
 from colonnade.privacy.side_by_side import beside, side_by_side
@@ -255,6 +255,7 @@ class CoordinatorGate:
     numbers: Numbers = field(default_factory=Numbers)  # in which replies travel, but for the one before round 1
     guest: str = ""  # the label holder's own party: what goes to it alone is made from true labels
     known: KnownRows | None = None  # which rows train, where everybody agreed on them: requests need not name those
+    callers: Callers = ()  # who called for this over HTTP: the ledger says so, the message does not
 
     def release(self, request: Request, common: Mapping[str, Tensor], own: tuple[Mapping[str, Tensor], ...]) -> Down:
         """Seal the common message, and one for each party that learns from a part of its own; nobody else gets any."""
@@ -325,7 +326,8 @@ class CoordinatorGate:
             purpose, rows = asked, sum(len(query.rows) for query in request.queries)
             notes += CONSENT if request.consent else ()
         size = len(released.payload)
-        return released, Entry(COORDINATOR, to, made, purpose, number, rows, released.digest, notes, size)
+        digest, callers = released.digest, self.callers
+        return released, Entry(COORDINATOR, to, made, purpose, number, rows, digest, notes, size, callers=callers)
 
 
 class _Message(NamedTuple):

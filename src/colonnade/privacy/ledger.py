@@ -34,6 +34,10 @@ class Line(TypedDict):
     size: NotRequired[int]  # these three: not in lines of earlier versions
     time: NotRequired[str]
     chain: NotRequired[str]
+    callers: NotRequired[Sequence[Sequence[str | int]]]  # of a question that somebody called for over HTTP
+
+
+Callers = tuple[tuple[str, int], ...]  # who called, and for how many rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,7 @@ class Entry:
     size: int | None = field(default=None, compare=False)  # bytes of the payload; None: an earlier version did not say
     time: str = field(default="", compare=False)  # when it was recorded, in UTC; "": likewise
     chain: str = field(default="", compare=False, repr=False)  # as a file had it, see `privacy/chain.py`
+    callers: Callers = field(default=(), compare=False)  # of a question that somebody called for over HTTP
 
     @property
     def mechanism(self) -> str:
@@ -87,6 +92,8 @@ class Entry:
             line["size"] = self.size
         if self.time:
             line["time"] = self.time
+        if self.callers:
+            line["callers"] = self.callers
         if self.chain:
             line["chain"] = self.chain
         return line
@@ -98,7 +105,8 @@ class Entry:
         name, unit = str(rest.pop("mechanism")), Unit(rest.pop("unit"))
         stored = tuple((str(k), float(v)) for k, v in rest.pop("parameters"))
         event, notes = read_event(name, unit, stored)
-        return cls(**{**rest, "event": event, "purpose": Purpose(rest["purpose"]), "notes": notes})
+        callers = tuple((str(who), int(rows)) for who, rows in rest.pop("callers", ()))
+        return cls(**{**rest, "event": event, "purpose": Purpose(rest["purpose"]), "notes": notes, "callers": callers})
 
 
 class Ledger:

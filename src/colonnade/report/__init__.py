@@ -25,11 +25,12 @@ def report(runs: Run | str | Path | Iterable[Run | str | Path], folder: str | Pa
     Raises:
         RunError: there is no run, or a folder is none.
 
-    >>> import tempfile, colonnade as cn
-    >>> run = cn.fit(cn.sets.load_set("digits", parties=2), "vimadmm", rounds=5)
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     cn.report(run, folder).name
-    'report.html'
+    Examples:
+        >>> import tempfile, colonnade as cn
+        >>> run = cn.fit(cn.sets.load_set("digits", parties=2), "vimadmm", rounds=5)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     cn.report(run, folder).name
+        'report.html'
     """
     from colonnade.report.html import write_report  # pictures are an optional extra: imported only here
     from colonnade.report.worth import read_worth

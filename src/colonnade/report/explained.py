@@ -14,7 +14,8 @@ import numpy as np
 from colonnade.evaluate.metrics import find_title
 from colonnade.report import words
 from colonnade.report.curves import Picture
-from colonnade.report.figures import bars, scatter, views
+from colonnade.report.explain_figures import scatter
+from colonnade.report.figures import bars, views
 from colonnade.report.record import Group, Record
 from colonnade.report.tables import Table
 from colonnade.tasks import task_about

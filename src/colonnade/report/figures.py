@@ -12,7 +12,7 @@ import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -22,16 +22,15 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
+from colonnade.report.hints import Hint, Spot, along, with_spots
 from colonnade.report.inline import inlined
 
 SIZE = (4.1, 2.65)  # inches; the page scales it, and on a phone the letters are still to be read
 DPI = 200  # of PNG files
 LAYOUT: Literal["constrained"] | None = "constrained"  # takes half the time of a picture
-FLAT = 4  # times as wide as high: such a strip is stretched, or nothing is seen of it
 LONG = 20  # letters of a name beside a bar
 DASHES = ((0, None), (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))  # curves differ without colour too
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-SHAPES = (*MARKERS, "<", ">", "p")  # of scattered points; with 8 colours, 88 kinds can be told apart, 11 without colour
 
 
 @dataclass(frozen=True)
@@ -73,9 +72,31 @@ PAPER = Palette(  # as report.css; no two alike, because the page has a variable
     "#9ca3af",
     ("#1d4ed8", "#c2570c", "#047857", "#8b2fc9", "#be123c", "#0e7490", "#854d0e", "#475569"),
 )
-Sheet = Figure  # what a drawing is painted on,
-Field = Axes  # and where, for painters in other files
-Painter = Callable[[Figure, Palette], None]
+Field = Axes  # where painters in other files paint
+
+
+class Sheet(Figure):
+    """What a drawing is painted on, and the values that it tells whoever points at them."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.hints: list[tuple[Axes, Hint]] = []
+
+    def spots(self) -> list[Spot]:
+        """Where the hints are, in shares of the sheet from its upper left corner; after it was laid out."""
+        back, found = self.transFigure.inverted(), []
+        for axes, hint in self.hints:
+            x, y = back.transform(axes.transData.transform((hint.x, hint.y)))
+            found.append(Spot(float(x), 1 - float(y), hint.text))
+        return found
+
+
+def tell(axes: Axes, *hints: Hint) -> None:
+    """Values that are shown when somebody points at them."""
+    cast(Sheet, axes.get_figure(root=True)).hints.extend((axes, hint) for hint in hints)
+
+
+Painter = Callable[[Sheet, Palette], None]
 
 
 @dataclass(frozen=True)
@@ -120,18 +141,19 @@ class Drawing:
     def _draw(self, legend: int) -> tuple[Figure, str]:
         """The figure, painted and laid out, and as SVG."""
         with mpl.rc_context(PAPER.style(self.name)):
-            figure = Figure(figsize=self.size, layout=LAYOUT)
+            figure = Sheet(figsize=self.size, layout=LAYOUT)
             self.paint(figure, PAPER)
             if legend:
-                _legend(figure, legend)
+                add_legend(figure, legend)
             FigureCanvasSVG(figure)
             layout = figure.get_layout_engine()
             if layout is not None:
                 layout.execute(figure)
                 figure.set_layout_engine(None)  # else saving draws everything twice, once only to lay it out
             out = io.StringIO()
+            spots = figure.spots()
             figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
-        return figure, out.getvalue()
+        return figure, with_spots(out.getvalue(), spots, self.size)
 
 
 @dataclass(frozen=True)
@@ -160,10 +182,11 @@ class Axis:
 def chart(name: str, lines: Sequence[Line], axis: Axis) -> Drawing:
     """A line chart; on the page its legend stands above all figures."""
 
-    def paint(figure: Figure, palette: Palette) -> None:
+    def paint(figure: Sheet, palette: Palette) -> None:
         axes = figure.subplots()
         for line in lines:
             _draw(axes, line, palette)
+            tell(axes, *along(line.label if len(lines) > 1 else "", line.x, line.y, (axis.x, axis.y)))
         _finish(axes, axis)
 
     return Drawing(name, paint, legend=3 if len(lines) > 1 else 0)
@@ -173,12 +196,12 @@ def panels(name: str, shown: Sequence[tuple[Sequence[Line], Axis]]) -> Drawing:
     """Charts side by side with one legend."""
     columns = max(1, len(shown))
 
-    def paint(figure: Figure, palette: Palette) -> None:
+    def paint(figure: Sheet, palette: Palette) -> None:
         for axes, (lines, axis) in zip(figure.subplots(1, columns, squeeze=False)[0], shown, strict=False):
             for line in lines:
                 _draw(axes, line, palette)
             _finish(axes, axis)
-        _legend(figure, 5)
+        add_legend(figure, 5)
 
     return Drawing(name, paint, (SIZE[0] * columns, SIZE[1] + 0.5))
 
@@ -193,7 +216,7 @@ def bars(
 ) -> Drawing:
     """One lying bar for each label, so that long names can be read; whiskers for errors; one bar may be marked."""
 
-    def paint(figure: Figure, palette: Palette) -> None:
+    def paint(figure: Sheet, palette: Palette) -> None:
         axes = figure.subplots()
         places = list(range(len(labels)))
         axes.barh(places, values, 0.7, color=[palette.of(int(place == marked)) for place in places])
@@ -203,6 +226,9 @@ def bars(
             axes.axvline(0, color=palette.ink, linewidth=0.8)
         axes.set_yticks(places, [label if len(label) < LONG else f"{label[: LONG - 2]}…" for label in labels])
         axes.invert_yaxis()
+        for place, (label, value) in enumerate(zip(labels, values, strict=True)):
+            spread = f" ± {errors[place]:.3g}" if errors else ""
+            tell(axes, Hint(value, place, f"{label}: {value:.4g}{spread}"))
         axes.set_xlabel(meaning)
         axes.grid(visible=True, axis="x", alpha=0.5)
         axes.set_axisbelow(True)
@@ -218,7 +244,7 @@ def views(name: str, labels: Sequence[str], images: Sequence[Any]) -> Drawing:
     lines = -(-len(images) // columns)
     tall = 0.24 + min(1.0, height / width) * SIZE[0] / columns
 
-    def paint(figure: Figure, palette: Palette) -> None:
+    def paint(figure: Sheet, palette: Palette) -> None:
         for place, axes in enumerate(figure.subplots(lines, columns, squeeze=False).flat):
             axes.set_axis_off()
             if place < len(images):
@@ -232,7 +258,7 @@ def matrix(name: str, counts: Sequence[Sequence[int]], names: Sequence[str]) -> 
     """A confusion matrix: true classes down, decided ones across, each row shaded by its own shares."""
     side = max(3.0, 0.36 * len(names) + 0.9)
 
-    def paint(figure: Figure, palette: Palette) -> None:
+    def paint(figure: Sheet, palette: Palette) -> None:
         axes = figure.subplots()
         for true, row in enumerate(counts):
             for decided, count in enumerate(row):
@@ -276,7 +302,8 @@ def _draw(axes: Axes, line: Line, palette: Palette) -> None:
                   markeredgecolor=colour, markeredgewidth=1.4)  # fmt: skip
 
 
-def _legend(figure: Figure, columns: int, *, by_rows: bool = False) -> None:
+def add_legend(figure: Figure, columns: int, *, by_rows: bool = False) -> None:
+    """One legend above all axes."""
     handles, labels = figure.axes[0].get_legend_handles_labels()
     columns = max(1, min(columns, len(labels)))
     order = list(range(len(labels)))
@@ -289,7 +316,8 @@ def _legend(figure: Figure, columns: int, *, by_rows: bool = False) -> None:
         )  # fmt: skip
 
 
-def _label(axes: Axes, axis: Axis) -> None:
+def label_axes(axes: Axes, axis: Axis) -> None:
+    """Names, and lines to read values by."""
     axes.set_xlabel(axis.x)
     axes.set_ylabel(axis.y)
     axes.grid(visible=True, axis="y", alpha=0.5)
@@ -298,7 +326,7 @@ def _label(axes: Axes, axis: Axis) -> None:
 
 
 def _finish(axes: Axes, axis: Axis) -> None:
-    _label(axes, axis)
+    label_axes(axes, axis)
     axes.margins(x=0.02)
     if axis.whole:
         axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, steps=[1, 2, 5, 10]))
@@ -307,79 +335,3 @@ def _finish(axes: Axes, axis: Axis) -> None:
         axes.minorticks_off()
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=8))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))  # no powers in tiny print
-
-
-# Figures of `colonnade explain`, as files: rows of bars under pictures of the parties' columns, and scattered rows.
-
-
-@dataclass(frozen=True)
-class BarRow:
-    """One row of bars over all parties."""
-
-    title: str
-    values: Sequence[float]
-    line: float | None = None  # across all bars, to compare with
-    marked: int | None = None  # the party to tell apart
-
-
-def party_rows(name: str, parties: Sequence[str], rows: Sequence[BarRow], shown: Sequence[Any] = ()) -> Drawing:
-    """Bars of several measures above each other, one column per party; on top what the parties see, if given."""
-    heights = [0.6] * bool(shown) + [1.6] * len(rows)
-    width = max(SIZE[0], 0.45 * len(parties) + 1)
-
-    def paint(figure: Figure, palette: Palette) -> None:
-        parts: Any = figure.subfigures(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
-        grey = [
-            value
-            for image in shown
-            if image is not None
-            for line in image
-            for value in line
-            if isinstance(value, float)
-        ]
-        if shown:
-            for axes, image in zip(parts[0].subplots(1, len(parties), squeeze=False)[0], shown, strict=True):
-                axes.set_axis_off()
-                if image is not None:
-                    flat = len(image[0]) > FLAT * len(image)
-                    scale = {"vmin": min(grey, default=None), "vmax": max(grey, default=None)}
-                    axes.imshow(image, cmap="gray", aspect="auto" if flat else "equal", interpolation="none", **scale)
-        for part, row in zip(parts[bool(shown) :], rows, strict=True):
-            _bar_row(part.subplots(), parties, row, palette)
-
-    return Drawing(name, paint, (width, sum(heights) + 0.4))
-
-
-def _bar_row(axes: Axes, parties: Sequence[str], row: BarRow, palette: Palette) -> None:
-    places = range(len(parties))
-    axes.bar(places, row.values, 0.72, color=[palette.of(4 if place == row.marked else 0) for place in places])
-    if row.line is not None:
-        axes.axhline(row.line, color=palette.of(1), linewidth=1.2)
-        axes.set_ylim(min(0.0, *row.values), 1.05 * max(row.line, *row.values))
-    axes.set_xticks(places, parties, rotation=60, ha="right", fontsize=7)
-    axes.set_title(row.title, fontsize=9, loc="left")
-    _label(axes, Axis("", ""))
-
-
-def scatter(
-    name: str, shown: Sequence[tuple[str, Sequence[Sequence[float]], Sequence[int]]], names: Sequence[str]
-) -> Drawing:
-    """Points in the plane, one panel per (title, points, places among the names); a shape and a colour per name."""
-    longest = min(LONG, max(map(len, names), default=0))
-    width = SIZE[0] * max(1, len(shown))
-    columns = max(1, min(5 * len(shown), int(width / (0.6 + 0.075 * longest))))  # inches: a shape, gaps, letters
-    lines = -(-len(names) // columns)
-
-    def paint(figure: Figure, palette: Palette) -> None:
-        for axes, (title, points, labels) in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, strict=True):
-            for kind, named in enumerate(names):
-                mine = [point for point, label in zip(points, labels, strict=True) if label == kind]
-                x, y = zip(*mine, strict=True) if mine else ((), ())
-                axes.scatter(x, y, s=18, color=palette.of(kind), marker=SHAPES[kind % len(SHAPES)], linewidths=0,
-                             alpha=0.85, label=named[:LONG])  # fmt: skip
-            axes.set_title(title, fontsize=9)
-            axes.set_xticks([])
-            axes.set_yticks([])
-        _legend(figure, columns, by_rows=True)
-
-    return Drawing(name, paint, (width, 3.4 + 0.2 * lines))

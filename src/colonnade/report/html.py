@@ -21,7 +21,7 @@ from colonnade.report.record import Group, Record, Terms
 if TYPE_CHECKING:
     from colonnade.report.content import Content
 
-PAGE, FIGURE, PICTURES = "report.html", "comparison.svg", "pictures"
+PAGE, FIGURE, PICTURES, CARD = "report.html", "comparison.svg", "pictures", "model-card.md"
 ENDS = (".html", ".htm")
 
 
@@ -68,11 +68,16 @@ def beside(page: Path) -> tuple[Path, Path, Path]:
     return page.with_suffix(".md"), page.with_suffix(".json"), page.with_name(folder)
 
 
+def card_path(page: Path) -> Path:
+    """Where the model card of a page about one run is."""
+    return page.with_name(CARD if page.name == PAGE else f"{page.stem}-{CARD}")
+
+
 def clear_report(folder: Path) -> None:
     """Remove an older report from a folder, and nothing else."""
     page = folder / PAGE
     *files, pictures = beside(page)
-    for file in (page, *files):
+    for file in (page, card_path(page), *files):
         file.unlink(missing_ok=True)
     if pictures.is_dir():
         shutil.rmtree(pictures)
@@ -87,6 +92,7 @@ def write_figure(groups: Sequence[Group], folder: Path, terms: Terms) -> Path:
 
 
 def _write_beside(content: Content, page: Path) -> None:
+    from colonnade.report.card import model_card
     from colonnade.report.machine import as_json
     from colonnade.report.markdown import as_markdown
 
@@ -96,6 +102,8 @@ def _write_beside(content: Content, page: Path) -> None:
             write_file(folder / f"{picture.drawing.name}.{kind}", drawn)
     write_file(markdown, as_markdown(content, folder.name).encode())
     write_file(data, as_json(content, folder.name).encode())
+    if (card := model_card(content)) is not None:
+        write_file(card_path(page), card.encode())
 
 
 def write_file(path: Path, content: bytes) -> Path:

@@ -27,7 +27,7 @@ def as_markdown(content: Content, pictures: str) -> str:
     else:
         blocks += curves
         if content.facts["contributions"] is not None:
-            blocks += ["## What each party contributed", *_table(content.facts["contributions"])]
+            blocks += ["## What each party contributed", *table_lines(content.facts["contributions"])]
         blocks.append("## Methods one by one")
         for group in content.facts["groups"]:
             blocks.append(f"### {plain(group['label'])}")
@@ -67,12 +67,12 @@ def _opening(content: Content, pictures: str) -> Iterator[str]:
         return
     if (worth := facts["worth"]) is not None:
         yield "## Alone, together, in one place"
-        yield from _table(worth.table)
+        yield from table_lines(worth.table)
         yield from (_picture(picture, pictures) for picture in worth.pictures)
     if facts["comparison"] is not None:
         yield "## Comparison"
     for table in (facts["comparison"], facts["costs"]):
-        yield from () if table is None else _table(table)
+        yield from () if table is None else table_lines(table)
     yield from (f"**{plain(labels)}.** {plain(text)}" for labels, text in facts["notes"])
 
 
@@ -88,7 +88,7 @@ def _run(run: RunFacts, level: int, pictures: str, curves: Sequence[str] = ()) -
     if run["metrics"]:
         yield f"{head} Metrics"
         for table in (run["metrics"], run["decision"], run["by_group"]):
-            yield from [] if table is None else _table(table)
+            yield from [] if table is None else table_lines(table)
     if run["on_test"] is not None:
         yield f"{head} Test rows"
         yield from _shown(run["on_test"], pictures)
@@ -97,27 +97,27 @@ def _run(run: RunFacts, level: int, pictures: str, curves: Sequence[str] = ()) -
         yield from (_picture(picture, pictures) for picture in run["matrix"])
         if run["pairs"]:
             yield plain(f"Most frequent mistakes: {'; '.join(run['pairs'])}.")
-        yield from _table(run["classes"])
+        yield from table_lines(run["classes"])
     yield from curves
     yield f"{head} Parties and traffic"
-    yield from _table(run["parties"])
-    yield from _table(run["traffic"])
+    yield from table_lines(run["parties"])
+    yield from table_lines(run["traffic"])
     if run["explained"] is not None:
         yield f"{head} What each party contributed"
         yield from _shown(run["explained"], pictures)
     yield f"{head} Privacy"
     yield from _privacy(run["privacy"])
     yield f"{head} Settings"
-    yield from _table(run["settings"])
+    yield from table_lines(run["settings"])
     yield f"{head} Repeat this run"
     yield from _repeat(run)
-    yield from _table(run["machine"])
+    yield from table_lines(run["machine"])
 
 
 def _shown(told: Explained | OnTest, pictures: str) -> Iterator[str]:
     yield from (plain(sentence) for sentence in told.sentences)
     for table in told.tables:
-        yield from _table(table)
+        yield from table_lines(table)
     yield from (_picture(picture, pictures) for picture in told.pictures)
 
 
@@ -127,7 +127,7 @@ def _privacy(page: Page) -> Iterator[str]:
     for question, answers in page.answers:
         yield "\n".join((f"**{plain(question)}**", "", *(f"- {plain(answer)}" for answer in answers)))
     if page.table is not None:
-        yield from _table(page.table)
+        yield from table_lines(page.table)
     if page.uploads:
         yield plain(page.uploads)
     yield plain(page.exposure)
@@ -142,7 +142,8 @@ def _repeat(run: RunFacts) -> Iterator[str]:
     yield verbatim(run["configuration"])
 
 
-def _table(table: Table) -> Iterator[str]:
+def table_lines(table: Table) -> Iterator[str]:
+    """A table under its caption."""
     yield f"**{plain(table.caption)}**"
     marks = ("---" if place in table.words else "---:" for place in range(len(table.columns)))
     rows = (table.columns, *table.rows)

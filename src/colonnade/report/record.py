@@ -24,6 +24,7 @@ from colonnade.privacy.tally import tally
 from colonnade.record import RECORD, RunRecord, read_record
 from colonnade.saved import LEDGER
 from colonnade.tasks import task_about
+from colonnade.withdrawn import read_mark
 
 Record = RunRecord
 MB = 1e6
@@ -63,7 +64,8 @@ def with_files(record: Record, folder: Path) -> Record:
     Raises:
         RunError: the ledger is damaged.
     """
-    return with_explanation(with_ledger(record, folder), folder)
+    found, mark = with_explanation(with_ledger(record, folder), folder), read_mark(folder)
+    return found if mark is None else {**found, "withdrawn": f"This model was {mark}; a retraining leaves them out."}
 
 
 def with_ledger(record: Record, folder: Path) -> Record:

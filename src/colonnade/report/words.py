@@ -112,7 +112,8 @@ def summary(record: Record) -> list[str]:
     """What was trained, by whom, how good it is, why it stopped, and what it cost."""
     good = [how_good(record), *warnings(record), *lifted(record), *_positive(record)]
     ended = [_why_it_ended(record), *noisy_labels(record)]
-    return [_who(record), *_partial(record), *_weights(record), *good, *ended, _what_it_cost(record)]
+    gone = [record["withdrawn"]] if "withdrawn" in record else []
+    return [_who(record), *gone, *_partial(record), *_weights(record), *good, *ended, _what_it_cost(record)]
 
 
 def _who(record: Record) -> str:

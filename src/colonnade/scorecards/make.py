@@ -78,16 +78,18 @@ def scorecard(  # noqa: PLR0913 - the front door: everything a user may want to 
     Raises:
         ConfigError: labels would be released and nobody said how, or these are not yes/no labels.
 
-    >>> import colonnade as cn
-    >>> import pandas as pd
-    >>> rows = range(400)
-    >>> bank = pd.DataFrame({"customer": rows, "income": [i * 37 % 100 for i in rows]})
-    >>> shop = pd.DataFrame({"customer": rows, "visits": [i * 53 % 90 for i in rows]})
-    >>> shop["default"] = ["yes" if i * 37 % 100 + i * 53 % 90 < 60 else "no" for i in rows]
-    >>> card = cn.scorecard({"bank": bank, "shop": shop}, labels="default", id="customer", release_labels=True)
-    >>> points, defaulted = card.score({"bank": bank, "shop": shop}, id="customer"), shop["default"].to_numpy() == "yes"
-    >>> bool(points[~defaulted].mean() > points[defaulted].mean() + 50)
-    True
+    Examples:
+        >>> import colonnade as cn
+        >>> import pandas as pd
+        >>> rows = range(400)
+        >>> bank = pd.DataFrame({"customer": rows, "income": [i * 37 % 100 for i in rows]})
+        >>> shop = pd.DataFrame({"customer": rows, "visits": [i * 53 % 90 for i in rows]})
+        >>> shop["default"] = ["yes" if i * 37 % 100 + i * 53 % 90 < 60 else "no" for i in rows]
+        >>> card = cn.scorecard({"bank": bank, "shop": shop}, labels="default", id="customer", release_labels=True)
+        >>> points = card.score({"bank": bank, "shop": shop}, id="customer")
+        >>> defaulted = shop["default"].to_numpy() == "yes"
+        >>> bool(points[~defaulted].mean() > points[defaulted].mean() + 50)
+        True
     """
     scale = Scale(base_score, odds, pdo)
     _check_counts(bins, label_epsilon, release_labels)

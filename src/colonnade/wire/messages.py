@@ -59,6 +59,7 @@ class Request:
     keep: bool = False  # the model that uploaded in number - 1 is the best so far
     stop: str | None = None  # the reason why this is the last message
     consent: bool = False  # only say whether this would be answered: nothing is computed, nothing released
+    alignment: str = ""  # digest of the extended alignment that its rows are of; empty: of the one the run began with
 
     @property
     def trainers(self) -> tuple[str, ...]:
@@ -83,6 +84,7 @@ def request_header(request: Request, everyone: tuple[str, ...], known: KnownRows
         "keep": request.keep,
         "stop": request.stop,
         **({"consent": True} if request.consent else {}),
+        **({"alignment": request.alignment} if request.alignment else {}),
     }
 
 
@@ -114,7 +116,10 @@ def read_request(
         number, keep, stop = int(header["number"]), bool(header["keep"]), header["stop"]
         if any(query.rows.dim() != 1 for query in queries) or not isinstance(stop, (str, type(None))):
             raise ValueError("rows that are no list, or a reason to stop that is no text")
-        return Request(number, queries, full(header["learners"]), steps, keep, stop, bool(header.get("consent", False)))
+        consent, alignment = bool(header.get("consent", False)), header.get("alignment", "")
+        if not isinstance(alignment, str):
+            raise ValueError("an alignment that is no text")
+        return Request(number, queries, full(header["learners"]), steps, keep, stop, consent, alignment)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise WireError(f"the coordinator's message is malformed: {error!r}") from None
 

@@ -7,6 +7,7 @@ the gate, only `align/` and `deploy/` may make one (an architecture test reads t
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -51,3 +52,11 @@ def notice_of(header: Mapping[str, Any], blobs: Mapping[str, bytes]) -> Notice:
         if not isinstance(header.get(name), kind):
             raise WireError(f"the notice has no usable {name!r}; got {header.get(name)!r}")
     return Notice(header["run"], header["number"], header["kind"], header["sender"], header["facts"], dict(blobs))
+
+
+def canonical(body: Mapping[str, Any]) -> bytes:
+    """The one text of some plain values: what is signed and hashed."""
+    try:
+        return json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+    except (ValueError, RecursionError) as error:  # a number that is none
+        raise WireError(f"the text cannot be signed: {error}") from None

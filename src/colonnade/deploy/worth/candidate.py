@@ -13,11 +13,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 from colonnade.align import messages as m
 from colonnade.align.line import Line, Notify, silent
 from colonnade.deploy.policy import Policy, check_question
+from colonnade.deploy.withdrawal.limits import check_rows
 from colonnade.deploy.worth.folder import Kept
 from colonnade.deploy.worth.messages import Join, Proposal
 from colonnade.errors import ColonnadeError, LinkError, Refused, WireError
@@ -38,6 +40,7 @@ class Candidate:
     rows: int  # that all sides of the alignment hold
     alignment: str  # its digest
     policy: Policy
+    withdrawn: Callable[[], Tensor] | None = None  # rows of people who withdrew; None: nobody can
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,9 @@ class Answering:
         asked = hashlib.sha256(payload).hexdigest()
         if self._asked not in (None, asked):
             raise WireError(f"{m.called(COORDINATOR)} asks a second question; this process answers one, and ends")
+        if self._candidate.withdrawn is not None:
+            rows, gone = torch.cat([sample.told, sample.judged]), self._candidate.withdrawn()
+            check_rows(rows, gone, "the question is about")
         self._asked = asked
         columns = self._candidate.columns(sample.told, self._candidate.rows)
         before = len(self._kept.ledger)

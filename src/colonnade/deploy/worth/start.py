@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from colonnade.align.files import Alignment, read_alignment
@@ -14,6 +15,7 @@ from colonnade.deploy.policy import read_policy
 from colonnade.deploy.sections import CoordinatorSection
 from colonnade.deploy.settings import PartyConfig, read_coordinator, read_party, split_of
 from colonnade.deploy.tables import LabelTable, PartyTable
+from colonnade.deploy.withdrawal.limits import people_at
 from colonnade.deploy.worth.candidate import Candidate, Told, answer_question
 from colonnade.deploy.worth.folder import Kept
 from colonnade.deploy.worth.label_holder import ask_candidates
@@ -24,6 +26,7 @@ from colonnade.joining.judge import Judge
 from colonnade.joining.prospect import Prospect, Prospects, released_sentence
 from colonnade.joining.question import EPSILON, ROWS, Labelled, ask, draw_sample
 from colonnade.joining.sides import sides_of
+from colonnade.withdrawn import read_withdrawn
 
 
 @dataclass(frozen=True)
@@ -46,10 +49,11 @@ def ask_from(config: Path, overrides: list[str] | None, wanted: Wanted, notify: 
     candidates, own = _candidates(c, wanted), _own(c, wanted)
     alignment = read_alignment(c.alignment)
     beside = Beside(c.weights, split_of(c, protected=True), c.by)
-    table = LabelTable.read(c.table, c.id, c.label, c.task, alignment, beside, c.classes, c.text)
+    gone = read_withdrawn(c.withdrawn).ids
+    table = LabelTable.read(c.table, c.id, c.label, c.task, alignment, beside, c.classes, c.text, withdrawn=gone)
     split = table.split
     labelled = Labelled(table.labels, table.task, split.train, table.weights, split.stratified)
-    columns = None if own is None else _columns(own, alignment, split.train)
+    columns = None if own is None else _columns(own, alignment, split.train, alignment.complete)
     sides = _sides(columns, split.train, wanted.interactions)
     with claimed(c.worth):
         kept, sample = Kept.read(c.worth), draw_sample(split.train, wanted.rows, 0)
@@ -80,11 +84,12 @@ def answer_from(config: Path, overrides: list[str] | None, patience: float, noti
     alignment, policy = read_alignment(p.alignment), read_policy(p.policy)
 
     def columns(train: Tensor, rows: int) -> Tensor:
-        return _table(read, alignment).columns(train, rows).values
+        return _columns(read, alignment, train, rows)
 
-    candidate = Candidate(columns, alignment.complete, alignment.digest, policy)
-    with claimed(p.worth), open_line(credentials, p.run, notify, what="worth") as line:
-        return answer_question(line, credentials, p.run, candidate, Kept.read(p.worth), patience, notify)
+    withdrawn = people_at(p.withdrawn, p.alignment)
+    candidate = Candidate(columns, alignment.complete, alignment.digest, policy, withdrawn)
+    with claimed(p.worth), open_line(credentials, p.one_run, notify, what="worth") as line:
+        return answer_question(line, credentials, p.one_run, candidate, Kept.read(p.worth), patience, notify)
 
 
 def _candidates(c: CoordinatorSection, wanted: Wanted) -> tuple[str, ...]:
@@ -117,8 +122,9 @@ def _own(c: CoordinatorSection, wanted: Wanted) -> PartyConfig | None:
     return read
 
 
-def _columns(own: PartyConfig, alignment: Alignment, train: Tensor) -> Tensor:
-    return _table(own, alignment).columns(train, alignment.complete).values
+def _columns(read: PartyConfig, alignment: Alignment, train: Tensor, rows: int) -> Tensor:
+    gone = torch.from_numpy(alignment.rows_of(read_withdrawn(read.party.withdrawn).ids))
+    return _table(read, alignment).columns(train, rows, gone).values
 
 
 def _sides(columns: Tensor | None, train: Tensor, interactions: int) -> Tensor | None:

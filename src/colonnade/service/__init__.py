@@ -1,0 +1,1 @@
+"""One long-lived process per organisation: it takes part in any number of runs."""

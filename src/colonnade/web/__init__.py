@@ -1,0 +1,1 @@
+"""How pages and calls over HTTP are served from a thread of a process that does something else, too."""

@@ -1,0 +1,114 @@
+"""Rows of people who withdrew: refused in what has begun, left out of what begins."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from colonnade.align.files import read_alignment
+from colonnade.deploy.settings import read_coordinator
+from colonnade.deploy.start import check_split, left_out_by, read_undertaking
+from colonnade.deploy.withdrawal.limits import check_request, check_rows, people_at
+from colonnade.deploy.withdrawal.marks import mark_runs
+from colonnade.deploy.withdrawal.start import side_of, stop_for
+from colonnade.errors import Refused
+from colonnade.record import STORE
+from colonnade.store import Store
+from colonnade.wire.messages import Purpose, Query, Request
+from colonnade.withdrawn import read_mark, withdraw
+from tests.cli.organisations import align_by_hand, customers, furnish
+
+
+@pytest.fixture
+def bank(tmp_path: Path) -> Path:
+    certificates = tmp_path / "certs"
+    certificates.mkdir()
+    for name in ("ca", "bank", "telco", "coordinator"):
+        for kind in ("crt", "key"):
+            (certificates / f"{name}.{kind}").touch()
+    furnish(tmp_path, certificates, "tls://localhost:4222")
+    align_by_hand(tmp_path)
+    return tmp_path / "bank"
+
+
+def begin(folder: Path, train: list[int], alignment: str, privacy: dict[str, object] | None = None) -> None:
+    body = {"run": "small", "alignment": alignment, "parties": ["bank", "telco"], "privacy": privacy or {}}
+    folder.mkdir(exist_ok=True)
+    store = Store(folder / STORE)
+    store.describe({"agreement": {"proposal": body, "train": train}, "withdrawn": [3]})
+    store.close()
+
+
+def test_rows_are_refused_by_number() -> None:
+    check_rows(torch.arange(5), torch.tensor([7]), "it is about")
+    with pytest.raises(Refused, match=r"it is about row 3 of a person who withdrew; leave out"):
+        check_rows(torch.arange(5), torch.tensor([3, 7]), "it is about")
+    with pytest.raises(Refused, match=r"it is about 7 rows \(0, 1, 2, 3, 4, ...\) of people"):
+        check_rows(torch.arange(7), torch.arange(9), "it is about")
+    request = Request(4, (Query(Purpose.PREDICT, ("telco",), torch.tensor([1, 2])),))
+    check_request(request, "shop", torch.tensor([2]))
+    with pytest.raises(Refused, match=r"request 4 \(PREDICT\) asks about row 2"):
+        check_request(request, "telco", torch.tensor([2]))
+
+
+def test_a_process_that_runs_notices_a_new_list(bank: Path) -> None:
+    now = people_at(bank / "withdrawn.json", bank / "alignment")
+    assert len(now()) == 0
+    withdraw(bank / "withdrawn.json", [customers()[5], customers()[59]])  # the second has no row
+    assert now().tolist() == [5]
+    (bank / "withdrawn.json").write_text("{")
+    with pytest.raises(Exception, match="nobody knows who withdrew"):
+        now()
+
+
+def test_row_numbers_are_of_the_alignment_that_a_run_began_with(bank: Path) -> None:
+    """A new alignment without the person has other numbers: runs over the old one go on refusing."""
+    began = read_alignment(bank / "alignment")
+    now = people_at(bank / "withdrawn.json", bank / "alignment", began)
+    withdraw(bank / "withdrawn.json", [customers()[5]])
+    assert now().tolist() == [5]
+    shutil.rmtree(bank / "alignment")
+    assert now().tolist() == [5]
+
+
+def test_a_run_that_has_begun_is_not_continued(bank: Path) -> None:
+    read = read_coordinator(bank / "coordinator.toml")
+    alignment = read_alignment(bank / "alignment")
+    withdraw(bank / "withdrawn.json", [customers()[3]])
+    undertaking = read_undertaking(read, alignment)
+    used = torch.cat([undertaking.split.train, undertaking.split.validation, undertaking.split.test]).tolist()
+    assert 3 not in used and undertaking.withdrawn == (3,)
+
+    begin(bank / "run", undertaking.split.train.tolist(), alignment.digest)
+    check = stop_for(side_of(read), lambda: check_split(undertaking.split, alignment, read))
+    check()
+    assert torch.equal(read_undertaking(read, alignment).split.train, undertaking.split.train), "as it began"
+    withdraw(bank / "withdrawn.json", [customers()[8]])
+    assert left_out_by(read, alignment) == {customers()[3]}
+    with pytest.raises(Refused, match="run 'small' began with row 8 of a person who withdrew"):
+        check()
+    with pytest.raises(Refused, match="began with row 8"):
+        read_undertaking(read, alignment)
+
+
+def test_models_are_marked(bank: Path) -> None:
+    alignment = read_alignment(bank / "alignment")
+    begin(bank / "one", [1, 2, 3], alignment.digest)
+    row = {"unit": "row", "epsilon": 1.0, "clip": 1.0, "evaluation": "none"}
+    begin(bank / "two", [4, 5], alignment.digest, row)
+    begin(bank / "other", [1], "f" * 64)
+    (bank / "empty").mkdir()
+    places = [bank / name for name in ("one", "two", "other", "empty")]
+    assert mark_runs(places, STORE, alignment, torch.empty(0).numpy()) == []
+    found = mark_runs(places, STORE, alignment, torch.tensor([2, 3, 5, 40]).numpy())
+    assert [(one.folder.name, one.trained, one.of) for one in found] == [
+        ("one", 2, 3),
+        ("two", 1, 2),
+        ("other", None, 1),
+    ]
+    assert found[0].promise == "" and "unit ROW" in found[1].promise and "PLD accountant" in found[1].promise
+    assert str(read_mark(bank / "one")) == "trained with 2 rows of people who withdrew since"
+    assert read_mark(bank / "other") is None and "is not known" in str(found[2])

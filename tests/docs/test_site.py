@@ -1,0 +1,153 @@
+"""The documentation as a site: builds without a warning, is light, loads nothing from elsewhere, can be read by all."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from types import ModuleType
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from mkdocs.exceptions import PluginError
+
+from colonnade.methods import METHODS
+from tests.architecture.source import ROOT
+from tests.report.browser import axe_core, found, needs_chromium, opened, with_script
+from tests.report.test_accessible import ASK
+
+pytestmark = pytest.mark.xdist_group("site")
+SHOWN = ("index.html", "examples/credit.html", "methods/vimadmm.html", "reference/python.html", "configuration.html")
+MOST_BYTES = 1_000_000  # of a page with all it loads
+
+
+class Loaded(HTMLParser):
+    """What a page loads: scripts, styles, pictures."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        loads = tag in ("script", "img", "iframe", "source") or (
+            tag == "link" and given.get("rel") in ("stylesheet", "icon")
+        )
+        at = given.get("src") or given.get("href")
+        if loads and at and not at.startswith("data:"):
+            self.found.append(at)
+
+
+def build(folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]  # --quiet hides warnings
+    env = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}  # mkdocs-material says that it ends in 2027
+    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site") / "site"
+    done = build(folder)
+    assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
+    assert "WARNING" not in done.stderr, done.stderr
+    return folder
+
+
+def test_every_page_is_light_and_loads_nothing_from_elsewhere(site: Path) -> None:
+    pages = sorted(site.rglob("*.html"))
+    assert len(pages) > 60
+    index = (site / "search/search_index.json").stat().st_size  # a script of every page loads it
+    for page in pages:
+        weight = index + page.stat().st_size
+        for at in Loaded(page.read_text(encoding="utf-8")).found:
+            assert not urlsplit(at).netloc, f"{page.relative_to(site)} loads {at}"
+            here = site / at.lstrip("/") if at.startswith("/") else page.parent / unquote(urlsplit(at).path)
+            weight += here.stat().st_size
+        assert weight < MOST_BYTES, f"{page.relative_to(site)}: {weight:,} bytes"
+
+
+def test_all_options_and_methods_are_there(site: Path) -> None:
+    commands = (site / "reference/commands.html").read_text(encoding="utf-8")
+    assert all(text in commands for text in ("colonnade privacy calibrate", "--data-dir", "SECTION.KEY=VALUE"))
+    methods = (site / "reference/methods.html").read_text(encoding="utf-8")
+    assert all(f"<code>{name}</code>" in methods for name in ("vimadmm", "one_message", "local_steps", "head_update"))
+
+
+def test_equations_are_drawn(site: Path) -> None:
+    for path in sorted((ROOT / "docs").rglob("*.md")):
+        text = re.sub(r"```.*?```|`[^`]*`", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+        if "$$" in text:
+            page = site / path.relative_to(ROOT / "docs").with_suffix(".html")
+            assert "<math" in page.read_text(encoding="utf-8"), path
+
+
+def test_nothing_is_left_of_the_notation_of_equations(site: Path) -> None:
+    for name in (*METHODS, "index"):
+        html = (site / "methods" / f"{name}.html").read_text(encoding="utf-8")
+        text = re.sub(r"<(script|style|pre|code)\b.*?</\1>", "", html, flags=re.DOTALL)
+        left = re.findall(r".{0,40}(?:\$|\\[a-z]+).{0,40}", re.sub(r"<[^>]*>", " ", text))
+        assert left == [], f"{name}: {left}"
+
+
+def test_the_table_of_methods_has_each_with_what_it_needs(site: Path) -> None:
+    html = (site / "methods/index.html").read_text(encoding="utf-8")
+    rows = [re.findall(r"<td>(.*?)</td>", row, re.DOTALL) for row in re.findall(r"<tr>(.*?)</tr>", html, re.DOTALL)]
+    found = {re.sub(r"<[^>]*>", "", row[0]): row for row in rows if len(row) == 6}
+    assert sorted(found) == sorted(METHODS), "docs/methods/README.md: a row of six cells for each method"
+    for name, made in METHODS.items():
+        told = {"each": "no", "total": "yes", "nothing": "yes"}[made.needs_uploads]
+        assert found[name][5] == ("not needed" if made.pools else told), name
+
+
+@pytest.fixture(scope="module")
+def hooks() -> ModuleType:
+    found = importlib.util.spec_from_file_location("hooks_of_the_site", ROOT / "docs/hooks.py")
+    assert found is not None
+    assert found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+class TestEquations:
+    def test_one_that_begins_a_line_stays_in_its_paragraph(self, hooks: ModuleType) -> None:
+        assert hooks._equations("takes\n$x$ steps").startswith("takes\n<span><math")
+
+    def test_one_on_lines_of_its_own_is_a_block(self, hooks: ModuleType) -> None:
+        assert '<div><math xmlns="http://www.w3.org/1998/Math/MathML" display="block">' in hooks._equations("$$\nx\n$$")
+
+    def test_bars_know_their_side_and_cut_no_table(self, hooks: ModuleType) -> None:
+        drawn = hooks._equations(r"| $\lVert x \rVert^2 + \lvert y \rvert$ | cell |")
+        assert (drawn.count('form="prefix"'), drawn.count('form="postfix"'), drawn.count("|")) == (2, 2, 3)
+
+    def test_a_side_that_is_given_is_kept(self, hooks: ModuleType) -> None:
+        assert hooks._equations(r"$\left\lVert x \right\rVert$").count("<mo ") == 2
+
+    def test_an_unknown_command_is_refused(self, hooks: ModuleType) -> None:
+        for latex in (r"\nosuchcommand x", r"\begin{aligned} a &= b \end{aligned}"):
+            with pytest.raises(PluginError, match="does not know"):
+                hooks._equations(f"${latex}$")
+
+    def test_code_is_not_touched(self, hooks: ModuleType) -> None:
+        text = "`$x$` and\n\n```\n$$\nx\n$$\n```\n"
+        assert hooks._outside_code(text, hooks._equations) == text
+
+
+@needs_chromium
+@pytest.mark.parametrize("name", SHOWN)
+def test_axe_finds_nothing_serious(name: str, site: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    axe = axe_core(tmp_path_factory.getbasetemp() / "axe-of-the-site")
+    page = site / name
+    still = re.sub(
+        r"<script.*?</script>", "", page.read_text(encoding="utf-8"), flags=re.DOTALL
+    )  # nothing moves meanwhile
+    said = json.loads(found(opened(with_script(still, axe, ASK), page.parent)))
+    assert said["passed"] > 20
+    serious = [one for one in said["told"] if one["impact"] in ("serious", "critical")]
+    assert serious == [], json.dumps(serious, indent=1)
