@@ -308,11 +308,12 @@ class Stage:
     def revive(self) -> bool:
         """Start again whoever was killed; whether anybody is at work. An error of anybody is an error of the test."""
         for name, process in list(self.organisations.processes.items()):
-            if process.exitcode == -signal.SIGKILL:
+            ended_with = process.exitcode  # read once: it may die between two questions
+            if ended_with == -signal.SIGKILL:
                 self.kills += 1
                 self.organisations.start(name)
-            elif process.exitcode:
-                raise AssertionError(f"{name} ended with {process.exitcode}: {self.failure(name)}")
+            elif ended_with:
+                raise AssertionError(f"{name} ended with {ended_with}: {self.failure(name)}")
         return bool(self.organisations.running())
 
     def play(self, patience: float = PATIENCE) -> Ending:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -72,7 +72,7 @@ def _method() -> dict[str, object]:
     return {"name": "vimadmm", "preset": "paper", "local_steps": 1}
 
 
-def _trial(folder: Path, server: NatsServer, shape: Shape, rounds: int) -> Trial:
+def _trial(folder: Path, server: NatsServer, shape: Shape, rounds: int, holds: Collection[int] = ()) -> Trial:
     names = (COORDINATOR, *server.parties)
     return Trial(
         folder=folder,
@@ -82,6 +82,7 @@ def _trial(folder: Path, server: NatsServer, shape: Shape, rounds: int) -> Trial
         method={**_method(), "local_steps": shape.local_steps},
         model={"encoder": "mlp", "hidden": shape.hidden, "embedding": shape.embedding, "scale_columns": "never"},
         training={"rounds": rounds, "evaluate_every": 0, "schedule": {"batch": shape.batch}},
+        holds=holds,
     )
 
 
@@ -138,7 +139,7 @@ def growth(settings: DeploymentSettings, notify: Notify) -> dict[str, float | No
     notify(f"memory of {settings.memory_parties + 2} processes from round {first} to round {last}")
     shape = settings.memory_shape.model_copy(update={"parties": settings.memory_parties})
     with tempfile.TemporaryDirectory() as text, NatsServer(Path(text) / "nats", _names(shape)) as server:
-        organisations = Organisations(_trial(Path(text) / "run", server, shape, last + 1))
+        organisations = Organisations(_trial(Path(text) / "run", server, shape, last + 1, (first, last)))
         try:
             organisations.start()
             before = _memory_at(organisations, server, first)
@@ -154,14 +155,16 @@ def growth(settings: DeploymentSettings, notify: Notify) -> dict[str, float | No
 
 
 def _memory_at(organisations: Organisations, server: NatsServer, number: int) -> dict[str, float]:
-    """Resident megabytes of every process when the coordinator has come to a round."""
+    """Resident megabytes of every process when the coordinator has come to a round, where it waits to be measured."""
     path, deadline = organisations.trial.place(COORDINATOR) / "said.jsonl", time.monotonic() + PATIENCE
     while f'"round": {number},' not in (path.read_text() if path.exists() else ""):
         if time.monotonic() > deadline or COORDINATOR not in organisations.running():
             raise LinkError(f"the long run of the benchmark did not come to round {number}")
         time.sleep(0.05)
     processes = {name: process.pid for name, process in organisations.processes.items()}
-    return {name: _resident(pid) for name, pid in {**processes, "nats-server": server.pid}.items() if pid}
+    resident = {name: _resident(pid) for name, pid in {**processes, "nats-server": server.pid}.items() if pid}
+    organisations.trial.go_on(number)
+    return resident
 
 
 def _resident(pid: int) -> float:

@@ -13,7 +13,7 @@ import os
 import signal
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -40,6 +40,7 @@ from colonnade.privacy.settings import PrivacySettings
 from colonnade.run import Training
 from colonnade.wire.messages import COORDINATOR
 
+LONGEST_HOLD = 600.0  # seconds; whoever holds a run on purpose lets it go on long before
 _FEDERATIONS: dict[str, Federation] = {}
 
 
@@ -58,6 +59,7 @@ class Trial:
     privacy: Mapping[str, Any] = field(default_factory=dict)
     noise: float = 0.0
     pause: Mapping[str, float] = field(default_factory=dict)  # seconds that somebody takes longer per round
+    holds: Collection[int] = ()  # rounds after which the coordinator waits until `go_on` is called
 
     def federation(self) -> Federation:
         """The data, read once per process."""
@@ -76,6 +78,21 @@ class Trial:
         place = self.folder / name
         place.mkdir(parents=True, exist_ok=True)
         return place
+
+    def go_on(self, number: int) -> None:
+        """Let the coordinator go on that waits after this round."""
+        self._permission(number).touch()
+
+    def hold(self, number: int) -> None:
+        """Wait, as the coordinator, for `go_on`; everybody else then waits for the coordinator."""
+        deadline = time.monotonic() + LONGEST_HOLD
+        while number in self.holds and not self._permission(number).exists():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"nobody let the coordinator go on after round {number}")
+            time.sleep(0.01)
+
+    def _permission(self, number: int) -> Path:
+        return self.place(COORDINATOR) / f"go-on-{number}"
 
     def undertaking(self) -> Undertaking:
         """What the label holder needs."""
@@ -116,13 +133,17 @@ def work(trial: Trial, name: str) -> None:
             if event == "answered" and name in trial.pause:
                 time.sleep(trial.pause[name])
 
+        def after_round(number: int, seconds: float) -> None:
+            notify("round", round=number, seconds=seconds)
+            trial.hold(number)
+
         try:
             credentials = Credentials.load(trial.connections[name])
             link = NatsLink(credentials, trial.run, notify).open()
             try:
                 if name == COORDINATOR:
                     process = CoordinatorProcess(place, link, credentials, trial.undertaking(), notify)
-                    process.serve(lambda now: notify("round", round=now.round, seconds=now.seconds))
+                    process.serve(lambda now: after_round(now.round, now.seconds))
                     notify("left on the server", **link.stream_state())
                 else:
                     PartyProcess(place, link, credentials, trial.setup(name), notify).serve(once=True)
