@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from colonnade.audit import label_game
-from colonnade.audit.around import AroundSum
 from colonnade.audit.claims import Counts
 from colonnade.audit.counts import (
     CountTrial,
@@ -31,6 +30,7 @@ from colonnade.audit.shapes import Layout
 from colonnade.audit.sums import MASKS, SHARES
 from colonnade.audit.target import BOUND, MEMBERSHIP, Target
 from colonnade.errors import ConfigError
+from colonnade.privacy.around import AroundSum
 from colonnade.privacy.gaussian import SeededNoise
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.labels.settings import LabelSettings, open_labels

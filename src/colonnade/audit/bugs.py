@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from colonnade.audit.around import Around
 from colonnade.audit.checks import Check
 from colonnade.audit.claims import claim_of
 from colonnade.audit.target import Target
 from colonnade.audit.travelled import unlogged
 from colonnade.errors import ConfigError
+from colonnade.privacy.around import Around
 from colonnade.privacy.gate import Gate
 from colonnade.privacy.ledger import Entry, Ledger
 from colonnade.privacy.mechanism import Mechanism, Protection

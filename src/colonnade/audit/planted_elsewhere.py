@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from colonnade.audit.around import AroundSum
 from colonnade.audit.label_game import OpenLabels
 from colonnade.errors import ConfigError
+from colonnade.privacy.around import AroundSum
 from colonnade.privacy.labels import Labels, NoisyLabels
 from colonnade.privacy.labels.settings import LabelSettings, open_labels
 from colonnade.tasks import Task

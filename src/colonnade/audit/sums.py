@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 
 from colonnade.audit import noise
-from colonnade.audit.around import Around, AroundSum
 from colonnade.audit.checks import Check, judged, two_sided
 from colonnade.audit.claims import Additive, share_of
 from colonnade.audit.full_shape import ENOUGH_CELLS, FIRST, MOST_RELEASES
 from colonnade.audit.game import WHAT
 from colonnade.audit.noise import Seen
 from colonnade.audit.shapes import Layout
+from colonnade.privacy.around import Around, AroundSum
 from colonnade.privacy.gate import Gate
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.mechanism import Hiding, Mechanism, Opener, Protection

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from colonnade.audit.around import Around
 from colonnade.audit.travelled import unlogged
 from colonnade.privacy.accounting import Neighbours, exact_epsilon, mean_shift
+from colonnade.privacy.around import Around
 from colonnade.privacy.gate import Gate
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.mechanism import Protection

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
-from colonnade.audit.around import Around, AroundSum
 from colonnade.audit.travelled import unlogged
 from colonnade.engines.base import Collected, Engine, Message
 from colonnade.engines.party import PartySide
@@ -19,6 +18,7 @@ from colonnade.federation import Federation
 from colonnade.fit import Trainer
 from colonnade.models.schema import Schema
 from colonnade.models.stack import Way
+from colonnade.privacy.around import Around, AroundSum
 from colonnade.privacy.gate import Down
 from colonnade.privacy.mechanism import Hiding, Mechanism
 from colonnade.progress import Watcher
@@ -117,32 +117,17 @@ class Tap(Around):
 
     clean: CleanUploads = field(repr=False)
 
-    def __call__(
-        self, upload: Mapping[str, Tensor], parties: Sequence[str], number: int, what: str
-    ) -> Mapping[str, Tensor]:
-        """Keep a copy, and pass on."""
-        _keep(self.clean, upload, parties)
-        return self.inner(upload, parties, number, what)
+    def given(self, upload: Mapping[str, Tensor], parties: Sequence[str]) -> Mapping[str, Tensor]:
+        """The upload, of which a copy is kept."""
+        for place, party in enumerate(parties):
+            mine = {name: value[place].detach().cpu().clone() for name, value in upload.items()}
+            self.clean.setdefault(party, []).append(mine)
+        return upload
 
 
 @dataclass
-class TapOfSum(AroundSum):
+class TapOfSum(Tap, AroundSum):
     """The same before a secure sum."""
-
-    clean: CleanUploads = field(repr=False)
-
-    def __call__(
-        self, upload: Mapping[str, Tensor], parties: Sequence[str], number: int, what: str
-    ) -> Mapping[str, Tensor]:
-        """Keep a copy, and pass on."""
-        _keep(self.clean, upload, parties)
-        return self.inner(upload, parties, number, what)
-
-
-def _keep(clean: CleanUploads, upload: Mapping[str, Tensor], parties: Sequence[str]) -> None:
-    for place, party in enumerate(parties):
-        mine = {name: value[place].detach().cpu().clone() for name, value in upload.items()}
-        clean.setdefault(party, []).append(mine)
 
 
 def _tapped(mechanism: Mechanism, clean: CleanUploads) -> Mechanism:

@@ -14,47 +14,25 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from colonnade.privacy.around import Around, AroundSum
 from colonnade.privacy.declared import Declared
-from colonnade.privacy.events import Event
-from colonnade.privacy.mechanism import Hiding, Mechanism, Protection
+from colonnade.privacy.mechanism import Hiding, Protection
 
 
-@dataclass(frozen=True)
-class Silenced:
-    """A mechanism that is given uploads without signal."""
+@dataclass
+class Silenced(Around):
+    """A mechanism that is given uploads without signal; rounds and budget stay as they were."""
 
-    inner: Mechanism
-
-    @property
-    def event(self) -> Event:
-        """As of the mechanism: rounds and budget must not change."""
-        return self.inner.event
-
-    def __call__(
-        self, upload: Mapping[str, Tensor], parties: Sequence[str], number: int, what: str
-    ) -> Mapping[str, Tensor]:
-        """The mechanism's release of nothing."""
+    def given(self, upload: Mapping[str, Tensor], parties: Sequence[str]) -> Mapping[str, Tensor]:
+        """Nothing, in the shape of the upload."""
         counts = self.event.counted(1)
         nothing = 0.0 if counts is None else counts.trials / 2  # of counts, the mean of value 0
-        return self.inner({name: torch.full_like(v, nothing) for name, v in upload.items()}, parties, number, what)
+        return {name: torch.full_like(value, nothing) for name, value in upload.items()}
 
 
-@dataclass(frozen=True)
-class SilencedSum(Silenced):
+@dataclass
+class SilencedSum(Silenced, AroundSum):
     """The same where releases only open together."""
-
-    inner: Hiding
-
-    @property
-    def roster(self) -> str:
-        """Who must be together."""
-        return self.inner.roster
-
-    def hide(
-        self, values: Mapping[str, Tensor], parties: Sequence[str], number: int, part: int, rows: str
-    ) -> Mapping[str, Tensor]:
-        """As the mechanism hides them."""
-        return self.inner.hide(values, parties, number, part, rows)
 
 
 def separable(protection: Protection) -> bool:

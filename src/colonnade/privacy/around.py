@@ -13,7 +13,10 @@ from colonnade.privacy.mechanism import Hiding, Mechanism
 
 @dataclass
 class Around:
-    """Its event is that of the mechanism inside: the ledger cannot tell the two apart."""
+    """Its event is that of the mechanism inside: the ledger cannot tell the two apart.
+
+    A subclass says what is different: what the mechanism inside is given, or the whole call.
+    """
 
     inner: Mechanism
 
@@ -22,10 +25,20 @@ class Around:
         """Of the mechanism inside."""
         return self.inner.event
 
+    def given(self, upload: Mapping[str, Tensor], parties: Sequence[str]) -> Mapping[str, Tensor]:
+        """What the mechanism inside is given in place of the parties' upload: the upload."""
+        return upload
+
+    def __call__(
+        self, upload: Mapping[str, Tensor], parties: Sequence[str], number: int, what: str
+    ) -> Mapping[str, Tensor]:
+        """Of the mechanism inside."""
+        return self.inner(self.given(upload, parties), parties, number, what)
+
 
 @dataclass
 class AroundSum(Around):
-    """The same of a mechanism whose releases open only together; a subclass says what is different."""
+    """The same of a mechanism whose releases open only together."""
 
     inner: Hiding
 
@@ -33,12 +46,6 @@ class AroundSum(Around):
     def roster(self) -> str:
         """Of the mechanism inside."""
         return self.inner.roster
-
-    def __call__(
-        self, upload: Mapping[str, Tensor], parties: Sequence[str], number: int, what: str
-    ) -> Mapping[str, Tensor]:
-        """Of the mechanism inside."""
-        return self.inner(upload, parties, number, what)
 
     def hide(
         self, values: Mapping[str, Tensor], parties: Sequence[str], number: int, part: int, rows: str
