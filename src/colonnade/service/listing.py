@@ -45,7 +45,7 @@ def list_runs(folder: Path, me: Credentials) -> list[Listed]:
 
 def _of(place: Path, me: Credentials) -> Iterator[Listed]:
     try:
-        proposed, stored = noted(place), peek(place / STORE, "$.agreement.proposal")
+        proposed, stored, mark = noted(place), peek(place / STORE, "$.agreement.proposal"), read_mark(place)
     except ColonnadeError as error:
         yield Listed(place.name, DAMAGED, place, str(error))
         return
@@ -68,7 +68,6 @@ def _of(place: Path, me: Credentials) -> Iterator[Listed]:
     }
     ended = str(state.get("finished", ""))
     number = min(max(int(state.get("number", 0)), 0), int(facts.get("rounds", 0)))
-    mark = read_mark(place)
     listed = replace(listed, withdrawn=mark.trained if mark else 0)
     yield replace(listed, state=FINISHED if ended else TRAINS, reason=ended, round=number, facts=facts)
 

@@ -64,9 +64,7 @@ class Asking:
         rows = w.unpacked(private.read(notice), notice)
         if len(rows) and rows[-1] >= self.alignment.heading.agreed.rows:
             raise WireError(f"{m.called(who)} sent a TELL about rows that are not in the alignment")
-        new = self.side.adopt(rows, who, self.alignment)
-        if new:
-            self.notify("forgotten", party=who, rows=new)
+        new = self.side.adopt(rows, who, self.alignment, self.notify)
         self.open[who] = private
         for name in self.open if new else (who,):  # whoever was told before does not know of these yet
             self._tell(name)
@@ -135,9 +133,7 @@ class Answering:
 
     def _rows(self, notice: Notice, private: w.Private, alignment: Aligned, question: w.Question) -> None:
         rows = w.unpacked(private.read(notice), notice)
-        new = self.side.adopt(rows, COORDINATOR, alignment)
-        if new:
-            self.notify("forgotten", party=COORDINATOR, rows=new)
+        self.side.adopt(rows, COORDINATOR, alignment, self.notify)
         digest = w.rows_digest(question.alignment, rows)
         missing = np.setdiff1d(self.side.rows(alignment), rows)
         if not len(missing):  # the label holder leaves out all that is left out here

@@ -11,6 +11,7 @@ import numpy as np
 
 from colonnade.align.files import Alignment, Heading, read_alignment, read_heading
 from colonnade.deploy.withdrawal.marks import Marked, mark_runs
+from colonnade.engines.message import Notify
 from colonnade.withdrawn import Confirmation, confirm, now, read_withdrawn, withdraw
 
 
@@ -60,7 +61,7 @@ class Side:
         """Rows of people who withdrew, as this organisation knows."""
         return alignment.rows_of(read_withdrawn(self.file).ids)
 
-    def adopt(self, rows: np.ndarray, by: str, alignment: Aligned) -> int:
+    def adopt(self, rows: np.ndarray, by: str, alignment: Aligned, notify: Notify) -> int:
         """Enter the people of rows that another organisation leaves out; how many were not known. Models are marked.
 
         Rows that this organisation does not hold are nobody here.
@@ -68,7 +69,8 @@ class Side:
         ids = alignment.ids_of(rows)
         new = withdraw(self.file, ids, by) if ids else []
         if new:
-            self.mark(alignment)
+            notify("forgotten", party=by, rows=len(new))
+            tell_damage(self.mark(alignment), notify)
         return len(new)
 
     def mark(self, alignment: Aligned | None = None) -> list[Marked]:
@@ -89,3 +91,10 @@ class Side:
             return  # nobody has withdrawn: there is nothing to confirm
         if before is None or (before.digest, before.note) != (digest, note):
             confirm(self.file, who, Confirmation(now(), digest, rows, note))
+
+
+def tell_damage(marked: Iterable[Marked], notify: Notify) -> None:
+    """Name the runs that could not be marked."""
+    for one in marked:
+        if one.damage:
+            notify("not marked", run=one.run, reason=str(one))
