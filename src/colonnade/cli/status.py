@@ -163,6 +163,7 @@ def lines_of(found: Status) -> list[str]:
         lines += [line_of(shown), *(f"  {line}" for line in details_of(shown))]
     if found.left_out:
         lines.append(f"and {found.left_out} older runs")
+    lines += [str(one) for one in found.withdrawals]
     for table in found.tables:
         lines += table_lines(table)
     for model in found.models:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from colonnade.deploy.agreement import PROPOSED, Proposal
-from colonnade.deploy.approval import PENDING, check_decision, decided, in_short, note, why_a_person
+from colonnade.deploy.approval import PENDING, check_decision, in_short, note, why_a_person
+from colonnade.deploy.decision import decided
 from colonnade.deploy.membership import Membership
 from colonnade.engines.message import Notify
 from colonnade.errors import ColonnadeError

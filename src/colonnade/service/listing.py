@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from colonnade.deploy.approval import JOINED, MOST_WORDS, REFUSED, WAITS, Decision, decide, decided, noted, now
+from colonnade.deploy.approval import JOINED, REFUSED, WAITS, noted
+from colonnade.deploy.decision import MOST_NAME, MOST_WORDS, Decision, decide, decided, now
 from colonnade.deploy.party import STORE
 from colonnade.errors import ColonnadeError, ConfigError, RunError
 from colonnade.identity.credentials import Credentials
@@ -85,15 +86,19 @@ def _with_decision(listed: Listed, me: Credentials) -> Listed:
     return replace(listed, state=APPROVED if decision.approved else REFUSED, reason=decision.because)
 
 
-def decide_about(
-    folder: Path, run: str, me: Credentials, approved: bool, because: str = "", digest: str | None = None
-) -> Listed:
-    """Sign what a person decided about a run's proposal, the one with this digest if it is given; what it is about.
+def decide_about(folder: Path, me: Credentials, decision: Decision) -> Listed:
+    """Sign what a person decided about a run's proposal; what it is about.
+
+    Args:
+        folder: of the party.
+        me: whose key signs it.
+        decision: about the proposal with its digest; where that is empty, about the last one. It gets its time here.
 
     Raises:
         ConfigError: there is no such proposal, or it is another by now.
         RunError: it was agreed on already.
     """
+    run = decision.run
     runs = {listed.run: listed for listed in list_runs(folder, me)}
     found = runs.get(run)
     if found is None or (not found.digest and found.state not in (TRAINS, FINISHED)):
@@ -104,7 +109,8 @@ def decide_about(
             f"run {run!r} was agreed on already: there is nothing to decide; to take no further part in it, stop the "
             f"process and move {str(found.folder)!r} away"
         )
-    if digest is not None and found.digest != digest:
+    if decision.proposal and found.digest != decision.proposal:
         raise ConfigError(f"there is another proposal of run {run!r} by now; look again")
-    decide(found.folder, Decision(run, found.digest, approved, " ".join(because.split())[:MOST_WORDS], now()), me)
+    words, who = " ".join(decision.because.split())[:MOST_WORDS], decision.by[:MOST_NAME]
+    decide(found.folder, replace(decision, proposal=found.digest, because=words, time=now(), by=who), me)
     return found

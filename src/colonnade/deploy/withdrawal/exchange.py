@@ -134,11 +134,14 @@ class Answering:
     def _rows(self, notice: Notice, private: w.Private, alignment: Aligned, question: w.Question) -> None:
         rows = w.unpacked(private.read(notice), notice)
         self.side.adopt(rows, COORDINATOR, alignment, self.notify)
+        if held := self.side.waits(rows, alignment):
+            told = f"{held:,} rows wait for a person's approval at {self.sender.line.me}, or were refused there"
+            return self.sender.sign(COORDINATOR, w.CANNOT, w.Reason(attempt=question.attempt, reason=told))
         digest = w.rows_digest(question.alignment, rows)
         missing = np.setdiff1d(self.side.rows(alignment), rows)
         if not len(missing):  # the label holder leaves out all that is left out here
             self.side.confirmed(COORDINATOR, digest, len(rows))
-        private.send(COORDINATOR, w.DONE, digest.encode())
+        return private.send(COORDINATOR, w.DONE, digest.encode())
 
 
 def answer_while(side: Side, sender: m.Sender, notify: Notify, go_on: Callable[[], bool]) -> None:

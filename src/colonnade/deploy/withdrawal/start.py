@@ -6,16 +6,20 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
 
 from colonnade.align import messages as m
 from colonnade.align.files import ABOUT, read_heading
+from colonnade.config import build, read_toml
 from colonnade.deploy.line import open_line
 from colonnade.deploy.sections import CoordinatorFile, PartyFile
 from colonnade.deploy.withdrawal.exchange import answer_while, ask_all
 from colonnade.deploy.withdrawal.side import Side, tell_damage
+from colonnade.deploy.withdrawal.waiting import WithdrawalLimit
 from colonnade.engines.connection import NatsConnection
 from colonnade.engines.message import Notify
-from colonnade.errors import ColonnadeError, RunError
+from colonnade.errors import ColonnadeError, ConfigError, RunError
 from colonnade.folder import claimed
 from colonnade.record import STORE
 from colonnade.withdrawn import read_withdrawn, stamp
@@ -33,9 +37,18 @@ def side_of(read: PartyFile | CoordinatorFile) -> Side:
     """Where an organisation keeps what it knows."""
     if isinstance(read, PartyFile):
         p = read.party
-        return Side(p.withdrawn, p.alignment, p.folder, PARTY_STORE)
+        return Side(p.withdrawn, p.alignment, p.folder, PARTY_STORE, partial(limit_in, p.policy))
     c = read.coordinator
-    return Side(c.withdrawn, c.alignment, c.folder, STORE)
+    return Side(c.withdrawn, c.alignment, c.folder, STORE, lambda: read.withdrawal)
+
+
+def limit_in(policy: Path | None) -> WithdrawalLimit:
+    """How many people others may withdraw at a party, as its policy file says now; nobody, where it cannot be read."""
+    try:
+        said = read_toml(policy).get("withdrawal", {}) if policy is not None else {}
+        return build(WithdrawalLimit, said if isinstance(said, Mapping) else {"withdrawal": said}, "withdrawal")
+    except ConfigError:
+        return WithdrawalLimit(most_rows=0, most_share=0.0)
 
 
 def ask_parties(
