@@ -17,7 +17,7 @@ import pytest
 from colonnade.config import build
 from colonnade.deploy import coordinator as coordinator_module
 from colonnade.deploy.approval import why_a_person
-from colonnade.deploy.decision import Decision, decide, decided
+from colonnade.deploy.decision import Decision, decide, decided, person
 from colonnade.deploy.membership import PartySetup
 from colonnade.deploy.policy import Policy
 from colonnade.deploy.withdrawal.waiting import admit
@@ -112,7 +112,13 @@ def test_a_proposal_waits_until_a_person_approves(story: Story, cli: Call) -> No
     (listed,) = list_runs(story.place, story.me)
     assert (listed.state, listed.round) == ("finished", TRAINING["rounds"])
     kept = decided(story.place, listed.digest, story.me)
-    assert kept is not None and kept.approved and kept.time
+    assert kept is not None and kept.approved and kept.time and kept.by == person() == done.json["by"]
+    record = json.loads((story.place / "party.json").read_text())
+    assert record["decision"] == json.loads((story.place / "proposal.json").read_text())["decision"] == kept.kept()
+    told = f"approved by {kept.by} at {kept.time}"
+    assert told == listed.decided and told in cli("runs", config).out and told in cli("status", config).out
+    (signed,) = json.loads(cli("ledger", "export", story.place, "--format", "json").out)["decisions"]
+    assert signed["body"]["by"] == kept.by and signed["signature"]
     late = cli("refuse", "test", "--because", "x", "--config", config)
     assert late.code == 2 and "was agreed on already" in late.err
     other = cli("approve", "tset", "--config", config)

@@ -106,6 +106,8 @@ def _lines(listed: Listed) -> list[str]:
     rounds = f"round {listed.round} of {facts.get('rounds')}" if listed.state == "training" else ""
     told = ", ".join(text for text in (rounds, listed.reason) if text)
     lines = [f"{listed.run}: {listed.state}" + (f" ({told})" if told else "")]
+    if listed.decided:
+        lines.append(f"  {listed.decided}")
     if listed.withdrawn:
         lines.append(f"  {Mark(listed.withdrawn, '')}: see `colonnade forget`")
     if facts:

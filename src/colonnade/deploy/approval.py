@@ -45,8 +45,8 @@ def why_a_person(policy: Policy, cost: Together | None) -> str:
     return ""
 
 
-def note(folder: Path, proposal: Proposal, state: State, reason: str = "") -> None:
-    """Keep the last proposal of a run and what became of it, for whoever decides and for later."""
+def note(folder: Path, proposal: Proposal, state: State, reason: str = "", decision: Decision | None = None) -> None:
+    """Keep the last proposal of a run and what became of it, for whoever decides and for later; and who decided."""
     write_kept(
         folder / PROPOSAL,
         {
@@ -59,6 +59,7 @@ def note(folder: Path, proposal: Proposal, state: State, reason: str = "") -> No
             "leaves": what_leaves(proposal),
             "body": dict(proposal.body),
             "signature": dict(proposal.signature),
+            **({"decision": decision.kept()} if decision is not None else {}),
         },
     )
 

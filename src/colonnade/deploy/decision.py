@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from colonnade.errors import IdentityError, RunError, Unwritable
+from colonnade.errors import ColonnadeError, IdentityError, RunError, Unwritable
 from colonnade.identity.credentials import Credentials
 from colonnade.wire.notice import canonical
 
@@ -28,6 +28,14 @@ class Decision:
     because: str = ""
     time: str = ""
     by: str = ""  # the person: who is logged in, or whose key was used on the page; empty: before that was kept
+
+    def __str__(self) -> str:
+        told = "approved" if self.approved else "refused"
+        return f"{told} by {self.by or 'a person'}" + (f" at {self.time}" if self.time else "")
+
+    def kept(self) -> dict[str, object]:
+        """What the record of a run says of it."""
+        return {"approved": self.approved, "by": self.by, "time": self.time, "because": self.because}
 
     def body(self, party: str) -> dict[str, object]:
         """What is signed."""
@@ -58,6 +66,15 @@ def decided(folder: Path, proposal: str, me: Credentials) -> Decision | None:
         raise IdentityError(f"{_name(proposal)} is a decision about something else; approve or refuse the run again")
     because, time, by = (str(body.get(key, "")) for key in ("because", "time", "by"))
     return Decision(str(body["run"]), proposal, body["approved"] is True, because, time, by)
+
+
+def for_record(folder: Path, proposal: str, me: Credentials) -> dict[str, object]:
+    """Who decided about a run, for its record; nothing, where nobody had to, or where the file is damaged."""
+    try:
+        found = decided(folder, proposal, me)
+    except ColonnadeError:
+        return {}
+    return {} if found is None else {"decision": found.kept()}
 
 
 def now() -> str:

@@ -26,6 +26,7 @@ from colonnade.deploy.account import Account
 from colonnade.deploy.agreement import AGREED, CLOSE, PROPOSAL, PROPOSED, SETTLED, Agreement, refusal
 from colonnade.deploy.budget import ledger_beside
 from colonnade.deploy.considering import Considering
+from colonnade.deploy.decision import for_record
 from colonnade.deploy.encryption import own_keys, unopened
 from colonnade.deploy.export import export, export_ledger
 from colonnade.deploy.header import check_header, has_own
@@ -347,8 +348,10 @@ class PartyProcess:
         self.store.commit(facts, tensors, ledger=self.ledger.since(before), outbox=sent)
 
     def _export(self) -> None:
-        about = {"proposal": self.store.about()["agreement"]["proposal"], "stop": self.finished}
         folder, part = self.store.path.parent, self.member.part(self._side.models()[self.me])
+        proposal = self.store.about()["agreement"]["proposal"]
+        digest = "" if self.member.agreement is None else self.member.agreement.proposal.digest
+        about = {"proposal": proposal, "stop": self.finished, **for_record(folder, digest, self._credentials)}
         export(folder, about, part, self.ledger, self.store.signed_head(), self.member.columns.reference)
 
     # -- sending ------------------------------------------------------------------------------

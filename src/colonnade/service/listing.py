@@ -32,6 +32,7 @@ class Listed:
     facts: Mapping[str, Any] = field(default_factory=dict, repr=False)  # as an operator sees them when it is proposed
     leaves: tuple[str, ...] = field(default=(), repr=False)  # what would leave this party, in words
     withdrawn: int = 0  # training rows of people who withdrew since
+    decided: str = ""  # by whom and when, where a person did
 
     def to_json(self) -> dict[str, object]:
         """Plain values."""
@@ -58,8 +59,9 @@ def _of(place: Path, me: Credentials) -> Iterator[Listed]:
         run, str(said.get("state", JOINED)), place, str(said.get("reason", "")), str(said.get("time", "")),
         str(said.get("digest", "")), 0, said.get("facts", {}), tuple(said.get("leaves", ())),
     )  # fmt: skip
+    listed = _with_decision(listed, me)
     if stored is None:
-        yield _with_decision(listed, me)
+        yield listed
         return
     proposal, state = stored
     facts = listed.facts or {
@@ -74,14 +76,15 @@ def _of(place: Path, me: Credentials) -> Iterator[Listed]:
 
 
 def _with_decision(listed: Listed, me: Credentials) -> Listed:
-    """A proposal that waits and was decided about counts as decided: the process reads it in a few seconds."""
-    if listed.state != WAITS:
-        return listed
+    """With who decided; a proposal that waits counts as decided then: the process reads it in a few seconds."""
     try:
-        decision = decided(listed.folder, listed.digest, me)
+        decision = decided(listed.folder, listed.digest, me) if listed.digest else None
     except ColonnadeError as error:
-        return replace(listed, reason=str(error))
+        return replace(listed, reason=str(error)) if listed.state == WAITS else listed
     if decision is None:
+        return listed
+    listed = replace(listed, decided=str(decision))
+    if listed.state != WAITS:
         return listed
     return replace(listed, state=APPROVED if decision.approved else REFUSED, reason=decision.because)
 
