@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -51,10 +52,20 @@ def test_rows_are_refused_by_number() -> None:
         check_rows(torch.arange(5), torch.tensor([3, 7]), "it is about")
     with pytest.raises(Refused, match=r"it is about 7 rows \(0, 1, 2, 3, 4, ...\) of people"):
         check_rows(torch.arange(7), torch.arange(9), "it is about")
-    request = Request(4, (Query(Purpose.PREDICT, ("telco",), torch.tensor([1, 2])),))
-    check_request(request, "shop", torch.tensor([2]))
-    with pytest.raises(Refused, match=r"request 4 \(PREDICT\) asks about row 2"):
-        check_request(request, "telco", torch.tensor([2]))
+    for purpose in (Purpose.TRAIN, Purpose.EVALUATE, Purpose.PREDICT, Purpose.EXPLAIN):
+        request = Request(4, (Query(purpose, ("telco",), torch.tensor([1, 2])),))
+        check_request(request, "telco", torch.tensor([0]))
+        with pytest.raises(Refused, match=rf"request 4 \({purpose.value}\) asks about row 2"):
+            check_request(request, "telco", torch.tensor([2]))
+
+
+def test_who_is_left_out_of_a_prediction_still_says_who_withdrew() -> None:
+    """It may have been away when the others agreed; in a training that asks others it has nothing to say."""
+    for purpose, refuses in ((Purpose.PREDICT, True), (Purpose.EXPLAIN, True), (Purpose.TRAIN, False)):
+        request = Request(4, (Query(purpose, ("telco",), torch.tensor([1, 2])),))
+        check_request(request, "shop", torch.tensor([0]))
+        with pytest.raises(Refused, match="asks about row 2") if refuses else nullcontext():
+            check_request(request, "shop", torch.tensor([2]))
 
 
 def test_a_process_that_runs_notices_a_new_list(bank: Path) -> None:
