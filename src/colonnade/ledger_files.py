@@ -101,6 +101,18 @@ def signed_beside(path: Path) -> Mapping[str, Any] | None:
     return found if found is None or isinstance(found, dict) else {}
 
 
+def decisions_beside(path: Path) -> list[Mapping[str, Any]]:
+    """What people decided about the run of a ledger, as their organisation signed it; by file."""
+    found: list[Mapping[str, Any]] = []
+    for kept in sorted(path.parent.glob("decision-*.json")):
+        try:
+            said = json.loads(kept.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            said = None
+        found.append(said if isinstance(said, dict) else {"file": kept.name, "problem": "it cannot be read"})
+    return found
+
+
 def _from_file(path: Path, signed: Mapping[str, Any] | None, deployed: bool) -> LedgerFile:
     lines: list[Line] = []
     try:

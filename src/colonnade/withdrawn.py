@@ -36,6 +36,7 @@ class Withdrawal:
     time: str
     by: str = HERE
     reason: str = ""
+    approved: str = ""  # who approved it here, where that was asked for
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ def read_withdrawn(path: Path) -> Withdrawn:
         ) from None
 
 
-def withdraw(path: Path, ids: Iterable[str], by: str = HERE, reason: str = "") -> list[str]:
+def withdraw(path: Path, ids: Iterable[str], by: str = HERE, reason: str = "", approved: str = "") -> list[str]:
     """Enter ids; those that were not in the list before. Those that were keep what the list says of them."""
     asked = list(dict.fromkeys(ids))
     if not asked or not all(asked):
@@ -111,7 +112,7 @@ def withdraw(path: Path, ids: Iterable[str], by: str = HERE, reason: str = "") -
         there, at = known.ids, now()
         new[:] = [id for id in asked if id not in there]
         said = " ".join(reason.split())
-        return replace(known, people=(*known.people, *(Withdrawal(id, at, by, said) for id in new)))
+        return replace(known, people=(*known.people, *(Withdrawal(id, at, by, said, approved) for id in new)))
 
     _change(path, change)
     return new

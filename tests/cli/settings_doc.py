@@ -19,6 +19,7 @@ from colonnade.data.column_settings import ColumnSettings, OneColumn
 from colonnade.data.sets import SETS
 from colonnade.deploy.policy import Policy
 from colonnade.deploy.sections import CoordinatorSection, PartySection, Retraining
+from colonnade.deploy.withdrawal.waiting import WithdrawalLimit
 from colonnade.engines.remote import Absence
 from colonnade.identity.credentials import Connection
 from colonnade.methods import METHODS
@@ -108,6 +109,7 @@ def of_deployment() -> str:
         _table("`[connection]` of both", Connection),
         _table("`[absence]` of coordinator.toml", Absence),
         _table("`[schedule]` of coordinator.toml, for `colonnade serve`", Retraining),
+        _table("`[withdrawal]` of coordinator.toml; a policy.toml has the same", WithdrawalLimit),
         _table("`[http]` of both, for `colonnade serve`", HttpSection),
         _table("policy.toml", Policy),
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,15 @@ from colonnade.deploy.settings import read_coordinator
 from colonnade.deploy.start import check_split, left_out_by, read_undertaking
 from colonnade.deploy.withdrawal.limits import check_request, check_rows, people_at
 from colonnade.deploy.withdrawal.marks import mark_runs
-from colonnade.deploy.withdrawal.start import side_of, stop_for
+from colonnade.deploy.withdrawal.side import Aligned
+from colonnade.deploy.withdrawal.start import Questions, side_of, stop_for
+from colonnade.engines.message import Notify
 from colonnade.errors import Refused
 from colonnade.record import STORE
+from colonnade.service.versions import list_versions
 from colonnade.store import Store
 from colonnade.wire.messages import Purpose, Query, Request
-from colonnade.withdrawn import read_mark, withdraw
+from colonnade.withdrawn import read_mark, read_withdrawn, withdraw
 from tests.cli.organisations import align_by_hand, customers, furnish
 
 
@@ -36,7 +40,7 @@ def bank(tmp_path: Path) -> Path:
 
 def begin(folder: Path, train: list[int], alignment: str, privacy: dict[str, object] | None = None) -> None:
     body = {"run": "small", "alignment": alignment, "parties": ["bank", "telco"], "privacy": privacy or {}}
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     store = Store(folder / STORE)
     store.describe({"agreement": {"proposal": body, "train": train}, "withdrawn": [3]})
     store.close()
@@ -48,10 +52,20 @@ def test_rows_are_refused_by_number() -> None:
         check_rows(torch.arange(5), torch.tensor([3, 7]), "it is about")
     with pytest.raises(Refused, match=r"it is about 7 rows \(0, 1, 2, 3, 4, ...\) of people"):
         check_rows(torch.arange(7), torch.arange(9), "it is about")
-    request = Request(4, (Query(Purpose.PREDICT, ("telco",), torch.tensor([1, 2])),))
-    check_request(request, "shop", torch.tensor([2]))
-    with pytest.raises(Refused, match=r"request 4 \(PREDICT\) asks about row 2"):
-        check_request(request, "telco", torch.tensor([2]))
+    for purpose in (Purpose.TRAIN, Purpose.EVALUATE, Purpose.PREDICT, Purpose.EXPLAIN):
+        request = Request(4, (Query(purpose, ("telco",), torch.tensor([1, 2])),))
+        check_request(request, "telco", torch.tensor([0]))
+        with pytest.raises(Refused, match=rf"request 4 \({purpose.value}\) asks about row 2"):
+            check_request(request, "telco", torch.tensor([2]))
+
+
+def test_who_is_left_out_of_a_prediction_still_says_who_withdrew() -> None:
+    """It may have been away when the others agreed; in a training that asks others it has nothing to say."""
+    for purpose, refuses in ((Purpose.PREDICT, True), (Purpose.EXPLAIN, True), (Purpose.TRAIN, False)):
+        request = Request(4, (Query(purpose, ("telco",), torch.tensor([1, 2])),))
+        check_request(request, "shop", torch.tensor([0]))
+        with pytest.raises(Refused, match="asks about row 2") if refuses else nullcontext():
+            check_request(request, "shop", torch.tensor([2]))
 
 
 def test_a_process_that_runs_notices_a_new_list(bank: Path) -> None:
@@ -112,3 +126,57 @@ def test_models_are_marked(bank: Path) -> None:
     assert found[0].promise == "" and "unit ROW" in found[1].promise and "PLD accountant" in found[1].promise
     assert str(read_mark(bank / "one")) == "trained with 2 rows of people who withdrew since"
     assert read_mark(bank / "other") is None and "is not known" in str(found[2])
+
+
+def test_a_damaged_run_is_named_and_keeps_nobody_else_from_being_marked(bank: Path) -> None:
+    """Each in its own way: the mark, the store, what the store holds. Repaired, they are marked."""
+    alignment = read_alignment(bank / "alignment")
+    names = ("a-mark", "b-store", "c-body", "d-whole")
+    for name in names:
+        begin(bank / "run" / name, [1, 2], alignment.digest)
+    good = {name: (bank / "run" / name / STORE).read_bytes() for name in names}
+    (bank / "run/a-mark/withdrawn.json").write_text("{")
+    (bank / "run/b-store" / STORE).write_bytes(b"no database " * 500)
+    (bank / "run/c-body" / STORE).unlink()
+    store = Store(bank / "run/c-body" / STORE)
+    store.describe({"agreement": {"proposal": "none", "train": 3}})
+    store.close()
+    side, told = side_of(read_coordinator(bank / "coordinator.toml")), list[tuple[str, object]]()
+    new = side.adopt(torch.tensor([2]).numpy(), "telco", Aligned.at(bank / "alignment"), tells(told))
+    assert new == 1 and read_withdrawn(bank / "withdrawn.json").ids == {customers()[2]}
+    assert read_mark(bank / "run/d-whole") is not None
+    assert told == [("forgotten", None), *(("not marked", name) for name in names[:3])]
+
+    marked = {one.run: one for one in side.mark()}
+    assert all("is not marked" in str(marked[name]) and marked[name].trained is None for name in names[:3])
+    (bank / "run/a-mark/withdrawn.json").unlink()
+    for name in names[1:3]:
+        (bank / "run" / name / STORE).write_bytes(good[name])
+    assert [(one.folder.name, one.trained, one.damage) for one in side.mark()] == [(name, 1, "") for name in names]
+
+
+def tells(told: list[tuple[str, object]]) -> Notify:
+    return lambda event, **facts: told.append((event, facts.get("run")))
+
+
+def test_a_thread_names_a_damaged_run_once_and_marks_it_later(bank: Path) -> None:
+    alignment, told = read_alignment(bank / "alignment"), list[tuple[str, object]]()
+    begin(bank / "run" / "one", [1, 2], alignment.digest)
+    (bank / "run/one/withdrawn.json").write_text("{")
+    withdraw(bank / "withdrawn.json", [customers()[2]])
+    read = read_coordinator(bank / "coordinator.toml")
+    thread, side = Questions(read, tells(told)), side_of(read)
+    for _ in range(3):
+        thread._mark(side)
+    assert told == [("not marked", "one")]
+    (bank / "run/one/withdrawn.json").unlink()
+    thread._mark(side)
+    assert read_mark(bank / "run/one") is not None and len(told) == 1
+
+
+def test_versions_are_listed_although_a_mark_is_damaged(tmp_path: Path) -> None:
+    for name in ("v1", "v2"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "v1" / "withdrawn.json").write_text("{")
+    one, two = list_versions(tmp_path)
+    assert "withdrawn.json cannot be read" in one.why and not two.why

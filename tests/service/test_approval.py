@@ -16,9 +16,11 @@ import pytest
 
 from colonnade.config import build
 from colonnade.deploy import coordinator as coordinator_module
-from colonnade.deploy.approval import Decision, decide, decided, why_a_person
+from colonnade.deploy.approval import why_a_person
+from colonnade.deploy.decision import Decision, decide, decided, person
 from colonnade.deploy.membership import PartySetup
 from colonnade.deploy.policy import Policy
+from colonnade.deploy.withdrawal.waiting import admit
 from colonnade.errors import ConfigError, IdentityError, Refused, RunError
 from colonnade.identity.credentials import Credentials
 from colonnade.privacy.events import Unit
@@ -26,6 +28,7 @@ from colonnade.privacy.together import Together
 from colonnade.run import Run
 from colonnade.service.listing import decide_about, list_runs
 from colonnade.wire.messages import COORDINATOR
+from colonnade.withdrawn import read_withdrawn
 from tests.cli.conftest import Call, cli
 from tests.deploy.memory import Room, SmallTrial
 from tests.deploy.trials import DATA, METHOD, MODEL, PARTIES, PATIENCE, TRAINING
@@ -109,7 +112,13 @@ def test_a_proposal_waits_until_a_person_approves(story: Story, cli: Call) -> No
     (listed,) = list_runs(story.place, story.me)
     assert (listed.state, listed.round) == ("finished", TRAINING["rounds"])
     kept = decided(story.place, listed.digest, story.me)
-    assert kept is not None and kept.approved and kept.time
+    assert kept is not None and kept.approved and kept.time and kept.by == person() == done.json["by"]
+    record = json.loads((story.place / "party.json").read_text())
+    assert record["decision"] == json.loads((story.place / "proposal.json").read_text())["decision"] == kept.kept()
+    told = f"approved by {kept.by} at {kept.time}"
+    assert told == listed.decided and told in cli("runs", config).out and told in cli("status", config).out
+    (signed,) = json.loads(cli("ledger", "export", story.place, "--format", "json").out)["decisions"]
+    assert signed["body"]["by"] == kept.by and signed["signature"]
     late = cli("refuse", "test", "--because", "x", "--config", config)
     assert late.code == 2 and "was agreed on already" in late.err
     other = cli("approve", "tset", "--config", config)
@@ -119,15 +128,15 @@ def test_a_proposal_waits_until_a_person_approves(story: Story, cli: Call) -> No
 def test_a_refusal_reaches_the_label_holder_with_its_reason(story: Story) -> None:
     training = story.begin()
     until(lambda: [listed for listed in list_runs(story.place, story.me) if listed.state == "waits for approval"])
-    decide_about(story.place, "test", story.me, False, "ask again\nafter the audit")
+    decide_about(story.place, story.me, Decision("test", "", False, "ask again\nafter the audit"))
     training.join(PATIENCE)
     assert isinstance(story.error, Refused)
     assert "party 'party_1' refuses: a person refused the run: ask again after the audit" in str(story.error)
     (listed,) = list_runs(story.place, story.me)
     assert listed.state == "refused" and "after the audit" in listed.reason
     with pytest.raises(ConfigError, match="another proposal of run 'test' by now"):
-        decide_about(story.place, "test", story.me, True, digest="0" * 64)  # what was shown is what is signed
-    decide_about(story.place, "test", story.me, True)  # people may change their minds
+        decide_about(story.place, story.me, Decision("test", "0" * 64, True))  # what was shown is what is signed
+    decide_about(story.place, story.me, Decision("test", "", True))  # people may change their minds
     again = Story(story.room)
     again.begin().join(PATIENCE)
     assert again.run is not None, again.error
@@ -140,6 +149,36 @@ def party_file(story: Story) -> Path:
     path = story.room.trial.folder / "party.toml"
     party = f'[party]\nname = "{ASKED}"\ntable = "t.csv"\nid = "i"\nfolder = "{story.place}"\n[connection]\n'
     path.write_text(party + "\n".join(lines) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("who", [ASKED, COORDINATOR])
+def test_a_withdrawal_that_waits_is_shown_and_decided(tmp_path: Path, cli: Call, who: str) -> None:
+    room = Room.of(tmp_path / "room", PARTIES, data=DATA, method=METHOD)
+    story = Story(room)
+    config = party_file(story) if who == ASKED else coordinator_file(story)
+    people = config.parent / "withdrawn.json"
+    admit(people, ["a", "b", "c"], "party_2", 2)
+    shown = ("status", "forget") if who == COORDINATOR else ("status", "forget", "runs")
+    for command in shown:
+        assert "withdrawal:party_2: waits for approval: party_2 leaves out 3 people" in cli(command, config).out
+        assert "people" in str(cli(command, config, "--json").json)
+    refused = cli("refuse", "withdrawal:party_2", "--because", "ask us first", "--config", config)
+    assert refused.code == 0 and "withdrawal:party_2: refused (ask us first)" in cli("status", config).out
+    told = cli("approve", "withdrawal:party_2", "--config", config, "--json").json
+    assert (told["decision"], told["people"]) == ("approved", 3) and told["by"]
+    assert read_withdrawn(people).ids == {"a", "b", "c"} and "withdrawal:" not in cli("status", config).out
+    again = cli("approve", "withdrawal:party_2", "--config", config)
+    assert again.code == 2 and "open: none" in again.err
+
+
+def coordinator_file(story: Story) -> Path:
+    connection = story.room.trial.connections[COORDINATOR]
+    lines = [f'{key} = "{getattr(connection, key)}"' for key in ("server", "authority", "certificate", "key")]
+    path = story.room.trial.folder / "coordinator.toml"
+    names = json.dumps(list(PARTIES))
+    holder = f'[coordinator]\nrun = "test"\nparties = {names}\ntable = "t.csv"\nid = "i"\nlabel = "y"\n[connection]\n'
+    path.write_text(holder + "\n".join(lines) + "\n")
     return path
 
 
@@ -204,7 +243,7 @@ def test_a_folder_without_runs(tmp_path: Path, people: dict[str, Credentials]) -
     (tmp_path / "empty").mkdir()
     assert list_runs(tmp_path, people["one"]) == []
     with pytest.raises(ConfigError, match="open: none"):
-        decide_about(tmp_path, "churn", people["one"], True)
+        decide_about(tmp_path, people["one"], Decision("churn", "", True))
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "party.db").write_text("no database, whatever its name says" * 50)
     (listed,) = list_runs(tmp_path, people["one"])

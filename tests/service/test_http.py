@@ -7,9 +7,9 @@ import errno
 import json
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -34,6 +34,8 @@ from colonnade.service import http
 from colonnade.service.askers import Askers, Place
 from colonnade.service.http import Predictions, routes
 from colonnade.service.questions import Questions
+from colonnade.service.run_thread import Means, RunThread
+from colonnade.service.run_thread import Place as RunPlace
 from colonnade.service.versions import FILE
 from colonnade.web.access import Access
 from colonnade.web.app import new_app
@@ -41,7 +43,7 @@ from colonnade.web.callers import Callers, add_caller
 from colonnade.web.settings import HttpSection
 from colonnade.wire.messages import COORDINATOR
 from colonnade.withdrawn import withdraw
-from tests.deploy.memory import Room, SmallTrial
+from tests.deploy.memory import Room, SmallTrial, Way, at_once
 from tests.processes import LONG
 
 PARTIES = ("party_0", "party_1", "party_2")
@@ -447,6 +449,76 @@ def test_people_who_withdraw_are_refused_from_then_on(trained: tuple[Room, Path]
         assert service.post(IDS[4]).status_code == 200
     finally:
         (folder / "withdrawn.json").unlink()
+
+
+def here(room: Room, before: int) -> bool:
+    """Whether party_2 has said since that it is back."""
+    return any((way.sender, way.kind) == ("party_2", remote.HERE) for way, _ in room.office.carried[before:])
+
+
+def test_who_has_been_heard_is_waited_for_however_long_it_takes_to_refuse(service: Service) -> None:
+    """A party that was away is back, and its refusal is three times as long on its way as a sign of life may be."""
+    room = service.room
+    room.leave("party_2")
+    assert service.post(IDS[0], absent="leave-out").json()["left_out"] == ["party_2"]
+    assert service.post(IDS[0], absent="leave-out").json()["left_out"] == ["party_2"], "it is not waited for again"
+    GONE["party_2"], before = [7], len(room.office.carried)
+
+    def slowly(way: Way) -> Sequence[float]:
+        return (3 * remote.BACK if (way.sender, way.kind) == ("party_2", "REFUSED") else 0.0,)
+
+    room.office.carry = slowly
+    try:
+        room.arrive("party_2")
+        wait_until(lambda: here(room, before))
+        told = service.post(IDS[7], absent="leave-out")
+        assert told.status_code == 409 and "party_2" in told.json()["error"], told.text
+        assert service.post(IDS[8], absent="leave-out").json()["left_out"] == []
+    finally:
+        GONE.clear()
+        room.office.carry = at_once
+
+
+def test_a_daemon_says_that_it_is_there_and_again_when_its_connection_is_back(service: Service) -> None:
+    room, link, before = service.room, service.room.link("party_2"), len(service.room.office.carried)
+    room.leave("party_2")
+    setup = room.trial.setup("party_2")
+    means = Means(lambda run, notify: nullcontext(link), lambda: setup, lambda: setup.policy)
+    thread = RunThread(room.trial.run, RunPlace(room.trial.place("party_2")), means, room._notify("party_2"))
+    thread.start()
+    try:
+        wait_until(lambda: here(room, before))
+        before = len(room.office.carried)
+        link.came_back.set()
+        wait_until(lambda: here(room, before))
+    finally:
+        thread.end()
+        assert thread.ended(LONG) and not thread.failure
+        room.arrive("party_2")
+
+
+def test_a_sign_of_life_after_the_consent_stops_the_answer_until_it_is_clear(service: Service) -> None:
+    """It comes back between the consent of the others and their answers, and refuses after all have answered."""
+    room = service.room
+    room.leave("party_2")
+    assert service.post(IDS[0], absent="leave-out").json()["left_out"] == ["party_2"]
+    GONE["party_2"], before, begun = [7], len(room.office.carried), threading.Event()
+
+    def carry(way: Way) -> Sequence[float]:
+        if (way.reader, way.kind) == (COORDINATOR, "PREDICT") and not begun.is_set():
+            begun.set()
+            room.arrive("party_2")
+            assert room.office.changed.wait_for(lambda: here(room, before), LONG), "the answer leaves after that"
+        return (3 * remote.BACK if (way.sender, way.kind) == ("party_2", "REFUSED") else 0.0,)
+
+    room.office.carry = carry
+    try:
+        told = service.post(IDS[7], absent="leave-out")
+        assert begun.is_set()
+        assert told.status_code == 409 and "party_2" in told.json()["error"], told.text
+    finally:
+        GONE.clear()
+        room.office.carry = at_once
 
 
 def test_somebody_who_is_back_and_refuses_is_heard(trained: tuple[Room, Path], service: Service) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from colonnade.deploy.approval import decided
+from colonnade.deploy.decision import decided
 from colonnade.errors import ConfigError
 from colonnade.fit import fit
 from colonnade.progress import Progress

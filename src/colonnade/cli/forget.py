@@ -138,19 +138,22 @@ def _ask(read: PartyFile | CoordinatorFile, notify: Notify, patience: float) -> 
 
 
 def _show(screen: Screen, found: Forgotten, side: Side, holder: bool) -> None:
+    from colonnade.deploy.withdrawal.waiting import read_waiting
     from colonnade.withdrawn import read_withdrawn
 
+    waiting = read_waiting(side.file)
     confirmed = read_withdrawn(side.file).confirmed
     shown = {who: {**vars(told)} for who, told in confirmed.items()}
     facts = {name: getattr(found, name) for name in ("asked", "new", "aligned", "people", "answers")}
-    screen.emit({**facts, "marked": [m.to_json() for m in found.marked], "confirmed": shown, "list": str(side.file)})
+    lists = {"marked": [m.to_json() for m in found.marked], "waiting": [one.to_json() for one in waiting]}
+    screen.emit({**facts, **lists, "confirmed": shown, "list": str(side.file)})
     if found.asked:
         before = found.asked - found.new
         there = f"; {before:,} were there" if before else ""
         screen.notify(f"entered in {side.file}: {_people(found.new)}{there}")
     screen.notify(f"withdrawn so far: {_people(found.people)}, {found.aligned:,} with an aligned row")
-    for marked in found.marked:
-        screen.notify(str(marked))
+    for one in (*waiting, *found.marked):
+        screen.notify(str(one))
     for line in _retraining(found.marked, holder) if found.marked else ():
         screen.notify(line)
     for who, why in found.answers.items():

@@ -75,13 +75,14 @@ def export(
 
     Example: colonnade ledger export party --format csv --out ledger.csv
     """
-    from colonnade.ledger_files import FIELDS, flat, of_party, open_ledger
+    from colonnade.ledger_files import FIELDS, decisions_beside, flat, of_party, open_ledger
 
     ledger = open_ledger(run)
     chosen = of_party(ledger.lines, party)
     if kind == "json":
         entries = [{"entry": number, **line} for number, line in chosen]
-        told = {"file": str(ledger.path), "of": len(ledger.lines), "signed": ledger.signed, "entries": entries}
+        told = {"file": str(ledger.path), "of": len(ledger.lines), "signed": ledger.signed}
+        told |= {"decisions": decisions_beside(ledger.path), "entries": entries}
         text = json.dumps(told, indent=1) + "\n"
     else:
         table = io.StringIO()

@@ -12,11 +12,14 @@ from colonnade.cli.screen import Screen
 from colonnade.withdrawn import Mark
 
 if TYPE_CHECKING:
+    from colonnade.deploy.decision import Decision
     from colonnade.service.listing import Listed
 
 Config = Annotated[Path, typer.Argument(metavar="PARTY.toml", help="Whose runs.")]
-Run = Annotated[str, typer.Argument(metavar="RUN", help="A run's name, as `colonnade runs` shows it.")]
-Whose = Annotated[Path, typer.Option("--config", metavar="PARTY.toml", help="Who decides.")]
+Run = Annotated[str, typer.Argument(metavar="RUN", help="A run's name, or withdrawal:WHO, as shown by `runs`.")]
+Whose = Annotated[
+    Path, typer.Option("--config", metavar="PARTY.toml", help="Who decides; about a withdrawal also COORDINATOR.toml.")
+]
 
 
 def runs(config: Config = Path("party.toml"), overrides: Overrides = None, as_json: AsJson = False) -> None:
@@ -25,16 +28,20 @@ def runs(config: Config = Path("party.toml"), overrides: Overrides = None, as_js
     Example: colonnade runs party.toml
     """
     from colonnade.deploy.sections import read_party_file
+    from colonnade.deploy.withdrawal.waiting import read_waiting
     from colonnade.service.listing import list_runs
 
     read, screen = read_party_file(config, overrides), Screen(as_json)
     found = list_runs(read.party.folder, read.credentials())
-    screen.emit({"party": read.party.name, "runs": [listed.to_json() for listed in found]})
+    waiting, runs = read_waiting(read.party.withdrawn), [listed.to_json() for listed in found]
+    screen.emit({"party": read.party.name, "runs": runs, "withdrawals": [one.to_json() for one in waiting]})
     if not found:
         screen.notify(f"no run has been proposed to {read.party.name}")
     for listed in found:
         for line in _lines(listed):
             screen.notify(line)
+    for one in waiting:
+        screen.notify(str(one))
 
 
 def approve(run: Run, config: Whose = Path("party.toml"), overrides: Overrides = None, as_json: AsJson = False) -> None:
@@ -60,15 +67,38 @@ def refuse(
 
 
 def _decide(run: str, config: Path, overrides: list[str] | None, screen: Screen, because: str | None) -> None:
+    from colonnade.deploy.decision import Decision, person
     from colonnade.deploy.sections import read_party_file
+    from colonnade.deploy.withdrawal.waiting import PREFIX
     from colonnade.service.listing import decide_about
 
+    decision = Decision(run, "", because is None, because or "", by=person())
+    if run.startswith(PREFIX):
+        return _decide_withdrawal(decision, config, overrides, screen)
     read = read_party_file(config, overrides)
-    found = decide_about(read.party.folder, run, read.credentials(), because is None, because or "")
-    decided = "approved" if because is None else "refused"
-    screen.emit({"run": run, "proposal": found.digest, "decision": decided, "because": because or ""})
-    screen.notify(f"{decided}: run {run}, proposal {found.digest[:12]}; signed by {read.party.name}")
-    screen.notify("the process of the party reads it when the label holder asks again, within seconds if it waits")
+    found = decide_about(read.party.folder, read.credentials(), decision)
+    told = "approved" if decision.approved else "refused"
+    screen.emit({"run": run, "proposal": found.digest, "decision": told, "because": because or "", "by": decision.by})
+    screen.notify(f"{told}: run {run}, proposal {found.digest[:12]}; signed by {read.party.name}")
+    return screen.notify(
+        "the process of the party reads it when the label holder asks again, within seconds if it waits"
+    )
+
+
+def _decide_withdrawal(decision: Decision, config: Path, overrides: list[str] | None, screen: Screen) -> None:
+    """People whom another organisation withdrew, more than may be unasked: here, also at the label holder."""
+    from colonnade.deploy.sections import read_coordinator_file, read_party_file, role_of
+    from colonnade.deploy.withdrawal.side import decide_withdrawal
+    from colonnade.deploy.withdrawal.start import side_of
+
+    holder = role_of(config) == "coordinator"
+    read = read_coordinator_file(config, overrides) if holder else read_party_file(config, overrides)
+    found = decide_withdrawal(side_of(read), decision.run, decision, read.credentials())
+    told = "approved" if decision.approved else "refused"
+    screen.emit({**found.to_json(), "decision": told, "because": decision.because, "by": decision.by})
+    screen.notify(f"{told}: {found.name}, {len(found.ids):,} of the people here; signed")
+    if decision.approved:
+        screen.notify("their rows are not used here any more; other organisations are told as ever: docs/withdrawal.md")
 
 
 def _lines(listed: Listed) -> list[str]:
@@ -76,6 +106,8 @@ def _lines(listed: Listed) -> list[str]:
     rounds = f"round {listed.round} of {facts.get('rounds')}" if listed.state == "training" else ""
     told = ", ".join(text for text in (rounds, listed.reason) if text)
     lines = [f"{listed.run}: {listed.state}" + (f" ({told})" if told else "")]
+    if listed.decided:
+        lines.append(f"  {listed.decided}")
     if listed.withdrawn:
         lines.append(f"  {Mark(listed.withdrawn, '')}: see `colonnade forget`")
     if facts:

@@ -163,6 +163,7 @@ def lines_of(found: Status) -> list[str]:
         lines += [line_of(shown), *(f"  {line}" for line in details_of(shown))]
     if found.left_out:
         lines.append(f"and {found.left_out} older runs")
+    lines += [str(one) for one in found.withdrawals]
     for table in found.tables:
         lines += table_lines(table)
     for model in found.models:
@@ -192,6 +193,8 @@ def details_of(shown: RunStatus) -> list[str]:
         lines.append(f"waits for {', '.join(shown.waits_for)}{_since(shown.since)}{why}")
     elif shown.note:
         lines.append(shown.note)
+    if shown.decided:
+        lines.append(shown.decided)
     facts = [shown.role, shown.method, f"{len(shown.parties)} parties" if len(shown.parties) > 1 else ""]
     facts += [f"{shown.bytes / 1e6:.1f} MB of training" if shown.bytes is not None else ""]
     facts += [f"{shown.seconds:.0f} s" if shown.seconds is not None else ""]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from colonnade.deploy.agreement import PROPOSED, Proposal
-from colonnade.deploy.approval import PENDING, check_decision, decided, in_short, note, why_a_person
+from colonnade.deploy.approval import PENDING, check_decision, in_short, note, why_a_person
+from colonnade.deploy.decision import decided
 from colonnade.deploy.membership import Membership
 from colonnade.engines.message import Notify
 from colonnade.errors import ColonnadeError
@@ -25,7 +26,7 @@ class Considering:
         Raises:
             ColonnadeError: why this party does not join.
         """
-        member, proposal = self._member, self._member.read(notice)
+        member, proposal, decision = self._member, self._member.read(notice), None
         try:
             decision = decided(self._folder, proposal.digest, member.credentials)
             if self._waits == proposal.digest and decision is None:
@@ -35,12 +36,12 @@ class Considering:
             check_decision(decision)
         except ColonnadeError as error:
             if member.agreement is None:
-                note(self._folder, proposal, "refused", str(error))
+                note(self._folder, proposal, "refused", str(error), decision)
             raise
         if member.agreement is None and decision is None and (why := why_a_person(member.setup.policy, member.cost)):
             return self._ask_a_person(proposal, why)
         self._waits = ""
-        note(self._folder, proposal, "joined")
+        note(self._folder, proposal, "joined", decision=decision)
         self._notify("joined", digest=proposal.digest[:12])
         return consent
 

@@ -23,13 +23,15 @@ from typing import Any
 from torch import Tensor
 
 from colonnade.deploy.account import Account
-from colonnade.deploy.agreement import AGREED, CLOSE, PROPOSAL, PROPOSED, SETTLED, Agreement, refusal
+from colonnade.deploy.agreement import AGREED, CLOSE, PROPOSAL, PROPOSED, SETTLED, Agreement
 from colonnade.deploy.budget import ledger_beside
 from colonnade.deploy.considering import Considering
+from colonnade.deploy.decision import for_record
 from colonnade.deploy.encryption import own_keys, unopened
 from colonnade.deploy.export import export, export_ledger
 from colonnade.deploy.header import check_header, has_own
 from colonnade.deploy.membership import Membership
+from colonnade.deploy.party_notices import PartyNotices
 from colonnade.deploy.party_setup import PartySetup
 from colonnade.deploy.signing import check_own, head_signer
 from colonnade.deploy.table_ledger import TableLedger
@@ -37,18 +39,8 @@ from colonnade.engines.base import known_rows, numbers_of
 from colonnade.engines.link import Link
 from colonnade.engines.message import Incoming, Notify, Outgoing
 from colonnade.engines.party import PartySide
-from colonnade.engines.remote import DIVERGED, DONE
-from colonnade.errors import (
-    ColonnadeError,
-    ConfigError,
-    DataError,
-    Diverged,
-    IdentityError,
-    ModelError,
-    RunError,
-    Unwritable,
-    WireError,
-)
+from colonnade.engines.remote import DIVERGED, DONE, HERE
+from colonnade.errors import ColonnadeError, Diverged, IdentityError, RunError, Unwritable, WireError
 from colonnade.identity.credentials import Credentials
 from colonnade.methods.base import Received
 from colonnade.privacy.gate import Passed, repeat
@@ -71,7 +63,7 @@ class PartyProcess:
     def __init__(self, folder: Path, link: Link, credentials: Credentials, setup: PartySetup, notify: Notify) -> None:
         self.me, self.run, self.link, self.notify = credentials.name, link.run, link, notify
         self.store, self.ledger = Store(folder / STORE, head_signer(credentials, link.run)), Ledger()
-        self._credentials = credentials
+        self._credentials, self._notices = credentials, PartyNotices(link, credentials.name, notify)
         self.spent = TableLedger(setup.spent or ledger_beside(folder))
         self.member = Membership(self.run, credentials, setup, own_keys(folder), self.spent)
         self._proposals = Considering(folder, self.member, notify)
@@ -92,16 +84,34 @@ class PartyProcess:
 
     def serve(self, once: bool = False) -> str:
         """Answer until the run is closed (`once`), or until interrupted."""
-        self.link.listen()
-        self.notify("listening", run=self.run, note="for a proposal" if self.side is None else "")
+        self.listen()
         while True:
-            incoming = self.link.next(1.0)
+            incoming = self.next(1.0)
             if incoming is None:
                 self.tidy()
             elif self.handle(incoming):
                 if once:
                     return self.finished
                 self.notify("staying", run=self.run, note="to answer predictions, until stopped")
+
+    def listen(self) -> None:
+        """Begin to receive, and say so."""
+        self.link.listen()
+        self.notify("listening", run=self.run, note="for a proposal" if self.side is None else "")
+        self._say_here()
+
+    def next(self, seconds: float) -> Incoming | None:
+        """The next message, or None if none comes in time."""
+        incoming = self.link.next(seconds)
+        if self.link.came_back.is_set():
+            self.link.came_back.clear()
+            self._say_here()
+        return incoming
+
+    def _say_here(self) -> None:
+        """Predictions do not wait for a party that was away until it is heard: now they do, and a refusal counts."""
+        if self.finished:
+            self._notices.tell(HERE, SETTLED)
 
     def tidy(self) -> None:
         """Write the files for people again, if something left since: while nobody asks, for it takes its time.
@@ -118,7 +128,7 @@ class PartyProcess:
         try:
             if (number := unopened(incoming)) is not None:
                 told = f"party {self.me!r} has no record of this run; put its folder back or begin anew"
-                self._refuse(number, RunError(told))
+                self._notices.refuse(number, RunError(told))
                 self.link.done([incoming])
                 return False
             header, arrays = decode(incoming.data)
@@ -141,7 +151,7 @@ class PartyProcess:
             self._agree(notice)
         elif kind == CLOSE:
             self.tidy()
-            self._tell(DONE, notice.number)
+            self._notices.tell(DONE, notice.number)
             self.notify("closed", run=self.run, reason=self.finished)
         else:
             raise WireError(f"a message of unknown kind {kind[:32]!r}")
@@ -153,7 +163,7 @@ class PartyProcess:
         try:
             answer = self._proposals.answer(notice)
         except ColonnadeError as error:
-            return self._refuse(PROPOSED, error, unencrypted=True)
+            return self._notices.refuse(PROPOSED, error, unencrypted=True)
         return self.link.send(Outgoing(COORDINATOR, answer, unencrypted=True))
 
     def _agree(self, notice: Notice) -> None:
@@ -162,7 +172,7 @@ class PartyProcess:
             try:
                 agreement = self.member.agree(notice)
             except ColonnadeError as error:
-                return self._refuse(SETTLED, error, unencrypted=True)
+                return self._notices.refuse(SETTLED, error, unencrypted=True)
             columns, gone = self.member.adopt(agreement), self.member.left_out.tolist()
             self.store.describe({"agreement": agreement.to_json(), "columns": columns, "withdrawn": gone})
             self.account = Account(self.spent, agreement.proposal, self.member.note_spent)
@@ -170,7 +180,7 @@ class PartyProcess:
             self._commit([])
             self.link.encryption = self.member.encryption(agreement)
             self.notify("agreed", run=self.run, parties=list(agreement.proposal.parties))
-        return self._tell(DONE, SETTLED, unencrypted=True)
+        return self._notices.tell(DONE, SETTLED, unencrypted=True)
 
     def _reopen(self) -> None:
         """Go on where the store says."""
@@ -253,7 +263,7 @@ class PartyProcess:
             raise  # nothing was sent: the operator sees to the disk, the request comes again
         except ColonnadeError as error:
             self._restore()  # nothing of a refused request stays
-            self._refuse(number, error)
+            self._notices.refuse(number, error)
             self.link.done(received)
 
     def _asked(self, message: bytes, own: Mapping[str, Tensor]) -> str:
@@ -318,7 +328,7 @@ class PartyProcess:
     def _consent(self, request: Request, received: Sequence[Incoming]) -> None:
         """It would be answered. Nothing is computed or stored; asked again, the answer is the same."""
         self.notify("consenting", round=request.number, rows=sum(len(query.rows) for query in request.queries))
-        self._tell(DONE, request.number)
+        self._notices.tell(DONE, request.number)
         self.link.done(received)
 
     def _answer(self, side: PartySide, request: Request, reply: Received) -> list[Passed]:
@@ -347,8 +357,10 @@ class PartyProcess:
         self.store.commit(facts, tensors, ledger=self.ledger.since(before), outbox=sent)
 
     def _export(self) -> None:
-        about = {"proposal": self.store.about()["agreement"]["proposal"], "stop": self.finished}
         folder, part = self.store.path.parent, self.member.part(self._side.models()[self.me])
+        proposal = self.store.about()["agreement"]["proposal"]
+        digest = "" if self.member.agreement is None else self.member.agreement.proposal.digest
+        about = {"proposal": proposal, "stop": self.finished, **for_record(folder, digest, self._credentials)}
         export(folder, about, part, self.ledger, self.store.signed_head(), self.member.columns.reference)
 
     # -- sending ------------------------------------------------------------------------------
@@ -370,7 +382,7 @@ class PartyProcess:
         """A question that was answered: the same bytes again; of older ones nothing is left but that they are done."""
         self.notify("repeating", round=number)
         if number < self.number:
-            return self._tell(DONE, number)
+            return self._notices.tell(DONE, number)
         try:
             if self.account is not None:
                 self.account.check(self.number, self._entered, number)
@@ -380,16 +392,4 @@ class PartyProcess:
         except Unwritable:
             raise
         except RunError as error:  # an old copy was put back
-            return self._refuse(number, error)
-
-    def _tell(self, kind: str, number: int, facts: Mapping[str, Any] | None = None, unencrypted: bool = False) -> None:
-        notice = Notice(self.run, number, kind, self.me, facts or {})
-        self.link.send(Outgoing(COORDINATOR, notice, unencrypted=unencrypted))
-
-    def _refuse(self, number: int, error: ColonnadeError, unencrypted: bool = False) -> None:
-        """Tell the coordinator why not; what is wrong with this party's own table is only for its own operator."""
-        self.notify("refusing", round=number, reason=str(error))
-        own = isinstance(error, (DataError, ConfigError, ModelError))
-        told = f"party {self.me!r} has a problem of its own; its operator sees which" if own else str(error)
-        notice = refusal(self.run, number, self.me, told)
-        self.link.send(Outgoing(COORDINATOR, notice, unencrypted=unencrypted or self.link.encryption is None))
+            return self._notices.refuse(number, error)

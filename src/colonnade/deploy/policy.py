@@ -21,6 +21,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import Field, PrivateAttr
 
 from colonnade.config import Settings, build, read_toml
+from colonnade.deploy.withdrawal.waiting import WithdrawalLimit
 from colonnade.errors import ConfigError, Refused
 from colonnade.methods import METHODS
 from colonnade.privacy.accounting import Neighbours
@@ -89,6 +90,8 @@ class Policy(Settings):
         description="a person must approve a run whose training costs more (of what, as for most_epsilon), or that has "
         "no noise; 0: no such rule",
     )
+
+    withdrawal: WithdrawalLimit = WithdrawalLimit()
 
     _file: str = PrivateAttr("")
     _lines: dict[str, int] = PrivateAttr(default_factory=dict)  # key -> where it stands in the file

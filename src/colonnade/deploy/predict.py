@@ -144,9 +144,11 @@ class Asker:
         """First whether all would answer, then the answers of those who would.
 
         Who was away last time may be back by now. Only one who may be left out anyway is not waited for again, until
-        it says something; if all were away, somebody has to be.
+        it says something, which it does as soon as it listens; if all were away, somebody has to be. After the
+        connection was lost here, what somebody said may be lost, too: then everybody is waited for.
         """
-        known = self.away if wish.absent == "leave-out" and len(self.away) < len(self.schema.parties) else ()
+        forgets = self.link.came_back.is_set() or len(self.away) == len(self.schema.parties)
+        known = () if forgets or wish.absent == "refuse" else self.away
         patience = (wish.patience, wish.patience if wish.answer_patience is None else wish.answer_patience)
         engine = Remote(
             self.link, self.schema, self.run.method, self.link.run, Absence(then="continue"), self._notify,

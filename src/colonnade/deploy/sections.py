@@ -8,7 +8,8 @@
     id = "customer"                          table = "labels.csv"
     policy = "policy.toml"                   id = "customer"
                                              label = "churned"
-    [connection] [model] [columns] [http]    [connection] [method] [model] [training] [privacy] [absence] [http]
+    [connection] [model] [columns] [http]    [connection] [method] [model] [training] [privacy] [absence]
+                                             [schedule] [withdrawal] [http]
 
 Paths in a file are relative to the file, so that a service may be started from anywhere.
 
@@ -27,6 +28,7 @@ from pydantic import Field, model_validator
 from colonnade.align.settings import MOST_IDS, Keep, Name, PartyName
 from colonnade.config import Settings, build, read_toml, unknown_key, with_overrides
 from colonnade.data.table_file import TableSection
+from colonnade.deploy.withdrawal.waiting import WithdrawalLimit
 from colonnade.errors import ConfigError
 from colonnade.identity.credentials import Connection, Credentials
 from colonnade.identity.names import COORDINATOR
@@ -35,7 +37,8 @@ from colonnade.web.settings import HttpSection
 
 OF_A_PARTY = ("party", "connection", "model", "columns", "http")
 OF_THE_COORDINATOR = (
-    "coordinator", "connection", "method", "model", "training", "privacy", "absence", "schedule", "http",
+    "coordinator", "connection", "method", "model", "training", "privacy", "absence", "schedule", "withdrawal",
+    "http",
 )  # fmt: skip
 
 WITHDRAWN = "the list of people who withdrew (`colonnade forget`), one file for all runs; never put an old copy back"
@@ -185,6 +188,11 @@ class CoordinatorFile:
         """When it trains again."""
         return build(Retraining, self.tables.get("schedule", {}), "schedule")
 
+    @property
+    def withdrawal(self) -> WithdrawalLimit:
+        """How many people parties may withdraw here without a person being asked."""
+        return build(WithdrawalLimit, self.tables.get("withdrawal", {}), "withdrawal")
+
     def credentials(self) -> Credentials:
         """The coordinator's identity."""
         return _credentials(self.connection, COORDINATOR)
@@ -211,7 +219,7 @@ def read_coordinator_file(path: Path, overrides: list[str] | None = None) -> Coo
     tables = _tables(path, overrides, OF_THE_COORDINATOR)
     section = build(CoordinatorSection, tables.get("coordinator", {}), "coordinator")
     read = CoordinatorFile(_placed(section, path), _connection(tables, path), tables, http=_http(tables, path))
-    _ = read.schedule  # what is wrong with it is said now
+    _ = read.schedule, read.withdrawal  # what is wrong with them is said now
     return read
 
 

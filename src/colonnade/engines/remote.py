@@ -29,10 +29,11 @@ from colonnade.privacy.gate import Down
 from colonnade.wire.codec import decode
 from colonnade.wire.messages import MOST_ROUNDS, Purpose, Request
 
-BACK = 0.3  # seconds in which somebody who was away may say that it would not answer
+BACK = 0.3  # seconds in which a sign of life of somebody who was away may arrive; its answer may take longer
 ASK_AGAIN = 5.0  # seconds until a party that has not answered is asked again; then twice as long, and so on
 LONGEST_PAUSE = 60.0
 DONE, DIVERGED, REFUSED = "DONE", "DIVERGED", "REFUSED"  # what a party says instead of a release
+HERE = "HERE"  # what it says when it begins to listen to a finished run, or its connection is back: it can be asked
 RELEASES = frozenset(purpose.value for purpose in Purpose)
 WHOLE = -1  # the part number of such a notice: it answers the whole request
 
@@ -71,6 +72,7 @@ class RoundInProgress:
     waited_for: set[str]
     came: dict[tuple[str, int], Arrived] = field(default_factory=dict)
     late: list[tuple[int, str, Mapping[str, Tensor]]] = field(default_factory=list)
+    given_up: set[str] = field(default_factory=set)  # who was waited for as long as that is done
 
     @property
     def trains(self) -> bool:
@@ -129,7 +131,8 @@ class Remote:
             self._take(now, incoming)
         try:
             self._collect(now)
-            self._hear_those_away(now)
+            while self._somebody_is_back(now):
+                self._collect(now)
         except BaseException:
             self.away -= self._heard  # who refuses is there
             raise
@@ -161,15 +164,23 @@ class Remote:
                 asked, pause = time.monotonic(), min(2 * pause, LONGEST_PAUSE)
         return None
 
-    def _hear_those_away(self, now: RoundInProgress) -> None:
-        """Whether they would answer: somebody who was away may be back, and refuse; a moment is for that."""
-        until = time.monotonic() + BACK
-        while now.request.consent and self.away and (left := until - time.monotonic()) > 0:
-            if not now.unanswered(self.away):
-                return
-            incoming = self.link.next(left)
+    def _somebody_is_back(self, now: RoundInProgress) -> bool:
+        """Whether somebody who counted as away has given a sign of life: it may refuse, so it is waited for after all.
+
+        Of predictions only. Whatever has arrived is read before anything is made of the answers; so how long a party
+        takes to refuse does not matter, only that it was heard. Nobody is waited for twice.
+        """
+        if not (now.request.consent or now.asks):
+            return False
+        until = time.monotonic() + (BACK if now.request.consent else 0.0)
+        while now.unanswered(set(now.wanted) - now.waited_for):
+            incoming = self.link.next(max(0.0, until - time.monotonic()))
             if incoming is not None:
                 self._take(now, incoming)
+            elif time.monotonic() >= until:
+                break
+        now.waited_for -= now.given_up
+        return bool(now.unanswered(now.waited_for))
 
     def _ask_again(self, now: RoundInProgress, missing: Sequence[str], start_over: bool) -> None:
         """The same bytes again, only to those who have not answered.
@@ -190,6 +201,7 @@ class Remote:
         if self.absence.then == "stop" and now.trains:
             raise Away(f"{names} did not answer within {waited:.0f} s in round {now.request.number}")
         now.waited_for -= set(missing)
+        now.given_up |= set(missing)
 
     # -- what arrives -------------------------------------------------------------------------
 
@@ -211,6 +223,8 @@ class Remote:
             arrays = self._numbers.read(header, arrays)
         self._heard.add(sender)
         now.waited_for.add(sender)  # a sign of life, whatever it is about: a party that was given up is back
+        if kind == HERE:
+            return None
         if kind == REFUSED and now.asks and number == now.request.number - 1:
             _raise(kind, sender, header)  # it was asked whether it would answer: nothing is made of the others' answers
         if number < now.request.number:

@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from colonnade.deploy.approval import JOINED, MOST_WORDS, REFUSED, WAITS, Decision, decide, decided, noted, now
+from colonnade.deploy.approval import JOINED, REFUSED, WAITS, noted
+from colonnade.deploy.decision import MOST_NAME, MOST_WORDS, Decision, decide, decided, now
 from colonnade.deploy.party import STORE
 from colonnade.errors import ColonnadeError, ConfigError, RunError
 from colonnade.identity.credentials import Credentials
@@ -31,6 +32,7 @@ class Listed:
     facts: Mapping[str, Any] = field(default_factory=dict, repr=False)  # as an operator sees them when it is proposed
     leaves: tuple[str, ...] = field(default=(), repr=False)  # what would leave this party, in words
     withdrawn: int = 0  # training rows of people who withdrew since
+    decided: str = ""  # by whom and when, where a person did
 
     def to_json(self) -> dict[str, object]:
         """Plain values."""
@@ -45,7 +47,7 @@ def list_runs(folder: Path, me: Credentials) -> list[Listed]:
 
 def _of(place: Path, me: Credentials) -> Iterator[Listed]:
     try:
-        proposed, stored = noted(place), peek(place / STORE, "$.agreement.proposal")
+        proposed, stored, mark = noted(place), peek(place / STORE, "$.agreement.proposal"), read_mark(place)
     except ColonnadeError as error:
         yield Listed(place.name, DAMAGED, place, str(error))
         return
@@ -57,8 +59,9 @@ def _of(place: Path, me: Credentials) -> Iterator[Listed]:
         run, str(said.get("state", JOINED)), place, str(said.get("reason", "")), str(said.get("time", "")),
         str(said.get("digest", "")), 0, said.get("facts", {}), tuple(said.get("leaves", ())),
     )  # fmt: skip
+    listed = _with_decision(listed, me)
     if stored is None:
-        yield _with_decision(listed, me)
+        yield listed
         return
     proposal, state = stored
     facts = listed.facts or {
@@ -68,33 +71,37 @@ def _of(place: Path, me: Credentials) -> Iterator[Listed]:
     }
     ended = str(state.get("finished", ""))
     number = min(max(int(state.get("number", 0)), 0), int(facts.get("rounds", 0)))
-    mark = read_mark(place)
     listed = replace(listed, withdrawn=mark.trained if mark else 0)
     yield replace(listed, state=FINISHED if ended else TRAINS, reason=ended, round=number, facts=facts)
 
 
 def _with_decision(listed: Listed, me: Credentials) -> Listed:
-    """A proposal that waits and was decided about counts as decided: the process reads it in a few seconds."""
-    if listed.state != WAITS:
-        return listed
+    """With who decided; a proposal that waits counts as decided then: the process reads it in a few seconds."""
     try:
-        decision = decided(listed.folder, listed.digest, me)
+        decision = decided(listed.folder, listed.digest, me) if listed.digest else None
     except ColonnadeError as error:
-        return replace(listed, reason=str(error))
+        return replace(listed, reason=str(error)) if listed.state == WAITS else listed
     if decision is None:
+        return listed
+    listed = replace(listed, decided=str(decision))
+    if listed.state != WAITS:
         return listed
     return replace(listed, state=APPROVED if decision.approved else REFUSED, reason=decision.because)
 
 
-def decide_about(
-    folder: Path, run: str, me: Credentials, approved: bool, because: str = "", digest: str | None = None
-) -> Listed:
-    """Sign what a person decided about a run's proposal, the one with this digest if it is given; what it is about.
+def decide_about(folder: Path, me: Credentials, decision: Decision) -> Listed:
+    """Sign what a person decided about a run's proposal; what it is about.
+
+    Args:
+        folder: of the party.
+        me: whose key signs it.
+        decision: about the proposal with its digest; where that is empty, about the last one. It gets its time here.
 
     Raises:
         ConfigError: there is no such proposal, or it is another by now.
         RunError: it was agreed on already.
     """
+    run = decision.run
     runs = {listed.run: listed for listed in list_runs(folder, me)}
     found = runs.get(run)
     if found is None or (not found.digest and found.state not in (TRAINS, FINISHED)):
@@ -105,7 +112,8 @@ def decide_about(
             f"run {run!r} was agreed on already: there is nothing to decide; to take no further part in it, stop the "
             f"process and move {str(found.folder)!r} away"
         )
-    if digest is not None and found.digest != digest:
+    if decision.proposal and found.digest != decision.proposal:
         raise ConfigError(f"there is another proposal of run {run!r} by now; look again")
-    decide(found.folder, Decision(run, found.digest, approved, " ".join(because.split())[:MOST_WORDS], now()), me)
+    words, who = " ".join(decision.because.split())[:MOST_WORDS], decision.by[:MOST_NAME]
+    decide(found.folder, replace(decision, proposal=found.digest, because=words, time=now(), by=who), me)
     return found

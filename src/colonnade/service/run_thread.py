@@ -110,10 +110,9 @@ class RunThread:
         with closing(process.store):
             if setup.device == "cpu":
                 process.turn = self.means.turn
-            link.listen()
-            self._notify("listening", note="for a proposal" if process.side is None else "")
+            process.listen()
             while not self._ending.is_set():
-                incoming = link.next(TICK)
+                incoming = process.next(TICK)
                 if incoming is None:
                     process.tidy()
                     continue

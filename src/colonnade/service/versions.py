@@ -165,10 +165,13 @@ def list_versions(folder: Path) -> list[Version]:
 
 def _version(folder: Path, number: int, models: Models) -> Version:
     place = folder_of(folder, number)
-    mark = read_mark(place)
-    gone = mark.trained if mark else 0
     last = next((c for c in reversed(models.changes) if c.version == number), None)
     why = f"{last.what}: {last.why}" if last else ""
+    try:
+        mark = read_mark(place)
+    except RunError as error:  # it is said of this version, and the others are listed all the same
+        mark, why = None, f"{why}; {error}" if why else str(error)
+    gone = mark.trained if mark else 0
     if not finished(folder, number):
         state = "failed" if number in models.failed else "training" if in_use(place) else "not finished"
         return Version(number, place, state, why=why, withdrawn=gone)

@@ -9,6 +9,7 @@ from pathlib import Path
 from colonnade.config import read_toml
 from colonnade.deploy.sections import PartySection, read_coordinator_file, read_party_file, role_of
 from colonnade.deploy.spent_note import entries_of, read_note
+from colonnade.deploy.withdrawal.waiting import Waiting, read_waiting
 from colonnade.errors import ColonnadeError, ConfigError
 from colonnade.record import RECORD, STORE
 from colonnade.service.versions import FILE as MODELS
@@ -79,15 +80,17 @@ class Status:
     tables: tuple[TableStatus, ...] = ()
     models: tuple[ModelStatus, ...] = ()
     left_out: int = 0  # older runs that are not shown
+    withdrawals: tuple[Waiting, ...] = ()  # of other organisations, that wait for a person here or were refused
 
     def to_json(self) -> dict[str, object]:
         """Plain values."""
-        parts = {name: [one.to_json() for one in getattr(self, name)] for name in ("runs", "tables", "models")}
+        kinds = ("runs", "tables", "models", "withdrawals")
+        parts = {name: [one.to_json() for one in getattr(self, name)] for name in kinds}
         return {**parts, "left_out": self.left_out}
 
     def __add__(self, other: Status) -> Status:
         both = (self.runs + other.runs, self.tables + other.tables, self.models + other.models)
-        return Status(*both, self.left_out + other.left_out)
+        return Status(*both, self.left_out + other.left_out, self.withdrawals + other.withdrawals)
 
 
 @dataclass
@@ -135,11 +138,12 @@ class Overview:
             raise ConfigError(f"{str(place)!r} is neither a run folder nor a file party.toml or coordinator.toml")
         if role_of(place) == "party":
             party = read_party_file(place, list(self.overrides)).party
-            return self._runs(_of_a_party(party.folder)) + Status(tables=(table_status(party),))
+            found = self._runs(_of_a_party(party.folder)) + Status(tables=(table_status(party),))
+            return replace(found, withdrawals=_waiting(party.withdrawn))
         holder = read_coordinator_file(place, list(self.overrides)).coordinator
         found = self._of_folder(holder.folder) if holder.folder.is_dir() else Status()
         named = tuple(replace(model, run=holder.run) for model in found.models)
-        return replace(found, models=named)
+        return replace(found, models=named, withdrawals=_waiting(holder.withdrawn))
 
     def _of_folder(self, folder: Path) -> Status:
         if (folder / MODELS).exists() or (numbers(folder) and not is_run(folder)):
@@ -159,6 +163,14 @@ class Overview:
         for folder in shown:
             self._readers.setdefault(folder, RunReader(folder))
         return Status(tuple(self._readers[folder].status() for folder in shown), left_out=len(folders) - len(shown))
+
+
+def _waiting(withdrawn: Path) -> tuple[Waiting, ...]:
+    """Withdrawals that wait; where the list cannot be read, whoever needs it says so."""
+    try:
+        return read_waiting(withdrawn)
+    except ColonnadeError:
+        return ()
 
 
 def is_run(folder: Path) -> bool:

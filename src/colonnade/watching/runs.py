@@ -61,6 +61,7 @@ class RunStatus:
     seconds: float | None = None  # of training
     epsilon: Epsilon | None = None
     time: str = ""  # of the last sign of life
+    decided: str = ""  # who approved or refused it and when, where a person did
 
     def to_json(self) -> dict[str, object]:
         """Plain values."""
@@ -218,9 +219,10 @@ def _of_party(shown: RunStatus, read: Read | None, folder: Path, events: Sequenc
         rounds=_whole(facts.get("rounds")), parties=tuple(map(str, facts.get("parties") or ())),
         state=str(proposed.get("state", STOPPED)), note=str(proposed.get("reason", "")),
     )  # fmt: skip
+    decided, told = _decision(folder, str(proposed.get("digest", "")))
+    shown = replace(shown, decided=told)
     if read is None:
         if shown.state == "waits for approval":
-            decided = _decision(folder, str(proposed.get("digest", "")))
             shown = replace(shown, waits_for=("a person here",), since=_first_asked(events, proposed), note=shown.note)
             return replace(shown, state=decided, waits_for=(), since="") if decided else shown
         return shown
@@ -243,13 +245,15 @@ def _proposed(folder: Path) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _decision(folder: Path, digest: str) -> str:
-    """What a person decided, if the process has not read it yet; whether it is signed the process checks."""
+def _decision(folder: Path, digest: str) -> tuple[str, str]:
+    """What a person decided, as a state and in words; whether it is signed the process checks."""
     try:
         body = json.loads((folder / f"decision-{digest[:16]}.json").read_text(encoding="utf-8"))["body"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
-    return "approved, not read yet" if body.get("approved") is True else "refused, not read yet"
+        told = "approved" if body.get("approved") is True else "refused"
+        when = f" at {body['time']}" if body.get("time") else ""
+        return f"{told}, not read yet", f"{told} by {body.get('by') or 'a person'}{when}"
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return "", ""
 
 
 def _first_asked(events: Sequence[Event], proposed: Mapping[str, Any]) -> str:

@@ -127,11 +127,12 @@ class Organisation:
         """
         if self.me is None:
             raise ConfigError("only a party decides about proposals")
+        from colonnade.deploy.decision import Decision
         from colonnade.service.listing import decide_about
 
         if not any((p["run"], p["digest"]) == (run, digest) for p in self.proposals()):
             raise ConfigError(f"the proposal of run {run[:64]!r} that was shown does not wait any more; look again")
-        decide_about(self.folder, run, self.me, approved, because, digest)
+        decide_about(self.folder, self.me, Decision(run, digest, approved, because, by=who))
         for look in self._seen.values():
             look.forget()
         if self.notify is not None:

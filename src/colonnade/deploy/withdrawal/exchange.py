@@ -64,9 +64,7 @@ class Asking:
         rows = w.unpacked(private.read(notice), notice)
         if len(rows) and rows[-1] >= self.alignment.heading.agreed.rows:
             raise WireError(f"{m.called(who)} sent a TELL about rows that are not in the alignment")
-        new = self.side.adopt(rows, who, self.alignment)
-        if new:
-            self.notify("forgotten", party=who, rows=new)
+        new = self.side.adopt(rows, who, self.alignment, self.notify)
         self.open[who] = private
         for name in self.open if new else (who,):  # whoever was told before does not know of these yet
             self._tell(name)
@@ -135,14 +133,15 @@ class Answering:
 
     def _rows(self, notice: Notice, private: w.Private, alignment: Aligned, question: w.Question) -> None:
         rows = w.unpacked(private.read(notice), notice)
-        new = self.side.adopt(rows, COORDINATOR, alignment)
-        if new:
-            self.notify("forgotten", party=COORDINATOR, rows=new)
+        self.side.adopt(rows, COORDINATOR, alignment, self.notify)
+        if held := self.side.waits(rows, alignment):
+            told = f"{held:,} rows wait for a person's approval at {self.sender.line.me}, or were refused there"
+            return self.sender.sign(COORDINATOR, w.CANNOT, w.Reason(attempt=question.attempt, reason=told))
         digest = w.rows_digest(question.alignment, rows)
         missing = np.setdiff1d(self.side.rows(alignment), rows)
         if not len(missing):  # the label holder leaves out all that is left out here
             self.side.confirmed(COORDINATOR, digest, len(rows))
-        private.send(COORDINATOR, w.DONE, digest.encode())
+        return private.send(COORDINATOR, w.DONE, digest.encode())
 
 
 def answer_while(side: Side, sender: m.Sender, notify: Notify, go_on: Callable[[], bool]) -> None:

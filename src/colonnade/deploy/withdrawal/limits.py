@@ -11,7 +11,7 @@ from torch import Tensor
 
 from colonnade.align.files import ABOUT, Alignment, read_alignment
 from colonnade.errors import MissingData, Refused
-from colonnade.wire.messages import Request
+from colonnade.wire.messages import Purpose, Request
 from colonnade.withdrawn import Withdrawn, read_withdrawn, stamp
 
 TELL = "people who withdrew: docs/withdrawal.md"
@@ -29,9 +29,12 @@ def check_rows(asked: Tensor, withdrawn: Tensor, what: str) -> None:
 
 
 def check_request(request: Request, me: str, withdrawn: Tensor) -> None:
-    """Refuse a request that asks this party about such a row, for whichever purpose."""
+    """Refuse a request that asks this party about such a row, for whichever purpose.
+
+    A prediction also if it asks only others: who was away, and is left out, may be the only one who knows.
+    """
     for query in request.queries:
-        if me in query.senders:
+        if me in query.senders or query.purpose in (Purpose.PREDICT, Purpose.EXPLAIN):
             check_rows(query.rows, withdrawn, f"request {request.number} ({query.purpose.value}) asks about")
 
 

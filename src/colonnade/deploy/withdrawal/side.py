@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
-from colonnade.align.files import Alignment, Heading, read_alignment, read_heading
+from colonnade.align.files import ABOUT, Alignment, Heading, read_alignment, read_heading
+from colonnade.deploy.decision import Decision, decide
 from colonnade.deploy.withdrawal.marks import Marked, mark_runs
-from colonnade.withdrawn import Confirmation, confirm, now, read_withdrawn, withdraw
+from colonnade.deploy.withdrawal.waiting import Waiting, WithdrawalLimit, admit, named, read_waiting, settle
+from colonnade.engines.message import Notify
+from colonnade.errors import ConfigError
+from colonnade.identity.credentials import Credentials
+from colonnade.withdrawn import Confirmation, confirm, now, read_withdrawn
 
 
 @dataclass(frozen=True)
@@ -55,21 +60,35 @@ class Side:
     alignment: Path
     runs: Path  # the folder that its runs are in, or that is one
     store: str  # the name of a run's store there
+    limit: Callable[[], WithdrawalLimit] = WithdrawalLimit  # how many people others may withdraw here unasked
 
     def rows(self, alignment: Aligned) -> np.ndarray:
         """Rows of people who withdrew, as this organisation knows."""
         return alignment.rows_of(read_withdrawn(self.file).ids)
 
-    def adopt(self, rows: np.ndarray, by: str, alignment: Aligned) -> int:
+    def adopt(self, rows: np.ndarray, by: str, alignment: Aligned, notify: Notify) -> int:
         """Enter the people of rows that another organisation leaves out; how many were not known. Models are marked.
 
-        Rows that this organisation does not hold are nobody here.
+        Rows that this organisation does not hold are nobody here. More people than may be withdrawn unasked wait for a
+        person, who is told.
         """
         ids = alignment.ids_of(rows)
-        new = withdraw(self.file, ids, by) if ids else []
+        if not ids:
+            return 0
+        new, waits = admit(self.file, ids, by, self.limit().allowed(alignment.heading.agreed.rows))
+        if waits is not None:
+            told = f"see `colonnade forget`, then `colonnade approve {waits.name}`, or `colonnade refuse {waits.name}`"
+            notify("approval needed", party=by, people=len(waits.ids), reason=waits.why, note=told)
         if new:
-            self.mark(alignment)
+            notify("forgotten", party=by, rows=len(new))
+            tell_damage(self.mark(alignment), notify)
         return len(new)
+
+    def waits(self, rows: np.ndarray, alignment: Aligned) -> int:
+        """Of these rows, how many are used here all the same: a person has not approved of leaving them out."""
+        return len(
+            np.intersect1d(rows, alignment.rows_of(frozenset(id for one in read_waiting(self.file) for id in one.ids)))
+        )
 
     def mark(self, alignment: Aligned | None = None) -> list[Marked]:
         """Mark all models here that trained with rows of people who withdrew; those, and those where it is unclear."""
@@ -89,3 +108,33 @@ class Side:
             return  # nobody has withdrawn: there is nothing to confirm
         if before is None or (before.digest, before.note) != (digest, note):
             confirm(self.file, who, Confirmation(now(), digest, rows, note))
+
+
+def tell_damage(marked: Iterable[Marked], notify: Notify) -> None:
+    """Name the runs that could not be marked."""
+    for one in marked:
+        if one.damage:
+            notify("not marked", run=one.run, reason=str(one))
+
+
+def decide_withdrawal(side: Side, name: str, decision: Decision, me: Credentials) -> Waiting:
+    """Sign what a person decided about a withdrawal that waits, and do it; what it was about.
+
+    Args:
+        side: of this organisation.
+        name: `withdrawal:` and who leaves the people out.
+        decision: what was decided, and by whom; which people it is about is filled in here.
+        me: whose key signs it.
+
+    Raises:
+        ConfigError: nothing of this name waits.
+    """
+    waits = named(side.file, name)
+    if waits is None:
+        known = ", ".join(one.name for one in read_waiting(side.file)) or "none"
+        raise ConfigError(f"no withdrawal {name!r} waits for approval here; open: {known}")
+    decide(side.file.parent, replace(decision, run=name, proposal=waits.digest), me)
+    settle(side.file, waits, decision.approved, decision.because, decision.by or me.name)
+    if decision.approved and (side.alignment / ABOUT).exists():
+        side.mark()
+    return waits

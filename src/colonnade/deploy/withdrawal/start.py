@@ -6,16 +6,20 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
 
 from colonnade.align import messages as m
 from colonnade.align.files import ABOUT, read_heading
+from colonnade.config import build, read_toml
 from colonnade.deploy.line import open_line
 from colonnade.deploy.sections import CoordinatorFile, PartyFile
 from colonnade.deploy.withdrawal.exchange import answer_while, ask_all
-from colonnade.deploy.withdrawal.side import Side
+from colonnade.deploy.withdrawal.side import Side, tell_damage
+from colonnade.deploy.withdrawal.waiting import WithdrawalLimit
 from colonnade.engines.connection import NatsConnection
 from colonnade.engines.message import Notify
-from colonnade.errors import ColonnadeError, RunError
+from colonnade.errors import ColonnadeError, ConfigError, RunError
 from colonnade.folder import claimed
 from colonnade.record import STORE
 from colonnade.withdrawn import read_withdrawn, stamp
@@ -33,9 +37,18 @@ def side_of(read: PartyFile | CoordinatorFile) -> Side:
     """Where an organisation keeps what it knows."""
     if isinstance(read, PartyFile):
         p = read.party
-        return Side(p.withdrawn, p.alignment, p.folder, PARTY_STORE)
+        return Side(p.withdrawn, p.alignment, p.folder, PARTY_STORE, partial(limit_in, p.policy))
     c = read.coordinator
-    return Side(c.withdrawn, c.alignment, c.folder, STORE)
+    return Side(c.withdrawn, c.alignment, c.folder, STORE, lambda: read.withdrawal)
+
+
+def limit_in(policy: Path | None) -> WithdrawalLimit:
+    """How many people others may withdraw at a party, as its policy file says now; nobody, where it cannot be read."""
+    try:
+        said = read_toml(policy).get("withdrawal", {}) if policy is not None else {}
+        return build(WithdrawalLimit, said if isinstance(said, Mapping) else {"withdrawal": said}, "withdrawal")
+    except ConfigError:
+        return WithdrawalLimit(most_rows=0, most_share=0.0)
 
 
 def ask_parties(
@@ -64,7 +77,7 @@ def hear_at_start(read: CoordinatorFile, notify: Notify, shared: NatsConnection)
     """
     side = side_of(read)
     before = read_withdrawn(side.file).ids
-    side.mark()
+    tell_damage(side.mark(), notify)
     try:
         ask_parties(read, notify, AT_START, shared)
     except RunError as error:  # another process of the label holder asks, or the list cannot be written now
@@ -90,6 +103,7 @@ class Background(ABC):
 
     def __init__(self, notify: Notify) -> None:
         self._notify, self._ending, self._told = notify, threading.Event(), ""
+        self._damaged: tuple[str, ...] = ()  # runs that could not be marked, as they were told
         self._thread = threading.Thread(target=self._work, name="people who withdrew", daemon=True)
 
     def __enter__(self) -> Background:
@@ -111,6 +125,14 @@ class Background(ABC):
                 self._told = str(error)
                 self._ending.wait(AGAIN)
 
+    def _mark(self, side: Side) -> None:
+        """Mark the models; those that cannot be are told when they change, and tried again the next time."""
+        marked = [one for one in side.mark() if one.damage]
+        damaged = tuple(map(str, marked))
+        if damaged != self._damaged:
+            tell_damage(marked, self._notify)
+        self._damaged = damaged
+
     @abstractmethod
     def _step(self) -> None:
         """Whatever is to be done now; comes back soon if that is nothing."""
@@ -122,19 +144,28 @@ class Answers(Background):
     def __init__(self, read: PartyFile, notify: Notify, shared: NatsConnection | None = None) -> None:
         super().__init__(notify)
         self._read, self._side, self._shared = read, side_of(read), shared
+        self._looked, self._seen = float("-inf"), stamp(self._side.file)  # when, and at which list
 
     def _step(self) -> None:
         about = self._side.alignment / ABOUT
         if not about.exists():
             self._ending.wait(TICK)
             return
-        self._side.mark()  # a folder that was put back from a copy has no mark
+        self._mark(self._side)  # a folder that was put back from a copy has no mark
         name, credentials = read_heading(self._side.alignment).name, self._read.credentials()
         aligned = stamp(about)
         with open_line(credentials, name, _quiet(self._notify), what="forget", shared=self._shared) as line:
             sender = m.Sender(line, credentials, name)
-            goes_on = lambda: not self._ending.is_set() and stamp(about) == aligned  # noqa: E731
-            answer_while(self._side, sender, self._notify, goes_on)
+            answer_while(self._side, sender, self._notify, lambda: stamp(about) == aligned and self._goes_on())
+
+    def _goes_on(self) -> bool:
+        """Whether it answers on; now and then it marks models, if some could not be or the list has changed."""
+        if time.monotonic() > self._looked + EVERY:
+            self._looked, seen = time.monotonic(), stamp(self._side.file)
+            if self._damaged or seen != self._seen:
+                self._seen = seen
+                self._mark(self._side)
+        return not self._ending.is_set()
 
 
 class Questions(Background):
@@ -152,7 +183,7 @@ class Questions(Background):
         ):
             self._ending.wait(TICK)
             return
-        self._side.mark()
+        self._mark(self._side)
         ask_parties(self._read, _quiet(self._notify), PATIENCE)
         self._asked, self._seen = time.monotonic(), stamp(self._side.file)
 
