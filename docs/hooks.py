@@ -13,6 +13,7 @@ import json
 import posixpath
 import re
 from collections.abc import Callable
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import latex2mathml.converter
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.nav import Navigation
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -33,6 +35,7 @@ PROJECT = (
 # Every page loads the index of the search: what people do not look for by words stays out of it.
 INDEXED = 250  # letters of a section
 UNSEARCHED = ("source/", "benchmarks/", "project/CHANGELOG", "project/README", "paper.md", "reference/")
+NAMES: dict[str, str] = {}  # page -> its name in the menu, by which people look for it
 FIGURES = "benchmarks/figures.md"  # benchmarks/README.md; a README would be the first page of its section
 FOLDERS = {  # a link to a folder leads to this page
     "benchmarks/results": "benchmarks/figures.md",
@@ -114,6 +117,12 @@ def _home(page: str) -> str:
     return f"docs/{page}"
 
 
+def on_nav(nav: Navigation, config: MkDocsConfig, files: Files) -> Navigation:
+    """Remember what pages are called in the menu, where their headings say it otherwise."""
+    NAMES.update({page.url: str(page.title) for page in nav.pages if page.title})
+    return nav
+
+
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Links to where files are on the site, and equations as MathML."""
     if page.file.src_uri.startswith(UNSEARCHED):
@@ -146,6 +155,9 @@ def on_post_build(config: MkDocsConfig) -> None:
     index = json.loads(path.read_text(encoding="utf-8"))
     for one in index["docs"]:
         one["text"] = one["text"][:INDEXED]
+        name = NAMES.get(one["location"], "")
+        if name.lower() not in one["title"].lower():
+            one["text"] = f"<p>{escape(name)}</p> {one['text']}"
     path.write_text(json.dumps(index, ensure_ascii=False, separators=(",", ":")), encoding="utf-8")
 
 

@@ -24,6 +24,24 @@ from tests.report.test_accessible import ASK
 pytestmark = pytest.mark.xdist_group("site")
 SHOWN = ("index.html", "examples/credit.html", "methods/vimadmm.html", "reference/python.html", "configuration.html")
 MOST_BYTES = 1_000_000  # of a page with all it loads
+TYPE = """
+const write = (text) => {
+  const found = document.createElement("pre");
+  found.id = "found";
+  found.textContent = text;
+  document.body.append(found);
+};
+const box = document.querySelector("input[name=query]");
+let tries = 0;
+const look = setInterval(() => {
+  const links = [...document.querySelectorAll(".md-search-result__link")].map((link) => link.getAttribute("href"));
+  if (links.length || ++tries > 200) { clearInterval(look); write(JSON.stringify(links)); return; }
+  box.focus();
+  box.value = "withdrawal";
+  box.dispatchEvent(new Event("keyup", { bubbles: true }));
+  box.dispatchEvent(new Event("input", { bubbles: true }));
+}, 100);
+"""
 
 
 class Loaded(HTMLParser):
@@ -62,7 +80,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_page_is_light_and_loads_nothing_from_elsewhere(site: Path) -> None:
     pages = sorted(site.rglob("*.html"))
     assert len(pages) > 60
-    index = (site / "search/search_index.json").stat().st_size  # a script of every page loads it
+    index = (site / "search/search_index.json").stat().st_size  # a script of every page loads it, or its copy .js
     for page in pages:
         weight = index + page.stat().st_size
         for at in Loaded(page.read_text(encoding="utf-8")).found:
@@ -137,6 +155,14 @@ class TestEquations:
     def test_code_is_not_touched(self, hooks: ModuleType) -> None:
         text = "`$x$` and\n\n```\n$$\nx\n$$\n```\n"
         assert hooks._outside_code(text, hooks._equations) == text
+
+
+@needs_chromium
+@pytest.mark.parametrize("name", ["index.html", "tutorials/tables.html"])
+def test_search_works_from_a_folder(name: str, site: Path) -> None:
+    page = site / name
+    links = json.loads(found(opened(with_script(page.read_text(encoding="utf-8"), TYPE), page.parent)))
+    assert any(urlsplit(link).path.endswith("/withdrawal.html") for link in links), links
 
 
 @needs_chromium
