@@ -16,6 +16,7 @@ from colonnade.privacy.events import EmptyEvent, Hides, Kind, PlainEvent
 from colonnade.privacy.registry import kind_of
 from colonnade.privacy.sampled import SampledGaussianEvent
 from colonnade.privacy.settings import protected
+from colonnade.report import decided
 from colonnade.report.interactions import lifted
 from colonnade.report.record import Record, metric_of
 from colonnade.tasks import task_about
@@ -110,7 +111,7 @@ def pools(record: Record) -> bool:
 
 def summary(record: Record) -> list[str]:
     """What was trained, by whom, how good it is, why it stopped, and what it cost."""
-    good = [how_good(record), *warnings(record), *lifted(record), *_positive(record)]
+    good = [how_good(record), *decided.sentences(record), *warnings(record), *lifted(record), *_positive(record)]
     ended = [_why_it_ended(record), *noisy_labels(record)]
     gone = [record["withdrawn"]] if "withdrawn" in record else []
     return [_who(record), *gone, *_partial(record), *_weights(record), *good, *ended, _what_it_cost(record)]
@@ -159,12 +160,14 @@ def how_good(record: Record) -> str:
 
 
 def verdict(record: Record) -> str:
-    """The outcome in one sentence: how good, and whether that is better than a guess."""
+    """The outcome: how good, whether that is better than a guess, and whether a class is never predicted."""
     told = how_good(record)
     if record["result"]["test_score"] is None or not _interval(record) or not _guess(record):
-        return told
+        return " ".join((told, *decided.sentences(record)))
     better = "Not clearly better than a constant guess" if no_better(record) else "Better than a constant guess"
-    return f"{better}: {told[0].lower()}{told[1:]}"
+    if never := decided.one_sided(record):
+        better = f"{better} by {score_name(record)}, {'and' if no_better(record) else 'but'} {never}"
+    return " ".join(filter(None, (f"{better}: {told[0].lower()}{told[1:]}", decided.remedy(record))))
 
 
 def warnings(record: Record) -> list[str]:
