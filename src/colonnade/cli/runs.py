@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from colonnade.service.listing import Listed
 
 Config = Annotated[Path, typer.Argument(metavar="PARTY.toml", help="Whose runs.")]
-Run = Annotated[str, typer.Argument(metavar="RUN", help="A run's name, as `colonnade runs` shows it.")]
+Run = Annotated[str, typer.Argument(metavar="RUN", help="A run's name, as colonnade runs shows it.")]
 Whose = Annotated[Path, typer.Option("--config", metavar="PARTY.toml", help="Who decides.")]
 
 
@@ -77,7 +77,7 @@ def _lines(listed: Listed) -> list[str]:
     told = ", ".join(text for text in (rounds, listed.reason) if text)
     lines = [f"{listed.run}: {listed.state}" + (f" ({told})" if told else "")]
     if listed.withdrawn:
-        lines.append(f"  {Mark(listed.withdrawn, '')}: see `colonnade forget`")
+        lines.append(f"  {Mark(listed.withdrawn, '')}: see colonnade forget")
     if facts:
         who = f"with {', '.join(facts.get('parties') or ())}"
         lines.append(f"  {facts.get('method')}, {facts.get('rounds'):,} rounds, {facts.get('rows'):,} rows, {who}")

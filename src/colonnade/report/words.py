@@ -11,6 +11,7 @@ from typing import Any
 
 from colonnade.evaluate.metrics import find_metric
 from colonnade.methods import METHODS
+from colonnade.numerals import measured
 from colonnade.privacy import row_statement
 from colonnade.privacy.events import EmptyEvent, Hides, Kind, PlainEvent
 from colonnade.privacy.registry import kind_of
@@ -22,8 +23,8 @@ from colonnade.report.record import Record, metric_of
 from colonnade.tasks import task_about
 
 EXPOSURE = {
-    "FULL": "the replies reveal the training labels to every party (docs/privacy.md)",
-    "EPS": "what the coordinator sends down was made from labels behind a label mechanism (docs/privacy.md)",
+    "FULL": 'the replies reveal the training labels to every party (documentation, page "What is protected")',
+    "EPS": 'what the coordinator sends was made from labels behind a label mechanism (documentation, page "Labels")',
     "NONE": "nothing the coordinator sends down was computed from a label",
 }
 EXPOSURE_SHORT = {"FULL": "parties can read the labels", "EPS": "behind a label mechanism", "NONE": "none"}
@@ -65,7 +66,7 @@ def score(record: Record, value: float | None, digits: int = 2) -> str:
     """A score of the run's task: per cent for accuracy, a plain number for AUC and R2."""
     if value is None or not math.isfinite(value):
         return "not measured"
-    return f"{100 * value:.{digits}f} %" if is_share(record) else f"{round(value, digits + 2) + 0.0:.{digits + 2}f}"
+    return f"{100 * value:.{digits}f} %" if is_share(record) else measured(value, digits + 2)
 
 
 def size(count: float) -> str:
