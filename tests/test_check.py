@@ -11,6 +11,7 @@ import pytest
 import colonnade as cn
 from colonnade.check import check, inspect_label_table, inspect_party
 from colonnade.errors import DataError, DoubtfulData
+from colonnade.run import Training
 
 ROWS = 400
 
@@ -25,6 +26,12 @@ def tables() -> dict[str, pd.DataFrame]:
         "bank": pd.DataFrame(bank),
         "telco": pd.DataFrame({"customer": range(ROWS), "minutes": minutes}).iloc[::-1],
     }
+
+
+def five_times(made: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """The same rows, each five times, of other customers."""
+    longer = {party: pd.concat([table] * 5, ignore_index=True) for party, table in made.items()}
+    return {party: table.assign(customer=range(len(table))) for party, table in longer.items()}
 
 
 def with_column(party: str, name: str, values: object) -> dict[str, pd.DataFrame]:
@@ -121,6 +128,28 @@ def test_small_and_rare_classes_are_told():
     made["bank"]["churn"] = ["yes"] * 10 + ["no"] * (ROWS - 10)
     (text,) = check(made, labels="churn", id="customer").warnings
     assert text.startswith("class 'yes' has 10 of 400 rows; at least 20 are needed")
+
+
+def test_a_rare_class_is_told_with_count_share_and_what_to_set():
+    made = five_times(tables())
+    made["bank"]["churn"] = ["yes"] * 40 + ["no"] * 1960
+    found = check(made, labels="churn", id="customer")
+    (text,) = found.warnings
+    assert text.startswith("class 'yes' is rare: 40 of 2,000 rows (2 %), so a model may never predict it")
+    assert 'training.decision.decide_by = "f1"' in text
+    assert found.answered(Training()).warnings == [text]
+    assert not found.answered(Training(decision={"decide_by": "f1"})).warnings
+    assert not found.answered(Training(class_weights="balanced")).warnings
+
+
+def test_a_rare_class_of_several_has_no_threshold():
+    made = five_times(tables())
+    made["bank"]["churn"] = ["a"] * 40 + ["b"] * 960 + ["c"] * 1000
+    found = check(made, labels="churn", id="customer")
+    (text,) = found.warnings
+    assert "threshold" not in text
+    assert found.answered(Training(decision={"decide_by": "f1"})).warnings == [text]
+    assert not found.answered(Training(class_weights="balanced")).warnings
 
 
 def test_categories_that_no_training_row_has_are_told():

@@ -31,6 +31,7 @@ from colonnade.federation import Federation
 from colonnade.job import Job, read_table_data
 from colonnade.methods.rounds import schedule_of
 from colonnade.row_split import RowSplit, SplitSettings, as_settings
+from colonnade.run import Training
 
 MOST = 10  # warnings that a training shows
 
@@ -70,6 +71,12 @@ class Check:
             warnings.warn(f"{len(self.warnings) - MOST} more: {see} lists them", DoubtfulData, stacklevel=2)
         assert self.federation is not None
         return self.federation
+
+    def answered(self, training: Training) -> Check:
+        """The same, less the doubts that the settings of a training have an answer to."""
+        values = {"decision.decide_by": training.decision.decide_by, "class_weights": training.class_weights}
+        chosen = {name for name, value in values.items() if value is not None}
+        return replace(self, findings=tuple(one for one in self.findings if not chosen & set(one.answered_by)))
 
     def to_json(self) -> dict[str, Any]:
         """Everything but the data."""
@@ -138,9 +145,9 @@ def check_job(job: Job, *, rounds: bool = True) -> Check:
     if found.federation is None:
         return found
     job.model.check_parties(found.federation.names)
-    if not rounds:
-        return found
-    return replace(found, findings=tuple(_in_order([*found.findings, *_epochs(job, found.federation)])))
+    of_rounds = _epochs(job, found.federation) if rounds else ()
+    doubts = found.answered(job.training).findings
+    return replace(found, findings=tuple(_in_order([*doubts, *of_rounds])))
 
 
 def inspect_party(party: str, table: Any, id: Any, columns: PartyColumns | None = None) -> Check:

@@ -378,14 +378,14 @@ class Described(TypedDict):
 def read_record(folder: Path) -> RunRecord:
     """The record of a saved run, or one sentence about what is wrong with the folder."""
     if not folder.is_dir():
-        raise RunError(f"{str(folder)!r} is not a run folder; `colonnade train` makes one")
+        raise RunError(f"{str(folder)!r} is not a run folder; colonnade train makes one")
     try:
         record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
     except FileNotFoundError:
         if busy := in_use(folder):
             raise RunError(f"{busy}; wait until it is done") from None
         unfinished = (folder / STORE).exists()
-        hint = f"it was interrupted: run `colonnade resume {folder}`" if unfinished else "it is not a run folder"
+        hint = f"it was interrupted: run colonnade resume {folder}" if unfinished else "it is not a run folder"
         raise RunError(f"{folder} has no {RECORD}; {hint}") from None
     except ValueError as error:
         raise RunError(f"{folder / RECORD} is damaged ({error}); restore it from a copy") from None

@@ -5,8 +5,8 @@ import pytest
 from tests.architecture.source import Source, lines, package
 
 BASE = {
-    "errors", "randomness", "config", "extras", "federation", "folder", "gpu", "layout", "mapped", "plugins", "record",
-    "row_split", "rows", "tasks", "temporary", "withdrawn", "psi",
+    "errors", "randomness", "config", "extras", "federation", "folder", "gpu", "layout", "mapped", "numerals",
+    "plugins", "record", "row_split", "rows", "tasks", "temporary", "withdrawn", "psi",
 }  # fmt: skip
 DOMAIN = {"admm", "upload_cache", "models", "privacy", "schedule", "wire"} | BASE
 TRAINING = {"engines", "evaluate", "methods"} | DOMAIN
@@ -56,13 +56,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "folder": {"errors"},  # a lock knows nothing of what is written under it
     "config": {"errors"},  # settings know no method and no data
     "record": {"errors", "folder"},  # what a stored run says, by name and type; nothing of how it is computed
+    "numerals": set(),  # how numbers read, whatever they are of
     "psi": set(),  # counts then and now, whatever was counted
     "withdrawn": {"errors", "folder"},  # ids of people who withdrew, and marks; nothing of what rows or runs are
     "temporary": set(),  # a folder, and nothing of what is put there
     "mapped": {"errors", "temporary"},  # numbers in files, whoever's they are
     "rows": {"errors", "mapped"},  # rows to predict: columns by party, and nothing of who trained what
     "plugins": {"errors"},  # tables that other packages add to; they know nothing of what is in them
-    "tasks": {"errors", "gpu", "plugins", "record"},  # what labels mean, before there are rows and parties
+    "tasks": {"errors", "gpu", "numerals", "plugins", "record"},  # what labels mean, before there are rows and parties
     "row_split": {"config", "errors", "randomness"},  # numbers of rows, and what the label holder says of them
     "federation": {"errors", "config", "mapped", "row_split", "rows", "tasks"},  # parties, labels, rows: all take it
     "data": BASE,  # loaders and splits make Federations and know no training

@@ -114,8 +114,8 @@ def test_a_file_of_another_kind(refuses: Refuses) -> None:
     refuses(["align", "other.toml"], "neither a [party] nor a [coordinator] section")
     refuses(["party", "bank/coordinator.toml"], "unknown key 'coordinator' in [coordinator.toml]")
     Path("empty.toml").write_text("")
-    refuses(["party", "empty.toml"], "no [party] section", "docs/deployment.md")
-    refuses(["coordinator", "empty.toml"], "no [coordinator] section", "docs/deployment.md")
+    refuses(["party", "empty.toml"], "no [party] section", 'documentation, page "Separate organisations"')
+    refuses(["coordinator", "empty.toml"], "no [coordinator] section", 'documentation, page "Separate organisations"')
 
 
 SETTINGS = {

@@ -73,10 +73,10 @@ def test_the_report_shows_it(cli: Call, run: Path) -> None:
 def test_a_file_of_an_earlier_version_is_not_in_the_way(cli: Call, run: Path) -> None:
     (run / "explain.json").write_text('{"format": 1}')
     done = cli("report", run)
-    assert done.code == 0 and "written by another version of Colonnade; run `colonnade explain" in done.err
+    assert done.code == 0 and "written by another version of Colonnade; run colonnade explain" in done.err
     assert "Not shown" in (run / "report.html").read_text()
     before = cli("explain", run, "--before", run)
-    assert before.code == 2 and before.err.count("\n") == 1 and f"run `colonnade explain {run}` again" in before.err
+    assert before.code == 2 and before.err.count("\n") == 1 and f"run colonnade explain {run} again" in before.err
     assert cli("explain", run, "--set", "tsne=0").code == 0
     assert "another version" not in cli("report", run).err
 

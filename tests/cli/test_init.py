@@ -281,7 +281,7 @@ def _numbered_through() -> None:
 
 AWKWARD: dict[Callable[[], None], tuple[str, ...]] = {
     _no_tables: ("there is no table in .", ".parquet", "name the files or folder"),
-    _one_table: ("one table was found, telco.csv", "docs/estimators.md"),
+    _one_table: ("one table was found, telco.csv", 'documentation, page "scikit-learn"'),
     _unrelated: ("no id that all of them share", "bank and telco by 'customer'", "name only the files that belong"),
     _new_rows_beside: ("no id that all of them share", "bank and telco by 'customer'"),
     _no_label: ("which column is the label?", "--label", "owns of bank (yes/no: no or yes)", "left of telco (yes/no"),

@@ -277,7 +277,7 @@ def test_an_explanation_survives_its_file(tmp_path: Path, federation: Federation
     found.save(tmp_path)
     assert Explanation.load(tmp_path) == found
     (tmp_path / "explain.json").write_text('{"format": 1}')
-    with pytest.raises(RunError, match=r"another version of Colonnade; run `colonnade explain .*` again$"):
+    with pytest.raises(RunError, match=r"another version of Colonnade; run colonnade explain .* again$"):
         Explanation.load(tmp_path)
     with pytest.raises(RunError, match=r"has no explain\.json"):
         Explanation.load(tmp_path / "nowhere")

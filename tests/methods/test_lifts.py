@@ -183,7 +183,7 @@ def test_it_sees_xor_where_a_sum_sees_nothing_and_the_record_says_so(seen: Run) 
     assert found["difference"] == found["lifted"] - found["plain"]
     (told,) = lifted_in_words(seen.record())
     assert told.startswith("Lifted scores: the sides of 2 columns of bank and other parties' columns say something")
-    assert not_tested(seen.record()) == [] and "`colonnade worth --interactions` asks" in not_tested(plain.record())[0]
+    assert not_tested(seen.record()) == [] and "colonnade worth --interactions asks" in not_tested(plain.record())[0]
 
 
 def test_it_says_where_lifting_was_for_nothing() -> None:

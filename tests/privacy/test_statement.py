@@ -89,7 +89,7 @@ def test_the_other_relation_costs_more_and_is_named() -> None:
 
 
 def test_without_noise_the_verdict_is_what_it_means_and_what_to_do() -> None:
-    bare, where = release("a", 1, "none"), "What to do about it: docs/privacy.md."
+    bare, where = release("a", 1, "none"), 'What to do about it: documentation, page "What is protected".'
     assert statement(bare, settings=PLAIN).verdict() == (
         "No noise was used. The uploads may reveal the parties' columns, and the replies reveal the training labels to "
         f"every party. {where}"

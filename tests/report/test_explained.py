@@ -152,13 +152,13 @@ def test_a_file_of_another_version_is_told_on_the_page(text: str, record: dict[s
     told = _unread(text, record, tmp_path)
     assert told == (
         f"{tmp_path / 'explain.json'} was written by another version of Colonnade; "
-        f"run `colonnade explain {tmp_path}` again"
+        f"run colonnade explain {tmp_path} again"
     )
 
 
 def test_a_damaged_file_is_told_on_the_page(record: dict[str, Any], tmp_path: Path) -> None:
     told = _unread("{", record, tmp_path)
-    assert "explain.json is damaged (" in told and told.endswith(f"; run `colonnade explain {tmp_path}` again")
+    assert "explain.json is damaged (" in told and told.endswith(f"; run colonnade explain {tmp_path} again")
     read = with_explanation(record, tmp_path)
     assert told in Reader(render([read, {**read, "id": "b", "training": {**read["training"], "rounds": 5}}])).text
     page = write_report([read], tmp_path / "out")

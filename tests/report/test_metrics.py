@@ -83,7 +83,7 @@ def test_the_summary_says_that_rows_and_classes_have_weights() -> None:
     assert "In training classes are weighted: { 2 = 4 }." in told
     table = metrics_table(run.record())
     assert table is not None and table.caption == "Metrics on the test rows, each with its weight"
-    assert "weight" not in " ".join(summary(fit(small(), "vimadmm_j", rounds=2, model={"hidden": 6}).record()))
+    assert "weighted" not in " ".join(summary(fit(small(), "vimadmm_j", rounds=2, model={"hidden": 6}).record()))
 
 
 def test_a_metric_that_the_task_does_not_have_is_refused(trained: dict[tuple[str, int], dict[str, Any]]) -> None:

@@ -148,7 +148,7 @@ def test_without_noise_the_page_says_that_there_is_no_epsilon(one: str) -> None:
     assert text.count("no epsilon: uploads left without noise") >= 2
     assert (
         "No noise was used. The uploads may reveal the parties' columns, and the replies reveal the training labels to "
-        "every party. What to do about it: docs/privacy.md." in text
+        'every party. What to do about it: documentation, page "What is protected".' in text
     )
     assert not re.search(r"epsilon \d", text)
     assert "\N{GREEK SMALL LETTER EPSILON}" not in one

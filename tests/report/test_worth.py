@@ -129,7 +129,7 @@ def test_the_verdict_comes_first(trained: dict[tuple[str, int], dict[str, Any]])
 def test_one_run_has_a_verdict_of_its_own() -> None:
     record = train("vimadmm_j", task="binary")
     result = record["result"]
-    result |= {"test_score": 0.9, "test_interval": [0.8, 0.95], "baseline_score": 0.5}
+    result |= {"test_score": 0.9, "test_interval": [0.8, 0.95], "baseline_score": 0.5, "confusion": [[7, 1], [2, 8]]}
     assert verdict_of_run(record).startswith(
         "Better than a constant guess: test AUC 0.9000 (95 % interval 0.800 to 0.950"
     )

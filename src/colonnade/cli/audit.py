@@ -140,7 +140,7 @@ def _show(screen: Screen, run: Path, method: str, found: Examination) -> None:
     screen.notify(_about_the_ledger(found))
     screen.notify(
         "Each check accuses correct code in at most 1 of 10,000 audits. That nothing was found is no proof of privacy: "
-        "docs/audit.md."
+        'documentation, page "Audit".'
     )
 
 

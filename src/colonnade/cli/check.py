@@ -68,8 +68,10 @@ def _coordinator(config: Path, overrides: list[str] | None) -> Check:
     from colonnade.data.frames import read_table
     from colonnade.deploy.settings import read_coordinator
 
-    c = read_coordinator(config, overrides).coordinator
-    return inspect_label_table(read_table(c.table, id=c.id, text=c.text), c.id, c.label, c.task, c.classes)
+    read = read_coordinator(config, overrides)
+    c = read.coordinator
+    found = inspect_label_table(read_table(c.table, id=c.id, text=c.text), c.id, c.label, c.task, c.classes)
+    return found.answered(read.training)
 
 
 def _show(screen: Screen, found: Check) -> None:

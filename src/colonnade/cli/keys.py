@@ -91,5 +91,6 @@ def _http(config: Path | None, overrides: list[str] | None) -> HttpSection:
     read = read_coordinator_file if role_of(config) == "coordinator" else read_party_file
     http = read(config, overrides).http
     if http is None:
-        raise ConfigError(f"{config.name} has no [http] section, so nobody can call; docs/service.md shows one")
+        shown = 'documentation, page "One process per organisation"'
+        raise ConfigError(f"{config.name} has no [http] section, so nobody can call; one is shown in the {shown}")
     return http

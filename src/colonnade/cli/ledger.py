@@ -54,7 +54,7 @@ def _row(group: Group) -> tuple[str, ...]:
 
 def _chained(ledger: LedgerFile) -> str:
     if ledger.signed is not None:
-        return "Its end is signed: check it with `colonnade ledger verify`."
+        return "Its end is signed: check it with colonnade ledger verify."
     return "It is chained and not signed." if any("chain" in line for line in ledger.lines) else "It has no chain."
 
 

@@ -58,7 +58,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",  # in the default mode [compare] would be a colour
     pretty_exceptions_enable=False,  # a bug shows a plain traceback
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Start with `colonnade demo`: real data, half a minute, no network.",
+    epilog="Start with colonnade demo: real data, half a minute, no network.",
 )
 COMMANDS = (
     demo, check, train, compare, tune, resume, extend, predict, report, explain, columns, scorecard, estimate, worth,

@@ -10,6 +10,7 @@ import typer
 from colonnade.cli.options import AsJson, Overrides
 from colonnade.cli.screen import Screen
 from colonnade.errors import ConfigError
+from colonnade.numerals import short
 from colonnade.withdrawn import Mark
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def _plain(version: Version) -> dict[str, object]:
 def line_of_version(version: Version) -> str:
     """A version in one line."""
     scores = (("validation", version.validation), ("test", version.test))
-    told = [f"{name} {value:.4g}" for name, value in scores if value is not None]
+    told = [f"{name} {short(value)}" for name, value in scores if value is not None]
     metric = f" ({version.metric})" if version.metric and told else ""
     marked = (str(Mark(version.withdrawn, "")),) if version.withdrawn else ()
     facts = [*((", ".join(told) + metric,) if told else ()), *((version.why,) if version.why else ()), *marked]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Folder = Annotated[
     Path,
-    typer.Argument(metavar="FOLDER", help="Of a run, or of a model that `Model.save` wrote.", show_default=False),
+    typer.Argument(metavar="FOLDER", help="Of a run, or of a model that Model.save wrote.", show_default=False),
 ]
 Rows = Literal["train", "validation", "test"]
 

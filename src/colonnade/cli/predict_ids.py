@@ -123,7 +123,7 @@ def _rows(names: list[str], alignment: Alignment) -> torch.Tensor:
     if unknown:
         raise DataError(
             f"{len(unknown)} of {len(names)} ids are not among the aligned rows (first: {unknown[0]!r}); "
-            "leave them out, or extend the alignment with tables that list them (`colonnade align --more` on all sides)"
+            "leave them out, or extend the alignment with tables that list them (colonnade align --more on all sides)"
         )
     if len(set(names)) < len(names):
         raise DataError("an id is listed more than once; keep one line per id")

@@ -54,9 +54,7 @@ def read_about(run: Path) -> Described:
     from colonnade.store import Store
 
     if not (run / STORE).is_file():
-        raise RunError(
-            f"{str(run)!r} has no {STORE}: it is not a run that can be resumed; `colonnade train` starts one"
-        )
+        raise RunError(f"{str(run)!r} has no {STORE}: it is not a run that can be resumed; colonnade train starts one")
     if busy := in_use(run):
         raise RunError(f"{busy}; wait until it is done")
     store = Store(run / STORE)

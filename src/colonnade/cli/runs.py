@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from colonnade.service.listing import Listed
 
 Config = Annotated[Path, typer.Argument(metavar="PARTY.toml", help="Whose runs.")]
-Run = Annotated[str, typer.Argument(metavar="RUN", help="A run's name, or withdrawal:WHO, as shown by `runs`.")]
+Run = Annotated[str, typer.Argument(metavar="RUN", help="A run's name, or withdrawal:WHO, as colonnade runs shows it.")]
 Whose = Annotated[
     Path, typer.Option("--config", metavar="PARTY.toml", help="Who decides; about a withdrawal also COORDINATOR.toml.")
 ]
@@ -109,7 +109,7 @@ def _lines(listed: Listed) -> list[str]:
     if listed.decided:
         lines.append(f"  {listed.decided}")
     if listed.withdrawn:
-        lines.append(f"  {Mark(listed.withdrawn, '')}: see `colonnade forget`")
+        lines.append(f"  {Mark(listed.withdrawn, '')}: see colonnade forget")
     if facts:
         who = f"with {', '.join(facts.get('parties') or ())}"
         lines.append(f"  {facts.get('method')}, {facts.get('rounds'):,} rounds, {facts.get('rows'):,} rows, {who}")

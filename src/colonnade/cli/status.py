@@ -97,7 +97,7 @@ def _one_run(place: Path) -> Path:
     versions = numbers(place)
     if versions:
         return folder_of(place, versions[-1])
-    raise ConfigError(f"there is no run in {str(place)!r}; `colonnade status {place}` shows what is")
+    raise ConfigError(f"there is no run in {str(place)!r}; colonnade status {place} shows what is")
 
 
 def _goes_on(reader: RunReader) -> bool:

@@ -68,6 +68,7 @@ def resumable(folder: Path, afterwards: str = "") -> Iterator[None]:
 
 def facts(record: RunRecord, folder: Path) -> dict[str, object]:
     """A run for machines: what every command that trains or continues prints with --json."""
+    from colonnade.report.decided import never_predicted
     from colonnade.report.words import score_name
 
     result, traffic = record["result"], record["traffic"]
@@ -80,6 +81,7 @@ def facts(record: RunRecord, folder: Path) -> dict[str, object]:
         "score": score_name(record),
         **{key: result.get(key) for key in keys},
         **{key: result.get(key) for key in BESIDE if key in result},
+        "never_predicted": never_predicted(record),
         "bytes": {key: traffic[key] for key in ("up", "down", "multicast", "evaluation")},
         "label_exposure": record["label_exposure"],
         "fingerprint": record["fingerprint"],
@@ -104,7 +106,7 @@ def tell(screen: Screen, record: RunRecord, folder: Path) -> None:
     from colonnade.report.privacy import privacy_page
 
     for sentence in (*words.summary(record), words.exposure(record), words.noise(record)):
-        screen.notify(sentence)
+        screen.notify(sentence.replace("colonnade predict RUN", f"colonnade predict {folder}"))
     if words.noised(record):
         page = privacy_page(record)
         for sentence in filter(None, (page.verdict, page.uploads.replace("RUN", str(folder)))):

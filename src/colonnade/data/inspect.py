@@ -43,6 +43,7 @@ class Finding:
     text: str
     party: str | None = None
     column: str | None = None
+    answered_by: tuple[str, ...] = ()  # settings of [training]: with one of them it is no longer doubtful
 
 
 @dataclass(frozen=True)

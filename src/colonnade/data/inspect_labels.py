@@ -13,7 +13,7 @@ from colonnade.data.kinds import NUMBER, Levels, is_categorical, kind_of
 from colonnade.tasks import Task
 
 FEW = 20  # rows of a class below which nothing can be learned about it, and little be measured
-RARE = 0.01
+RARE = 0.1  # of an even share of the rows, below which a model may never predict a class: 5 % of two classes
 TELLS_ALL = 0.995  # how well one column alone may rank or tell the label before it looks like the label itself
 ROWS_PER_LEVEL = 5  # categories with fewer rows tell every label by chance
 
@@ -39,12 +39,23 @@ def inspect_labels(task: Task, labels: Tensor) -> Iterator[Finding]:
                 f"class {str(name)!r} has {count} of {total:,} rows; at least {FEW} are needed to learn and to measure "
                 "it: join it with another class, or collect more",
             )
-        elif count < RARE * total:
-            yield Finding(
-                "warning",
-                f"class {str(name)!r} is rare ({count / total:.2%} of the rows): judge by auc or average_precision, "
-                "not by accuracy, and think of weights",
-            )
+        elif count < RARE * total / len(counts):
+            yield Finding("warning", _rare(task, str(name), int(count), total), answered_by=_answers(task))
+
+
+def _answers(task: Task) -> tuple[str, ...]:
+    """Settings of [training] for rare classes; only a yes/no task has a threshold."""
+    return ("class_weights",) if task.exclusive else ("class_weights", "decision.decide_by")
+
+
+def _rare(task: Task, name: str, count: int, total: int) -> str:
+    told = f"class {name!r} is rare: {count:,} of {total:,} rows ({100 * count / total:.2g} %), so a model may never "
+    if task.exclusive:
+        return f'{told}predict it; set training.class_weights = "balanced", and judge by balanced_accuracy'
+    return (
+        f'{told}predict it at the threshold 0.5; set training.decision.decide_by = "f1" (validation rows choose the '
+        'threshold) or training.class_weights = "balanced", and judge by auc or average_precision, not by accuracy'
+    )
 
 
 def inspect_leaks(party: str, frame: Any, task: Task, labels: Tensor) -> Iterator[Finding]:

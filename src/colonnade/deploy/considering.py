@@ -49,7 +49,7 @@ class Considering:
         """Keep the proposal for whoever decides; the coordinator is told to wait."""
         run, self._waits = self._member.run, proposal.digest
         note(self._folder, proposal, "waits for approval", why)
-        told = f"see `colonnade runs`, then `colonnade approve {run}`, or `colonnade refuse {run}`"
+        told = f"see colonnade runs, then colonnade approve {run}, or colonnade refuse {run}"
         self._notify("approval needed", digest=proposal.digest[:12], reason=why, note=told)
         return self._pending()
 

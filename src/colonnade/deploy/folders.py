@@ -147,7 +147,7 @@ key = "certs/{name}.key"
 
 def _party_toml(outline: Outline, name: str) -> str:
     return f"""\
-# {name}: who this is, what it holds, and how it gets to the server. All settings: docs/deployment.md
+# {name}: who this is, what it holds, and how it gets to the server. All settings: documentation, page "Settings"
 [party]
 name = "{name}"
 table = {_quoted(outline.table(name))}
@@ -158,7 +158,7 @@ policy = "policy.toml"
 
 def _policy_toml(outline: Outline) -> str:
     return f"""\
-# What this organisation allows, whatever is proposed. All rules: docs/deployment.md#policy
+# What this organisation allows, whatever is proposed. All rules: documentation, page "Separate organisations"
 methods = [{_quoted(outline.method)}]
 most_rounds = {outline.rounds}
 alignments_per_day = 4             # each tells the label holder which of its ids are here; 0: a person starts each
@@ -188,7 +188,7 @@ rounds = {outline.rounds}
 [absence]
 then = "wait"                # for a party that does not answer; or "continue" without it, or "stop"
 
-# Without a [privacy] section no noise is added to what leaves: docs/privacy.md
+# Without a [privacy] section no noise is added to what leaves: documentation, page "What is protected"
 """
 
 
@@ -256,6 +256,6 @@ typed in any order; the next step begins when they have ended, or run, where it 
     tail = f"""
 The certificates are valid for {outline.days} days, and for trials: one place made everybody's keys. In production each
 organisation makes its own key and has it certified, under the same name. Any process may be stopped or killed and
-started again with the same command. More: docs/deployment.md
+started again with the same command. More: documentation, page "Separate organisations"
 """
     return head + "\n".join(step.text(number, folder) for number, step in enumerate(steps(outline), 1)) + tail

@@ -231,7 +231,8 @@ def _tables(path: Path, overrides: list[str] | None, sections: tuple[str, ...]) 
         if not isinstance(body, Mapping):
             raise ConfigError(f"{section!r} must be a section, e.g. [{section}]; got {body!r}")
     if sections[0] not in tables:
-        raise ConfigError(f"{path} has no [{sections[0]}] section; docs/deployment.md shows one")
+        shown = 'documentation, page "Separate organisations"'
+        raise ConfigError(f"{path} has no [{sections[0]}] section; one is shown in the {shown}")
     return tables
 
 

@@ -206,6 +206,6 @@ def _aligned(frame: Any, id: Key, path: Path, alignment: Alignment, out: np.ndar
         raise RowsDisagree(
             f"{gone} of {len(alignment.ids)} aligned ids are not in {path.name!r} any more; "
             "put the table back that was aligned, or align again (a run that began before people withdrew needs their "
-            "lines: docs/withdrawal.md)"
+            'lines: documentation, page "Withdrawal")'
         )
     return frame.drop(columns=list(names_of(id))).set_axis(ids, axis=0), at

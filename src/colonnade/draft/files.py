@@ -73,7 +73,7 @@ def _check_found(found: Mapping[str, Path], places: Sequence[Path], named: bool)
     if len(found) == 1 and not named:
         raise ConfigError(
             f"one table was found, {next(iter(found.values()))}, and parties need one each: name the files of the "
-            "others, or if one table has all columns, give each an owner in Python (docs/estimators.md)"
+            'others, or if one table has all columns, give each an owner in Python (documentation, page "scikit-learn")'
         )
     if len(found) > MOST_TABLES:
         raise ConfigError(f"{len(found)} tables were found; name those of the parties, at most {MOST_TABLES}")

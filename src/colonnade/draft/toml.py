@@ -41,8 +41,8 @@ class Draft:
 
     def _head(self, out: str) -> str:
         return f"""
-# Written by `colonnade init tables`. It trains as it is: colonnade train {out}
-# Paths are relative to the folder you start from. Every setting and its default: docs/configuration.md
+# Written by colonnade init tables. It trains as it is: colonnade train {out}
+# Paths are relative to the folder you start from. Every setting and its default: documentation, page "Settings"
 """
 
     def _data(self) -> str:
@@ -102,8 +102,9 @@ class Draft:
         """How columns become numbers: what was found worth ignoring, and an example."""
         ignored = {party: names for party, names in self.ignored.items() if names}
         lines = [
-            "# How columns become numbers (docs/tables.md). Numbers are standardised, texts get a column per level,",
-            "# empty values are filled and marked; with statistics of the training rows alone.",
+            '# How columns become numbers (documentation, page "Tables in, scores out"). Numbers are standardised,',
+            "# texts get a column per level, empty values are filled and marked; with statistics of the training rows",
+            "# alone.",
             "[data.columns]",
             "rare = 5  # levels of fewer than 5 training rows are one level together",
         ]
@@ -143,25 +144,26 @@ seed = 0
 #   colonnade report runs/first                       one HTML page about it
 #   colonnade predict runs/first {new} --proba
 # Is joining worth it? colonnade compare {out} --methods vimadmm_j --alone --central
-# Between organisations, each with its own table and machine: docs/deployment.md
+# Between organisations, each with its own table and machine: colonnade init organisations --help
 """
 
 
 METHOD = """
 [method]
-name = "vimadmm_j"  # each party trains a network and uploads scores; only their sum is needed. Others: docs/README.md
+name = "vimadmm_j"  # each party trains a network and uploads scores; only their sum is needed
+# Other methods: documentation, page "Methods"
 local_steps = 10  # gradient steps of a party per round
 optimiser = { kind = "adamw", lr = 0.003 }
 """
 MODEL = """
 [model]
-encoder = "mlp"  # or "linear", "ridge" (no network, solved), "trees": docs/local-models.md
+encoder = "mlp"  # or "linear", "ridge" (no network, solved), "trees" (boosted trees)
 hidden = 60
 embedding = 30
 """
 PRIVACY = """
 # Without this section no noise is added: what a party uploads may reveal its columns, and the replies reveal the
-# training labels to every party (docs/privacy.md). Noise costs accuracy. An example:
+# training labels to every party (documentation, page "What is protected"). Noise costs accuracy. An example:
 # [privacy]
 # mechanism = "gaussian"
 # clip = 0.5

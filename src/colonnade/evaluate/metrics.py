@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from colonnade.errors import ConfigError
+from colonnade.numerals import measured
 from colonnade.plugins import Table
 from colonnade.tasks import Task
 
@@ -63,7 +64,7 @@ class Metric:
 
     def told(self, value: float) -> str:
         """The value in words: per cent for shares."""
-        return f"{100 * value:.1f} %" if self.share else f"{value:.3f}" if abs(value) < 1e4 else f"{value:.4g}"
+        return f"{100 * value:.1f} %" if self.share else measured(value, 3)
 
 
 # -- decisions --------------------------------------------------------------------------------

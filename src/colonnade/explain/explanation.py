@@ -184,11 +184,9 @@ class Explanation:
         except FileNotFoundError:
             raise RunError(f"{folder} has no {FILE}; run: colonnade explain {folder}") from None
         except (OSError, ValueError) as error:
-            raise RunError(f"{path} is damaged ({error}); run `colonnade explain {folder}` again") from None
+            raise RunError(f"{path} is damaged ({error}); run colonnade explain {folder} again") from None
         if not _is_ours(values):
-            raise RunError(
-                f"{path} was written by another version of Colonnade; run `colonnade explain {folder}` again"
-            )
+            raise RunError(f"{path} was written by another version of Colonnade; run colonnade explain {folder} again")
         told = {key: value for key, value in values.items() if key not in DERIVED}
         return cls(**{**told, "agreement": [Agreement(**one) for one in values["agreement"]]})
 

@@ -8,6 +8,7 @@ from typing import TypedDict
 
 from colonnade.joining.gain import Gain
 from colonnade.joining.question import Question
+from colonnade.numerals import fixed
 from colonnade.privacy.ledger import Ledger
 
 
@@ -62,8 +63,8 @@ class Prospect:
         low, high = (_signed(end) for end in i.interval)
         return (
             f"{self.candidate}: its columns and the label holder's say something together that no sum of scores can "
-            f"say: {i.metric.title} {_signed(i.value)} (95 % interval {low} to {high}); docs/interactions.md says "
-            "what helps"
+            f"say: {i.metric.title} {_signed(i.value)} (95 % interval {low} to {high}); what helps: "
+            'documentation, page "Interactions"'
         )
 
     def sentence(self) -> str:
@@ -133,7 +134,7 @@ class Prospects:
 
 
 def _signed(value: float) -> str:
-    return f"{value:+.4f}" if abs(value) < 1e4 else f"{value:+.4g}"
+    return fixed(value, 4, "+")
 
 
 def released_sentence(told: int, candidates: tuple[str, ...], question: Question, simulated: bool) -> str:

@@ -296,7 +296,8 @@ def check_rows(method: Method, federation: Federation) -> None:
     raise ConfigError(
         f"method {method.name!r} needs rows that every party holds and that have a label, and {lacking} of "
         f"{federation.rows} rows are not such: train it on Federation.matched() (tables: keep = 'all'), or use "
-        "one_message, vimadmm_j or another method of docs/subsets.md, or fedmvt, which learn from the others too"
+        "one_message, vimadmm_j, another method that answers without some parties, or fedmvt, which learn from the "
+        "others too"
     )
 
 
@@ -305,7 +306,7 @@ def check_lacking(method: Method) -> None:
     if not getattr(method, "lacking", False):
         raise ConfigError(
             f"coordinator.train_on = 'all': method {method.name!r} needs rows that every party holds; use 'complete', "
-            "or one_message, vimadmm_j or another method of docs/subsets.md"
+            "or one_message, vimadmm_j or another method that answers without some parties"
         )
 
 

@@ -62,8 +62,8 @@ class ScorecardADMM(Settings):
     needs_gradients: ClassVar[bool] = False
     reads_bins: ClassVar[bool] = True
 
-    base_score: float = Field(600.0, allow_inf_nan=False, description="points at which the odds are `odds`")
-    odds: float = Field(50.0, gt=0, allow_inf_nan=False, description="non-events to one event, at `base_score` points")
+    base_score: float = Field(600.0, allow_inf_nan=False, description="points at which the odds are the setting odds")
+    odds: float = Field(50.0, gt=0, allow_inf_nan=False, description="non-events to one event, at base_score points")
     pdo: float = Field(20.0, gt=0, allow_inf_nan=False, description="points that double the odds")
     monotone: bool = Field(
         False, description="merge neighbouring bins of numbers and dates until their evidence rises or falls throughout"

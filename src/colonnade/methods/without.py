@@ -164,7 +164,7 @@ def check_can_leave_out(method: Method, state: Mapping[str, Tensor], secure_sum:
     raise ConfigError(
         f"{method.name} has no answer without one of its parties, because they were trained together: what the others "
         "say alone is no prediction; wait until all are there (--absent refuse), or train one_message, vimadmm_j or "
-        "another method of docs/subsets.md"
+        "another method that answers without some parties"
     )
 
 

@@ -48,7 +48,7 @@ class LocalSettings(Settings):
     encoder: Kind = Field(
         "auto",
         description="local model: linear, tanh (one layer), mlp, cnn, resnet18, resnet34; auto: cnn for (3, H, W) "
-        "columns, else mlp; ridge: solved, no network; trees: boosted trees (extra `trees`); or one of an installed "
+        "columns, else mlp; ridge: solved, no network; trees: boosted trees (extra trees); or one of an installed "
         "package",
     )
     hidden: int = Field(120, ge=1, description="hidden width of the mlp")

@@ -156,7 +156,8 @@ def check_local(party: str, model: object) -> nn.Module | Regressor:
     lacks = [name for name in ("open", "output", "approach", "tensors", "restore") if not hasattr(model, name)]
     raise ModelError(
         f"the local model of party {party!r} must be an nn.Module or a regressor with open, output, approach, tensors "
-        f"and restore (docs/local-models.md); {type(model).__name__} lacks {', '.join(lacks)}"
+        f"and restore (documentation, page 'Networks, trees, your own'); {type(model).__name__} "
+        f"lacks {', '.join(lacks)}"
     )
 
 

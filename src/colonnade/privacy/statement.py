@@ -33,7 +33,7 @@ LABELS = {
 }
 NO_EPSILON = "no epsilon: uploads left without noise and may reveal them"
 ONLY_SUM = "no epsilon: only the sum of the uploads can be read, but that left without noise and may reveal them"
-REMEDY = "What to do about it: docs/privacy.md."
+REMEDY = 'What to do about it: documentation, page "What is protected".'
 SECURE_SUM = "Secure sum: the coordinator reads the sum of the uploads, not one party's."
 OWN_NORM = " Here C is the norm of an upload with every number at its bound."
 OFF_GRID = (

@@ -44,7 +44,7 @@ def _blocks(content: Content) -> Iterator[str]:
     for table in (run["metrics"], run["decision"], run["by_group"]):
         yield from () if table is None else table_lines(table)
     if run["by_group"] is None:
-        yield "Groups of people were not measured apart: name a column with `by` to see where it is worse."
+        yield 'Groups of people were not measured apart: by = "COLUMN" in [data] names one to see where it is worse.'
     yield "## What is protected, and what is not"
     yield plain(run["privacy"].verdict)
     yield plain(run["noise"])

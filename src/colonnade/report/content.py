@@ -8,7 +8,7 @@ from typing import TypedDict
 
 from colonnade.errors import RunError
 from colonnade.record import Worth
-from colonnade.report import explained, metrics, repeat, tables, words
+from colonnade.report import decided, explained, metrics, repeat, tables, words
 from colonnade.report.curves import Picture, confusion, pictures
 from colonnade.report.interactions import not_tested
 from colonnade.report.on_test import OnTest, on_test
@@ -160,14 +160,15 @@ def _one(record: Record) -> Facts:
         ("training traffic", words.size(traffic["up"] + traffic["down"])),
         ("time", words.duration(result["seconds"])),
     ]
-    return {  # of the summary the verdict has how good it is
+    known = {words.how_good(record), *decided.sentences(record)}  # of the summary, that the verdict has
+    return {
         "title": f"{record['method']['name']} on {about['federation']}",
         "kind": "one run",
         "verdict": words.verdict(record),
         "worth": None,
         "tiles": tiles,
         "run": _details(record),
-        "summary": [*(text for text in words.summary(record) if text != words.how_good(record)), *not_tested(record)],
+        "summary": [*(text for text in words.summary(record) if text not in known), *not_tested(record)],
         "comparison": None,
         "costs": None,
         "contributions": None,

@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from colonnade.numerals import short
 from colonnade.report import tables, words
 from colonnade.report.figures import Axis, Drawing, Line, chart, matrix, panels
 from colonnade.report.record import Group, Record, Terms, residual_curve, score_curve
@@ -142,7 +143,7 @@ def _residuals(groups: Sequence[Group]) -> list[Picture]:
     if not lines:
         return []
     caption = "Primal residual: how far the sum of the parties' outputs is from the auxiliary variable z."
-    told = "; ".join(f"{line.label}: from {line.y[0]:.3g} to {line.y[-1]:.3g}" for line in lines)
+    told = "; ".join(f"{line.label}: from {short(line.y[0], 3)} to {short(line.y[-1], 3)}" for line in lines)
     drawing = chart("residual", lines, Axis("rounds", "primal residual", log=True, whole=True))
     return [Picture(drawing, caption, f"{caption} {told}.")]
 

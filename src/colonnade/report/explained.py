@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from colonnade.evaluate.metrics import find_title
+from colonnade.numerals import fixed, short
 from colonnade.report import words
 from colonnade.report.curves import Picture
 from colonnade.report.explain_figures import scatter
@@ -206,7 +207,7 @@ def _cell(key: str, found: Mapping[str, Any], place: int, record: Record) -> str
 
 def _points(value: float, record: Record) -> str:
     """A difference of scores: percentage points for accuracy."""
-    return f"{100 * value:.2f}" if words.is_share(record) else f"{value:.4f}"
+    return f"{100 * value:.2f}" if words.is_share(record) else fixed(value, 4)
 
 
 def _agreement_table(found: Mapping[str, Any]) -> Table | None:
@@ -229,7 +230,7 @@ def _classes_table(found: Mapping[str, Any], record: Record) -> Table | None:
     names = found.get("class_names") or [str(place) for place in range(len(drops[0]))]
     share = bool(task_about(record["about"]).classes)  # of a class's rows decided right, also where AUC is the score
     rows = tuple(
-        (party, *(f"{100 * value:.2f}" if share else f"{value:.4f}" for value in row))
+        (party, *(f"{100 * value:.2f}" if share else fixed(value, 4) for value in row))
         for party, row in zip(found["parties"], drops, strict=True)
     )
     unit = "percentage points of the class's rows" if share else "score of the output"
@@ -247,7 +248,7 @@ def _bars(key: str, found: Mapping[str, Any], record: Record) -> Picture | None:
     unit = "norm of its weights" if key == "norm" else "percentage points" if share else words.score_name(record)
     parties = found["parties"]
     drawing = bars(f"explain-{key}", parties, [scale * v for v in values], unit, around)
-    told = "; ".join(f"{party} {scale * v:.3g}" for party, v in zip(parties, values, strict=True))
+    told = "; ".join(f"{party} {short(scale * v, 3)}" for party, v in zip(parties, values, strict=True))
     return Picture(drawing, f"{caption}.", f"{caption}, in {unit}: {told}.")
 
 
@@ -257,7 +258,7 @@ def _denoised(found: Mapping[str, Any]) -> Picture | None:
         return None
     parties, values = found["parties"], noisy["norm_after"]
     caption = f"Weights when the model is trained with noise on the columns of {noisy['party']}"
-    told = "; ".join(f"{party} {v:.3g}" for party, v in zip(parties, values, strict=True))
+    told = "; ".join(f"{party} {short(v, 3)}" for party, v in zip(parties, values, strict=True))
     marked = parties.index(noisy["party"])
     drawing = bars("explain-denoise", parties, values, "norm of its weights", marked=marked)
     return Picture(drawing, f"{caption}.", f"{caption}: {told}.")

@@ -22,6 +22,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
+from colonnade.numerals import short
 from colonnade.report.hints import Hint, Spot, along, with_spots
 from colonnade.report.inline import inlined
 
@@ -50,6 +51,7 @@ class Palette:
         return {
             "svg.fonttype": "none",
             "svg.hashsalt": name,
+            "axes.formatter.limits": (-9, 15),  # no power of ten beside an axis
             "font.size": 9,
             "font.family": "sans-serif",
             "text.color": self.ink,
@@ -227,8 +229,8 @@ def bars(
         axes.set_yticks(places, [label if len(label) < LONG else f"{label[: LONG - 2]}…" for label in labels])
         axes.invert_yaxis()
         for place, (label, value) in enumerate(zip(labels, values, strict=True)):
-            spread = f" ± {errors[place]:.3g}" if errors else ""
-            tell(axes, Hint(value, place, f"{label}: {value:.4g}{spread}"))
+            spread = f" ± {short(errors[place], 3)}" if errors else ""
+            tell(axes, Hint(value, place, f"{label}: {short(value)}{spread}"))
         axes.set_xlabel(meaning)
         axes.grid(visible=True, axis="x", alpha=0.5)
         axes.set_axisbelow(True)
@@ -334,4 +336,4 @@ def _finish(axes: Axes, axis: Axis) -> None:
         axes.set_yscale("log")
         axes.minorticks_off()
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=8))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))  # no powers in tiny print
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value, 6)))  # no powers in tiny print

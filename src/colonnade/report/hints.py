@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
+from colonnade.numerals import short
+
 MOST = 150  # of one line; more could not be told apart with a pointer
 RADIUS = 4.0  # points
 
@@ -36,7 +38,7 @@ def along(label: str, x: Sequence[float], y: Sequence[float], names: tuple[str, 
     step = max(1, -(-len(x) // MOST))
     kept = sorted({*range(0, len(x), step), len(x) - 1}) if len(x) else []
     for at in kept:
-        told = f"{names[0]} {x[at]:.4g}, {names[1]} {y[at]:.4g}"
+        told = f"{names[0]} {short(x[at])}, {names[1]} {short(y[at])}"
         yield Hint(x[at], y[at], f"{label}: {told}" if label else told)
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from colonnade.evaluate.metrics import Metric, find_metric
 from colonnade.methods import METHODS
+from colonnade.numerals import fixed
 from colonnade.report.record import Record
 
 NOT_TESTED = (
     "Its score is a sum over the parties, which misses what shows only when columns of two parties are seen together. "
-    "Whether there is such a thing was not tested: `colonnade worth --interactions` asks (docs/interactions.md)."
+    "Whether there is such a thing was not tested: colonnade worth --interactions asks "
+    '(documentation, page "Interactions").'
 )
 
 
@@ -44,4 +46,4 @@ def not_tested(record: Record) -> list[str]:
 
 def _signed(metric: Metric, value: float) -> str:
     """A difference; of shares in percentage points."""
-    return f"{100 * value:+.1f}" if metric.share else f"{value:+.4f}"
+    return f"{100 * value:+.1f}" if metric.share else fixed(value, 4, "+")

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from colonnade.errors import ConfigError, DataError
-from colonnade.report import repeat, tables, words
+from colonnade.report import decided, repeat, tables, words
 from colonnade.report.content import Content
 from colonnade.report.metrics import mean_metrics
 from colonnade.report.privacy import privacy_page, statement_of
@@ -91,6 +91,7 @@ def _run(record: Record, group: Group, terms: Terms) -> dict[str, object]:
         "seed": record["training"]["seed"],
         "rows": about["rows"],
         "summary": words.summary(record),
+        "never_predicted": decided.never_predicted(record),
         "score": words.score_name(record),
         "validation_score_is": words.validation_name(record),
         "result": {k: v for k, v in result.items() if k not in ("confusion", "class_accuracy", "class_accuracy_std")},

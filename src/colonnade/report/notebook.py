@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from html import escape
 from typing import TYPE_CHECKING
 
-from colonnade.report import words
+from colonnade.report import decided, words
 from colonnade.report.privacy import privacy_page
 from colonnade.report.tables import Table
 from colonnade.tasks import Task
@@ -43,7 +43,7 @@ def of_run(run: Run) -> str:
         [
             ("parties", _named(parties)),
             ("task", task_line(run.task)),
-            ("how good", " ".join([words.how_good(record), *words.warnings(record)])),
+            ("how good", " ".join([words.how_good(record), *decided.sentences(record), *words.warnings(record)])),
             ("training", done),
             ("privacy", privacy_page(record).verdict),
             ("saved in", "" if run.path is None else str(run.path)),

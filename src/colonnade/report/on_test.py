@@ -14,6 +14,7 @@ from colonnade.privacy.settings import protected
 from colonnade.record import Binned, KindScores, ScoreBins
 from colonnade.report import residuals
 from colonnade.report.curves import Picture
+from colonnade.report.decided import threshold
 from colonnade.report.figures import Axis
 from colonnade.report.plots import Guide, Series, plot
 from colonnade.report.record import Record
@@ -163,18 +164,13 @@ def _decided(record: Record) -> tuple[float, float, float] | None:
     return alarm / (right_no + alarm), hit / (lost + hit), hit / (alarm + hit)
 
 
-def _threshold(record: Record) -> str:
-    told = record["result"].get("decision")
-    return f"{told['threshold']:.3g}" if told else "0.5"
-
-
 def _roc(record: Record, scores: Scores, prefix: str) -> Picture:
     x, y, chosen = scores.alarms(), scores.hits(), _decided(record)
     drawing = plot(
         f"{prefix}roc", [Series("model", x, y)], Axis("false positive rate", "true positive rate"), DIAGONAL,
         None if chosen is None else chosen[:2],
     )  # fmt: skip
-    mark = f" Diamond: decisions at {_threshold(record)}." if chosen else ""
+    mark = f" Diamond: decisions at {threshold(record)}." if chosen else ""
     caption = f"ROC curve. Dashed: guessing.{mark}"
     points = "; ".join(
         f"at a false positive rate of {_pc(at)} it finds {_pc(_at(x, y, at))}" for at in (0.05, 0.1, 0.2)
@@ -188,7 +184,7 @@ def _precision(record: Record, scores: Scores, prefix: str) -> Picture:
         f"{prefix}precision-recall", [Series("model", x, y)], Axis("recall", "precision"),
         Guide((0, 1), (scores.share, scores.share)), None if chosen is None else chosen[1:],
     )  # fmt: skip
-    mark = f" Diamond: decisions at {_threshold(record)}." if chosen else ""
+    mark = f" Diamond: decisions at {threshold(record)}." if chosen else ""
     caption = f"Precision and recall. Dashed: the share of yes, {_pc(scores.share)}.{mark}"
     points = "; ".join(f"{_pc(_at(x, y, at))} at a recall of {_pc(at)}" for at in (0.25, 0.5, 0.75))
     return Picture(drawing, caption, f"{caption} Precision: {points}.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from colonnade.numerals import short
 from colonnade.report.figures import SIZE, Axis, Drawing, Field, Palette, Sheet, tell
 from colonnade.report.hints import Hint, along
 
@@ -93,7 +94,7 @@ def histogram(name: str, ends: Sequence[float], heights: Sequence[float], axis: 
             axes.bar(ends[place], height, ends[place + 1] - ends[place], align="edge", color=palette.of(0),
                      alpha=0.45 if outer else 0.9, edgecolor=palette.grid, linewidth=0.4)  # fmt: skip
             middle = (ends[place] + ends[place + 1]) / 2
-            tell(axes, Hint(middle, height / 2, f"{ends[place]:.4g} to {ends[place + 1]:.4g}: {height:.4g}"))
+            tell(axes, Hint(middle, height / 2, f"{short(ends[place])} to {short(ends[place + 1])}: {short(height)}"))
         if line is not None:
             axes.axvline(line, color=palette.ink, linewidth=0.8, linestyle=(0, (4, 3)))
         _frame(axes, axis)
@@ -119,7 +120,7 @@ def intervals(
             reach = _reach([value], [low], [high])
             axes.errorbar([value], [place], xerr=reach, ecolor=colour, fmt="none", elinewidth=1.6, capsize=3)
             axes.plot([value], [place], marker="D" if place == marked else "o", markersize=6, color=colour)
-            tell(axes, Hint(value, place, f"{labels[place]}: {value:.4g} ({low:.4g} to {high:.4g})"))
+            tell(axes, Hint(value, place, f"{labels[place]}: {short(value)} ({short(low)} to {short(high)})"))
         if marked is not None:
             axes.axvline(values[marked], color=palette.of(1), linewidth=0.8, linestyle=(0, (4, 3)))
         axes.set_yticks(range(len(labels)), [one if len(one) <= NAME else f"{one[: NAME - 1]}…" for one in labels])

@@ -60,7 +60,7 @@ def privacy_page(record: Record) -> Page:
         reason = "this record keeps nothing of the run's ledger"
     except (DataError, ConfigError) as error:  # a library is missing, or the record is of another version
         reason = str(error)
-    told = f"No epsilon is printed here: {reason}. `colonnade privacy explain RUN` reads the ledger itself."
+    told = f"No epsilon is printed here: {reason}. The command colonnade privacy explain RUN reads the ledger itself."
     return Page(f"{told} {exposure}", [], None, exposure, math.inf, unprotected=True, uploads=uploads)
 
 

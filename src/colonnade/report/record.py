@@ -113,9 +113,9 @@ def with_explanation(record: Record, folder: Path) -> Record:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        return {**record, "unexplained": f"{path} is damaged ({error}); run `colonnade explain {folder}` again"}
+        return {**record, "unexplained": f"{path} is damaged ({error}); run colonnade explain {folder} again"}
     if not isinstance(found, dict) or found.get("format") != EXPLANATION_FORMAT or set(found) != EXPLAINED:
-        why = f"{path} was written by another version of Colonnade; run `colonnade explain {folder}` again"
+        why = f"{path} was written by another version of Colonnade; run colonnade explain {folder} again"
         return {**record, "unexplained": why}
     return {**record, "explanation": found} if found["run"] == record["id"] else record
 

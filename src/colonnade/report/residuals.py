@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
+from colonnade.numerals import short
 from colonnade.record import Binned, Histogram, NumberBinned, NumberBins
 from colonnade.report.curves import Picture
 from colonnade.report.figures import Axis
@@ -136,4 +137,4 @@ def _around(values: Sequence[float], reach: Sequence[float]) -> tuple[list[float
 
 
 def _short(value: float) -> str:
-    return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+    return short(value, 3)

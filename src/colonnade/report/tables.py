@@ -14,7 +14,7 @@ from colonnade.config import build
 from colonnade.methods import make_method
 from colonnade.models.encoders import ModelSettings
 from colonnade.privacy.settings import PrivacySettings
-from colonnade.report import words
+from colonnade.report import decided, words
 from colonnade.report.record import (
     MB,
     Group,
@@ -145,6 +145,8 @@ def _compared(group: Group, several: bool, mixed: bool, named: bool, tests: Sequ
     best, rounds = (_mean([r[key] for r in results], "{:.0f}") for key in ("best_round", "rounds"))
     doubt = " (diverged)" if any(r["diverged"] for r in results) else ""
     doubt += " (not clearly better than guessing)" if any(map(words.no_better, group.records)) else ""
+    missed = next(filter(None, map(decided.never_predicted, group.records)), None)
+    doubt += f' (never predicts "{missed[0]}")' if missed else ""
     return (
         group.label + doubt,
         *((_seeds(group),) if several else ()),

@@ -6,6 +6,7 @@ from typing import cast
 
 from colonnade.engines.base import DEPLOYED
 from colonnade.evaluate.metrics import Metric, find_metric
+from colonnade.numerals import fixed, measured
 from colonnade.privacy.promise import UploadGain
 from colonnade.record import Difference
 from colonnade.report import words
@@ -15,8 +16,8 @@ UNMEASURED = (
     "What the uploads contributed was not measured: whether the score is due to them or to the labels alone is not "
     "known. {}"
 )
-HOW = "`colonnade privacy compare RUN` trains again without their signal, and as local_only."
-ELSEWHERE = "Between organisations that is a further run, which every party has to agree to (docs/privacy.md)."
+HOW = "colonnade privacy compare RUN trains again without their signal, and as local_only."
+ELSEWHERE = "Between organisations that is a further run, which every party has to agree to."
 PROTECTS = "it sends nothing computed from columns in training"
 ONE_SEED = (
     "The intervals are about other rows; what another draw of noise would change, one seed cannot tell (--seeds 1,2)."
@@ -101,8 +102,8 @@ def _points(metric: Metric, one: Difference) -> str:
 def _signed(metric: Metric, value: float) -> str:
     number = 100 * value if metric.share else value
     digits = 2 if metric.share else 4
-    return f"{round(number, digits) + 0.0:+.{digits}f}" if abs(number) < 1e4 else f"{number:+.4g}"
+    return fixed(number, digits, "+")
 
 
 def _score(metric: Metric, value: float) -> str:
-    return f"{100 * value:.2f} %" if metric.share else f"{value:.4f}" if abs(value) < 1e4 else f"{value:.4g}"
+    return f"{100 * value:.2f} %" if metric.share else measured(value, 4)

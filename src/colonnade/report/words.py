@@ -11,18 +11,20 @@ from typing import Any
 
 from colonnade.evaluate.metrics import find_metric
 from colonnade.methods import METHODS
+from colonnade.numerals import measured
 from colonnade.privacy import row_statement
 from colonnade.privacy.events import EmptyEvent, Hides, Kind, PlainEvent
 from colonnade.privacy.registry import kind_of
 from colonnade.privacy.sampled import SampledGaussianEvent
 from colonnade.privacy.settings import protected
+from colonnade.report import decided
 from colonnade.report.interactions import lifted
 from colonnade.report.record import Record, metric_of
 from colonnade.tasks import task_about
 
 EXPOSURE = {
-    "FULL": "the replies reveal the training labels to every party (docs/privacy.md)",
-    "EPS": "what the coordinator sends down was made from labels behind a label mechanism (docs/privacy.md)",
+    "FULL": 'the replies reveal the training labels to every party (documentation, page "What is protected")',
+    "EPS": 'what the coordinator sends was made from labels behind a label mechanism (documentation, page "Labels")',
     "NONE": "nothing the coordinator sends down was computed from a label",
 }
 EXPOSURE_SHORT = {"FULL": "parties can read the labels", "EPS": "behind a label mechanism", "NONE": "none"}
@@ -64,7 +66,7 @@ def score(record: Record, value: float | None, digits: int = 2) -> str:
     """A score of the run's task: per cent for accuracy, a plain number for AUC and R2."""
     if value is None or not math.isfinite(value):
         return "not measured"
-    return f"{100 * value:.{digits}f} %" if is_share(record) else f"{round(value, digits + 2) + 0.0:.{digits + 2}f}"
+    return f"{100 * value:.{digits}f} %" if is_share(record) else measured(value, digits + 2)
 
 
 def size(count: float) -> str:
@@ -110,7 +112,7 @@ def pools(record: Record) -> bool:
 
 def summary(record: Record) -> list[str]:
     """What was trained, by whom, how good it is, why it stopped, and what it cost."""
-    good = [how_good(record), *warnings(record), *lifted(record), *_positive(record)]
+    good = [how_good(record), *decided.sentences(record), *warnings(record), *lifted(record), *_positive(record)]
     ended = [_why_it_ended(record), *noisy_labels(record)]
     gone = [record["withdrawn"]] if "withdrawn" in record else []
     return [_who(record), *gone, *_partial(record), *_weights(record), *good, *ended, _what_it_cost(record)]
@@ -159,12 +161,14 @@ def how_good(record: Record) -> str:
 
 
 def verdict(record: Record) -> str:
-    """The outcome in one sentence: how good, and whether that is better than a guess."""
+    """The outcome: how good, whether that is better than a guess, and whether a class is never predicted."""
     told = how_good(record)
     if record["result"]["test_score"] is None or not _interval(record) or not _guess(record):
-        return told
+        return " ".join((told, *decided.sentences(record)))
     better = "Not clearly better than a constant guess" if no_better(record) else "Better than a constant guess"
-    return f"{better}: {told[0].lower()}{told[1:]}"
+    if never := decided.one_sided(record):
+        better = f"{better} by {score_name(record)}, {'and' if no_better(record) else 'but'} {never}"
+    return " ".join(filter(None, (f"{better}: {told[0].lower()}{told[1:]}", decided.remedy(record))))
 
 
 def warnings(record: Record) -> list[str]:

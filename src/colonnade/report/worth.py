@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 from colonnade.errors import RunError
 from colonnade.evaluate.metrics import Metric, find_metric
+from colonnade.numerals import fixed
 from colonnade.record import Difference, TrialRecord, Worth
 from colonnade.report.record import Group, Record
 from colonnade.report.tables import Table
@@ -129,7 +130,7 @@ def _told(metric: Metric, one: Difference) -> str:
 
 def _signed(metric: Metric, value: float) -> str:
     """A difference; of shares in percentage points."""
-    return f"{100 * value:+.1f}" if metric.share else f"{value:+.3f}" if abs(value) < 1e4 else f"{value:+.4g}"
+    return f"{100 * value:+.1f}" if metric.share else fixed(value, 3, "+")
 
 
 def worth_table(found: Worth) -> Table:

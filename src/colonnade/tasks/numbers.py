@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from colonnade.errors import ConfigError
+from colonnade.numerals import short
 from colonnade.tasks.base import Array
 
 
@@ -20,7 +21,8 @@ def thirds(truth: Tensor) -> tuple[list[int], list[str]]:
     """The third its number is in."""
     low, high = torch.quantile(truth.double(), torch.tensor([1 / 3, 2 / 3], dtype=torch.double)).tolist()
     places = (truth > low).int() + (truth > high).int()
-    return places.tolist(), [f"up to {low:.3g}", f"{low:.3g} to {high:.3g}", f"above {high:.3g}"]
+    ends = short(low, 3), short(high, 3)
+    return places.tolist(), [f"up to {ends[0]}", f"{ends[0]} to {ends[1]}", f"above {ends[1]}"]
 
 
 def told(numbers: Tensor) -> Array:

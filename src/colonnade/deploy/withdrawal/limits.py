@@ -14,7 +14,7 @@ from colonnade.errors import MissingData, Refused
 from colonnade.wire.messages import Purpose, Request
 from colonnade.withdrawn import Withdrawn, read_withdrawn, stamp
 
-TELL = "people who withdrew: docs/withdrawal.md"
+TELL = 'people who withdrew: documentation, page "Withdrawal"'
 
 
 def check_rows(asked: Tensor, withdrawn: Tensor, what: str) -> None:
