@@ -23,7 +23,9 @@ from colonnade.data.frames import Key, as_frame, by_party, names_of, read_table
 from colonnade.data.ids import Ids, id_columns, is_in, places, text_ids
 from colonnade.data.inspect import Finding, TableFacts, inspect_table, some_rows
 from colonnade.data.inspect_labels import inspect_labels, inspect_leaks
+from colonnade.data.new_columns import unseen
 from colonnade.data.preprocess import encode_labels
+from colonnade.data.rare import without_counts
 from colonnade.data.said import as_said
 from colonnade.errors import DataError, DoubtfulData
 from colonnade.extras import need
@@ -96,7 +98,7 @@ def check(tables: Mapping[str, Any], *, labels: Any, id: Ids = None, **meaning: 
         >>> ages, churn = ["31", "44", "unknown"] * 20, ["no", "yes"] * 30
         >>> bank = pd.DataFrame({"customer": range(60), "age": ages, "churn": churn})
         >>> print(cn.check({"bank": bank}, labels="churn", id="customer").errors[0][:70])
-        party 'bank', column 'age': 20 of 60 values are not numbers (first: 'u
+        party 'bank', column 'age': 20 of 60 values are not numbers (first in r
     """
     given = by_party("tables", tables)
     keys = id_columns(id, given)
@@ -114,8 +116,8 @@ def check(tables: Mapping[str, Any], *, labels: Any, id: Ids = None, **meaning: 
     facts = tuple(inspect_table(party, columns[party], said[party]) for party in frames if len(columns[party].columns))
     found = [one for table in facts for one in table.findings]
     federation, joining = _join(frames, labels, id, meaning)
-    known = {one.text for one in found}
-    found = [*(one for one in joining if one.text not in known), *found]
+    known = {without_counts(one.text) for one in found}  # joining counts training rows alone
+    found = [*(one for one in joining if without_counts(one.text) not in known), *found]
     found += _of_labels(frames, columns, labels, meaning)
     if keys:
         found += _overlap(frames, keys)
@@ -228,7 +230,7 @@ def _overlap(frames: Mapping[str, Any], keys: Mapping[str, Any]) -> Iterator[Fin
 def _unseen(
     columns: Mapping[str, Any], frames: Mapping[str, Any], keys: Mapping[str, Any], federation: Federation
 ) -> Iterator[Finding]:
-    """Categories that validation or test rows have and training rows have not."""
+    """Categories that training rows have seldom, or that only validation or test rows have."""
     pd = need("pandas", extra="tables", purpose="a table")
     for party, plan in federation.plans.items():
         frame = columns[party]
@@ -240,13 +242,12 @@ def _unseen(
         for feature in plan.features:
             if not isinstance(feature, LevelFeature) or feature.part:
                 continue
-            strange, first = plan.strangers(frame, feature)
+            strange = plan.strangers(frame, feature)
             if strange:
                 yield Finding(
-                    "warning",
+                    "warning" if feature.other is None else "note",
                     f"party {party!r}, column {feature.column!r}: {strange:,} of {len(frame):,} values are categories "
-                    f"that no training row has (first: {first!r}); they count as "
-                    f"{'the rare ones' if feature.rare else 'none of the known ones'}",
+                    f"that training {unseen(feature)}",
                     party,
                     feature.column,
                 )

@@ -180,10 +180,10 @@ def test_empty_text_is_a_level_of_its_own_and_the_last() -> None:
     values = np.where(np.arange(ROWS) % 7 == 3, None, cities())
     levels = sorted({v for v in values[:150] if v is not None})
     expected = [[v == level for level in levels] + [v is None] for v in values]
-    np.testing.assert_array_equal(encoded(values), expected)
-    np.testing.assert_array_equal(encoded(values, missing="fill"), np.array(expected)[:, :-1])
+    np.testing.assert_array_equal(encoded(values, rare=1), expected)
+    np.testing.assert_array_equal(encoded(values, rare=1, missing="fill"), np.array(expected)[:, :-1])
     text = ["None" if v is None else v for v in values]  # the word is no empty value
-    assert encoded(text).shape[1] == len(levels) + 1
+    assert encoded(text, rare=1).shape[1] == len(levels) + 1
 
 
 @pytest.mark.parametrize("rare", [1, 5, 20])
@@ -203,8 +203,8 @@ def test_one_hot_keeps_the_most_frequent_levels() -> None:
 def test_ordinal_levels_are_numbered_as_in_scikit_learn() -> None:
     values = cities()
     encoder = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1).fit(values[:150, None])
-    np.testing.assert_array_equal(encoded(values, levels="ordinal"), encoder.transform(values[:, None]))
-    plan = plan_of(values, levels="ordinal")
+    np.testing.assert_array_equal(encoded(values, levels="ordinal", rare=1), encoder.transform(values[:, None]))
+    plan = plan_of(values, levels="ordinal", rare=1)
     assert plan.width == 1 and plan.places == {"x": (0,)}
     new = pd.DataFrame({"x": [*values[:2], "never seen"]})
     with pytest.warns(UserWarning, match="1 of 3 values are categories that training did not see"):
@@ -222,7 +222,7 @@ def test_ordinal_levels_that_are_empty_rare_or_one_for_all() -> None:
     filled = encoded(values, levels="ordinal", missing="fill")[:, 0]
     np.testing.assert_array_equal(filled, np.where(told == len(known), -1, told))
     assert not encoded(np.full(ROWS, "same"), levels="ordinal").any()
-    with pytest.raises(DataError, match="'x' has 150 different values in 150 training rows"):
+    with pytest.raises(DataError, match=r"'x' is left out \(150 different values in 150 rows\).* no other column"):
         encoded([f"note {k}" for k in range(ROWS)], most=50, levels="ordinal")
 
 
@@ -245,16 +245,14 @@ def test_hashed_empty_text_has_a_place_of_its_own() -> None:
 
 def test_almost_as_many_levels_as_rows_are_refused_until_somebody_says_hash() -> None:
     values = [f"note {k}" for k in range(ROWS)]
-    with pytest.raises(
-        DataError, match=r"'x' has 150 different values in 150 training rows; drop it \(kind = 'ignore'"
-    ):
-        encoded(values, most=50)
+    with pytest.raises(DataError, match=r"'x' is refused \(150 different values in 150 rows\).*\(kind = 'ignore'\)"):
+        encoded(values, by_name={"x": {"kind": "category"}})
     assert encoded(values, levels="hash").shape == (ROWS, 256)
 
 
 def test_unknown_levels_count_as_rare_ones_where_there_are_any() -> None:
     plan = plan_of(cities(), rare=20)
-    with pytest.warns(UserWarning, match=r"first: 'Rhodes'\); they count as the rare ones"):
+    with pytest.warns(UserWarning, match=r"2 of 2 values .* fewer than 20 rows or not at all; they count as 'other'"):
         told = plan.transform(pd.DataFrame({"x": ["Rhodes", "Oslo"]}))
     assert torch.equal(told[0], told[1]) and told[0].sum() == 1
 
@@ -359,7 +357,9 @@ def test_what_is_said_of_a_column_holds_for_it_alone_and_later_too() -> None:
     assert torch.equal(back.transform(table()), told)
     assert torch.equal(back.transform(table().drop(columns="note")), told)
     assert back.agrees(plan) and plan.agrees(back)
-    with pytest.raises(DataError, match=r"'age': kind = 'number', and not all values are numbers \(first: '\?'"):
+    with pytest.raises(
+        DataError, match=r"'age': kind = 'number', and not all values are numbers \(first in the row with id '0'"
+    ):
         plan.transform(table().replace({"age": {"31": "?"}}))
 
 
@@ -536,3 +536,51 @@ class TestPieces:
         torch.testing.assert_close(again.encode(frame), plan.encode(frame), atol=0, rtol=0)
         assert plan.agrees(again)
         assert not plan.agrees(other)
+
+
+# -- names of people ------------------------------------------------------------------------------
+
+
+def people() -> pd.DataFrame:
+    """A column of names, one of cities of which three are rare, and a number."""
+    city = np.array([f"city{k % 4}" for k in range(ROWS)], dtype=object)
+    city[[10, 20, 30]] = ["Hidden A", "Hidden B", "Hidden C"]
+    return pd.DataFrame({"name": [f"Person {k}" for k in range(ROWS)], "city": city, "age": np.arange(ROWS) % 60})
+
+
+def test_a_column_of_names_is_left_out_with_its_counts_and_nothing_of_it_is_kept() -> None:
+    says = r"column 'name' is left out \(150 different values in 150 rows\)"
+    with pytest.warns(UserWarning, match=says) as told:
+        plan = ColumnPlan.fit("bank", people(), TRAIN)
+    assert len(told) == 1 and "Person" not in str(told[0].message)
+    assert list(plan.columns) == ["age", "city"]
+    assert b"Person" not in to_bytes({"bank": plan}) and b"Hidden" not in to_bytes({"bank": plan})
+    usual = people().drop(index=[10, 20, 30])
+    assert torch.equal(plan.transform(usual.drop(columns="name")), plan.transform(usual))
+
+
+@pytest.mark.parametrize("said", [{"kind": "category"}, {"kind": "category", "levels": "one_hot"}])
+def test_a_column_of_names_that_was_asked_for_is_refused_without_its_values(said: dict[str, Any]) -> None:
+    with pytest.raises(DataError, match=r"column 'name' is refused \(150 different values") as told:
+        ColumnPlan.fit("bank", people(), TRAIN, PartyColumns(by_name={"name": said}))
+    assert "Person" not in str(told.value)
+
+
+def test_rare_and_unseen_levels_are_one_with_one_counted_warning() -> None:
+    plan = ColumnPlan.fit("bank", people().drop(columns="name"), TRAIN)
+    new = people().drop(columns="name").iloc[:12].replace({"city": {"city1": "unheard of"}})
+    with pytest.warns(UserWarning, match=r"'city': 4 of 12 values .*; they count as 'other'") as told:
+        encoded = plan.transform(new)
+    assert len(told) == 1 and "unheard" not in str(told[0].message)
+    assert torch.equal(encoded[1, 1:], encoded[10, 1:]) and encoded[1, 1:].sum() == 1
+
+
+def test_a_plan_of_an_earlier_version_encodes_as_it_did() -> None:
+    from colonnade.data.features import from_plain
+    from colonnade.data.kinds import Levels
+
+    old = {"column": "city", "kind": "text", "known": ("Bonn", "Ulm"), "rare": ("Rom",), "holes": True}
+    feature = from_plain({**old, "indicator": True})
+    out = np.zeros((feature.width, 5), dtype=np.float32)
+    feature.encode(Levels(("Bonn", "Rom", "Ulm", "new"), np.array([0, 1, 2, 3, -1])), out)  # type: ignore[union-attr, arg-type]
+    np.testing.assert_array_equal(out.argmax(0), [0, 2, 1, 2, 3])

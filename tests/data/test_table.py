@@ -312,7 +312,7 @@ def test_unreadable_table_files_are_named(tmp_path):
     with pytest.raises(DataError, match=r"broken\.csv\.gz' cannot be read as \.csv\.gz"):
         read_table(tmp_path / "broken.csv.gz")
     (tmp_path / "ragged.csv").write_text("a,b\n1,2\n1,2,3,4\n")
-    with pytest.raises(DataError, match=r"cannot be read.*a row has 4 values.*2 names: '1,2,3,4'"):
+    with pytest.raises(DataError, match=r"cannot be read.*line 3 has 4 values.*2 names"):
         read_table(tmp_path / "ragged.csv")
 
 
@@ -412,9 +412,7 @@ def test_semicolons_between_the_columns_are_recognised(tmp_path):
 
 def test_decimal_commas_are_refused_by_name(tmp_path):
     (tmp_path / "t.csv").write_text("customer,income\n" + "".join(f'{k},"{k},5"\n' for k in range(20)))
-    says = (
-        r"party 't', column 'income': 20 of 20 values are numbers with a comma \(first: '0,5' in the row with id '0'\)"
-    )
+    says = r"party 't', column 'income': 20 of 20 values are numbers with a comma \(first in the row with id '0'\)"
     refused(DataError, says, {"t": read_table(tmp_path / "t.csv", id="customer")},
             labels=pd.DataFrame({"customer": range(20), "y": [0, 1] * 10}), id="customer")  # fmt: skip
 

@@ -65,7 +65,7 @@ def test_text_that_is_not_utf_8_is_read_as_windows_text_with_a_warning(tmp_path)
         ("a,b,a\n1,2,3\n", "it has the column 'a' more than once; rename or drop one"),
         ("a,b\n", "it has no rows; needed at least one"),
         ("", "it is empty; needed a line of column names, and rows"),
-        ("a,b\n1,2\n1\n", "a row has 1 values and the first line has 2 names: '1'; correct the row"),
+        ("a,b\n1,2\n1\n", "line 3 has 1 values and the first line has 2 names; correct the row"),
         (b"a,b\n1,\x00\x01\xff\xfe\n", "it is not text: it has zero bytes"),
     ],
 )

@@ -10,7 +10,7 @@ import pytest
 from sklearn.metrics import accuracy_score, roc_auc_score
 
 from colonnade import Federation, Model, fit
-from colonnade.errors import DataError, RowsDisagree
+from colonnade.errors import DataError, DoubtfulData, RowsDisagree
 
 
 def tables(rows: int = 400) -> dict[str, pd.DataFrame]:
@@ -24,7 +24,8 @@ def tables(rows: int = 400) -> dict[str, pd.DataFrame]:
 
 def test_a_run_and_a_saved_model_measure_every_metric_by_group(tmp_path: Path) -> None:
     given = tables()
-    federation = Federation.from_tables(given, labels="churn", id="customer", by="city", split={"test": 0.5})
+    asked = {"by": "city", "split": {"test": 0.5}, "columns": {"rare": 1}}
+    federation = Federation.from_tables(given, labels="churn", id="customer", **asked)  # type: ignore[arg-type]
     assert federation.parties[0].columns.shape[1] == 1 + 3  # the city stays a column of the model
     run = fit(federation, "vimadmm", rounds=3, out=tmp_path / "run")
     found = run.result["by_group"]
@@ -62,7 +63,8 @@ def test_a_run_and_a_saved_model_measure_every_metric_by_group(tmp_path: Path) -
 def test_a_column_with_a_group_for_nearly_every_row_is_refused() -> None:
     given = tables()
     given["bank"]["street"] = [f"street {row}" for row in range(400)]
-    with pytest.raises(DataError, match="by = 'street': the column has 400 different values"):
+    says = "by = 'street': the column has 400 different values"
+    with pytest.warns(DoubtfulData, match="'street' is left out"), pytest.raises(DataError, match=says):
         Federation.from_tables(given, labels="churn", id="customer", by="street")
 
 

@@ -34,7 +34,7 @@ from torch import Tensor
 
 from colonnade.bench.catalogue import Bench
 from colonnade.bench.settings import Notify, Options
-from colonnade.bench.table_sets import TableSet, folder_of, read_set
+from colonnade.bench.table_sets import EVERY_LEVEL, TableSet, folder_of, read_set
 from colonnade.bench.tables import split_rows
 from colonnade.config import Settings, build
 from colonnade.errors import ConfigError
@@ -135,7 +135,8 @@ def federation_of(table: TableSet, seed: int) -> Federation:
     """The parties of a table, split as `bench tables` does."""
     rows = split_rows(table, seed)
     train, validation, test = (torch.from_numpy(np.sort(part)) for part in (rows.train, rows.validation, rows.test))
-    return Federation.from_tables(dict(table.tables), labels=table.labels, split=RowSplit(train, validation, test))
+    split = RowSplit(train, validation, test)
+    return Federation.from_tables(dict(table.tables), labels=table.labels, split=split, columns=EVERY_LEVEL)
 
 
 def train(federation: Federation, method: str, seed: int, party_dropout: float = 0.0) -> Run:

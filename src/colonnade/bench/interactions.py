@@ -32,7 +32,7 @@ from pydantic import Field
 
 from colonnade.bench.catalogue import Bench
 from colonnade.bench.settings import Notify, Options
-from colonnade.bench.table_sets import TableSet
+from colonnade.bench.table_sets import EVERY_LEVEL, TableSet
 from colonnade.bench.tables import JUDGES, central_trees, split_rows
 from colonnade.config import Settings, build
 from colonnade.extras import need
@@ -105,7 +105,7 @@ def one_seed(name: str, settings: InteractionsSettings, seed: int) -> dict[str, 
     rows = split_rows(found, seed)
     train, validation, test = (torch.from_numpy(np.sort(part)) for part in (rows.train, rows.validation, rows.test))
     split = RowSplit(train, validation, test)
-    whole = Federation.from_tables(dict(found.tables), labels=found.labels, split=split)
+    whole = Federation.from_tables(dict(found.tables), labels=found.labels, split=split, columns=EVERY_LEVEL)
     pooled = pd.concat([table.add_prefix(f"{party} ") for party, table in found.tables.items()], axis=1)
     trained = {name: _trained(whole, name, settings, seed) for name in RECIPES}
     asked = worth(whole, holder="bank", interactions=LIFTS, seed=seed)["shop"].interaction

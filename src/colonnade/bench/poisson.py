@@ -42,6 +42,7 @@ from colonnade.bench.accuracy import case_job, watcher
 from colonnade.bench.catalogue import Bench
 from colonnade.bench.clock import torch_threads
 from colonnade.bench.settings import Notify, Options
+from colonnade.bench.table_sets import EVERY_LEVEL
 from colonnade.config import Settings, build, with_overrides
 from colonnade.data.fetch import find, places
 from colonnade.data.frames import read_table
@@ -93,7 +94,9 @@ class Tables:
 
     def federation(self, split: RowSplit | None = None) -> Federation:
         """The joined tables; columns are scaled by the rows of this split that train."""
-        return Federation.from_tables(self.frames, labels=self.labels, id=self.id, task="count", split=split)
+        return Federation.from_tables(
+            self.frames, labels=self.labels, id=self.id, task="count", split=split, columns=EVERY_LEVEL
+        )
 
 
 @dataclass

@@ -35,7 +35,7 @@ from pydantic import Field
 from colonnade.bench.cases import Case, each_case, read_cases, selected
 from colonnade.bench.catalogue import Bench
 from colonnade.bench.settings import Notify, Options
-from colonnade.bench.table_sets import TableSet, folder_of, read_set
+from colonnade.bench.table_sets import EVERY_LEVEL, TableSet, folder_of, read_set
 from colonnade.bench.tables import split_rows
 from colonnade.config import Settings, build
 from colonnade.errors import ConfigError, ShortTraining
@@ -142,7 +142,9 @@ def federation_of(found: TableSet, seed: int, columns_from: ColumnsFrom = "train
     train, validation, test = (torch.from_numpy(part) for part in (rows.train, rows.validation, rows.test))
     split = RowSplit(train, validation, test)
     tables, labels = dict(found.tables), found.labels
-    return Federation.from_tables(tables, labels=labels, task="binary", split=split, columns_from=columns_from)
+    return Federation.from_tables(
+        tables, labels=labels, task="binary", split=split, columns_from=columns_from, columns=EVERY_LEVEL
+    )
 
 
 def private_run(federation: Federation, one: Try, settings: TablesRowSettings, seed: int) -> Run:

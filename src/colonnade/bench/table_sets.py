@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 Goal = Literal["auc", "accuracy", "r2", "deviance"]
 
+EVERY_LEVEL = {"rare": 1}  # published numbers are of columns whose rare levels each have a place
 ADULT = (
     "age", "workclass", "fnlwgt", "education", "education_num", "marital_status", "occupation", "relationship", "race",
     "sex", "capital_gain", "capital_loss", "hours_per_week", "native_country", "income",

@@ -29,7 +29,7 @@ from pydantic import Field
 
 from colonnade.bench.catalogue import Bench
 from colonnade.bench.settings import Notify, Options
-from colonnade.bench.table_sets import SETS, Goal, TableSet, folder_of, read_set
+from colonnade.bench.table_sets import EVERY_LEVEL, SETS, Goal, TableSet, folder_of, read_set
 from colonnade.config import Settings, build
 from colonnade.extras import need
 
@@ -139,7 +139,7 @@ def _ours(found: TableSet, rows: Rows, seed: int) -> Array:
     from colonnade.estimators import VerticalClassifier, VerticalCountRegressor, VerticalRegressor
 
     kind: Any = {"deviance": VerticalCountRegressor, "r2": VerticalRegressor}.get(found.goal, VerticalClassifier)
-    model = kind(validation_fraction=VALIDATION, random_state=seed)
+    model = kind(validation_fraction=VALIDATION, random_state=seed, columns=EVERY_LEVEL)
     model.fit(found.rows(rows.given), found.labels[rows.given])
     new = found.rows(rows.test)
     return np.asarray(model.predict_proba(new)[:, 1] if found.goal == "auc" else model.predict(new))

@@ -36,7 +36,7 @@ from pydantic import Field
 from colonnade.bench.catalogue import Bench
 from colonnade.bench.clock import torch_threads
 from colonnade.bench.settings import Notify, Options
-from colonnade.bench.table_sets import TableSet, folder_of, read_set
+from colonnade.bench.table_sets import EVERY_LEVEL, TableSet, folder_of, read_set
 from colonnade.bench.tables import JUDGES, Array, Rows, central_trees, split_rows
 from colonnade.config import Settings, build
 from colonnade.extras import need
@@ -143,7 +143,13 @@ class Trial:
         train, validation = (torch.from_numpy(np.sort(part)) for part in (rows.train, rows.validation))
         split = RowSplit(train, validation, train[:0])  # who tests predicts later, as the central model does
         federation = Federation.from_tables(
-            dict(found.tables), labels=found.labels, task=TASKS[found.goal], classes=classes, split=split, name=name
+            dict(found.tables),
+            labels=found.labels,
+            task=TASKS[found.goal],
+            classes=classes,
+            split=split,
+            name=name,
+            columns=EVERY_LEVEL,
         )
         return cls(found, rows, seed, draws, federation)
 

@@ -31,7 +31,7 @@ from pydantic import Field
 
 from colonnade.bench.catalogue import Bench
 from colonnade.bench.settings import Notify, Options
-from colonnade.bench.table_sets import TableSet, folder_of, read_set
+from colonnade.bench.table_sets import EVERY_LEVEL, TableSet, folder_of, read_set
 from colonnade.bench.tables import JUDGES, Rows, central_trees, split_rows
 from colonnade.config import Settings, build
 from colonnade.extras import need
@@ -83,7 +83,7 @@ def one_seed(name: str, found: TableSet, seed: int, settings: WorthSettings) -> 
     truth = found.labels[rows.test]
     noise = stream(seed, "bench worth").normal(size=(len(found.labels), WIDTH))
     tables = {**found.tables, NOISE: pd.DataFrame(noise, columns=[f"n{place}" for place in range(WIDTH)])}
-    whole = Federation.from_tables(tables, labels=found.labels, split=_without_counting(rows))
+    whole = Federation.from_tables(tables, labels=found.labels, split=_without_counting(rows), columns=EVERY_LEVEL)
     asked = []
     for holder in found.tables:
         alone = judge(truth, central_trees(found.tables[holder], found, rows, seed))

@@ -181,7 +181,7 @@ def _told(draft: Draft, found: Sequence[Candidate]) -> Iterator[str]:
         yield f"other columns that could be the label (--label): {listed}{more}"
     for name, columns in draft.ignored.items():
         if columns:
-            yield f"left out of {name}, since every row has another value: {', '.join(columns)}"
+            yield f"left out of {name}, since nearly every row has another value: {', '.join(columns)}"
 
 
 def _tell(screen: Screen, told: Iterator[str], checked: Check, out: Path) -> None:

@@ -116,7 +116,7 @@ def times(column: Any, name: str) -> Any:
     if types.is_numeric_dtype(column.dtype) and not types.is_bool_dtype(column.dtype):
         return column.to_numpy()
     raise DataError(
-        f"time = {name!r}: needed dates or numbers; the column holds {column.dtype} (first: {column.iloc[0]!r}); "
+        f"time = {name!r}: needed dates or numbers; the column holds {column.dtype}; "
         "convert it, for example with pandas.to_datetime"
     )
 

@@ -23,6 +23,7 @@ import numpy as np
 from colonnade.data import dates
 from colonnade.data.column_settings import PartyColumns
 from colonnade.data.kinds import NUMBER, Levels, check_finite, check_text, is_categorical, kind_of
+from colonnade.data.rare import Different
 from colonnade.errors import ConfigError, DataError
 
 Kind = Literal["number", "date", "level"]
@@ -127,15 +128,14 @@ class Bins:
         if self.kind == "number":
             check_finite(party, column.to_frame(self.column), [self.column])
         known = column[column.notna()]
-        if self.kind == "level" and self.levels and len(known) > 1:
-            texts = Levels.of(known, self.holds).texts
-            if not set(texts) & set(self.levels):
-                warnings.warn(
-                    f"party {party!r}, column {self.column!r}: none of {len(known)} values has a bin of its own "
-                    f"(first: {texts[0]!r}; the training had {', '.join(map(repr, self.levels[:3]))}), so all count as "
-                    f"{OTHER!r}; write them as in training",
-                    stacklevel=2,
-                )
+        if self.kind != "level" or not self.levels or len(known) <= 1:
+            return
+        if not set(Levels.of(known, self.holds).texts) & set(self.levels):
+            warnings.warn(
+                f"party {party!r}, column {self.column!r}: none of {len(known)} values has a bin of its own, so all "
+                f"count as {OTHER!r}; write them as in training",
+                stacklevel=2,
+            )
 
     def agrees(self, other: object) -> bool:
         """Whether other bins are these, up to the rounding of another machine."""
@@ -161,13 +161,15 @@ class Bins:
 
 def cut_columns(
     party: str, frame: Any, train: Values, settings: PartyColumns, kinds: tuple[list[str], Mapping[str, str], list[str]]
-) -> tuple[Bins, ...]:
+) -> tuple[tuple[Bins, ...], list[Different]]:
     """The bins of all columns of a party: numbers, dates, then levels; `kinds` says which are which (`kinds_of`).
+
+    And those columns that have none, since their texts are nearly all different.
 
     Raises:
         ConfigError: only some columns are to be cut.
-        DataError: a column is infinite, has text among numbers, or almost a level for each row; or all training rows
-            are in one bin of every column.
+        DataError: a column is infinite, or has text among numbers, or is to hold categories that are nearly all
+            different; or all training rows are in one bin of every column.
     """
     numbers, categories, when = kinds
     counts = {name: settings.of(name).bins for name in (*numbers, *when, *categories)}
@@ -181,19 +183,20 @@ def cut_columns(
     found = []
     for name, kind in [*((n, "number") for n in numbers), *((n, "date") for n in when)]:
         found.append(Bins.of_numbers(name, kind, numbers_of(kind, frame[name])[train], counts[name]))  # type: ignore[arg-type]
-    smallest = max(1, round(SMALLEST * len(train)))
+    smallest, odd = max(1, round(SMALLEST * len(train))), []
     for name, holds in categories.items():
         levels = Levels.of(frame[name], holds)
         check_text(party, frame[name], levels.texts)
-        if len(levels.texts) > settings.of(name).most and 2 * len(levels.texts) > len(train):
-            raise DataError(
-                f"party {party!r}, column {name!r} has {len(levels.texts)} different values for {len(train)} training "
-                "rows; drop it (kind = 'ignore'), or group its values"
-            )
+        codes = levels.codes[train]
+        seen = (len(np.unique(codes[codes >= 0])), int((codes >= 0).sum()))
+        different = Different.of(party, frame[name], holds, *seen)
+        if different.left_out(settings.of(name)):
+            odd.append(different)
+            continue
         found.append(Bins.of_levels(name, holds, levels, train, smallest))
-    if not any(len(np.unique(one.codes(party, frame[one.column])[train])) > 1 for one in found):
+    if found and not any(len(np.unique(one.codes(party, frame[one.column])[train])) > 1 for one in found):
         raise DataError(f"party {party!r} has no column with two bins or more; leave its table out")
-    return tuple(replace(one, refuses=settings.of(one.column).missing == "refuse") for one in found)
+    return tuple(replace(one, refuses=settings.of(one.column).missing == "refuse") for one in found), odd
 
 
 def numbers_of(kind: Kind, column: Any) -> Values:

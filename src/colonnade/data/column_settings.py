@@ -59,7 +59,13 @@ class ColumnSettings(Settings):
         description="text and categories: a column for each level, hashed, or hashed where there are too many; "
         "`ordinal`: one column with the level's number, for trees",
     )
-    rare: int = Field(1, ge=1, description="levels that fewer training rows have become one level together")
+    rare: int | None = Field(
+        None,
+        ge=1,
+        description="levels that fewer training rows have become one level, `other`, which unknown ones join; their "
+        "texts are not kept. Unset: 5, but none that a twentieth of the rows have, and a column is hashed where most "
+        "rows were among them; 1: none",
+    )
     most: int = Field(
         1000,
         ge=1,

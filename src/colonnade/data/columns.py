@@ -24,6 +24,7 @@ from colonnade.data.features import Feature, LevelFeature, NumberFeature
 from colonnade.data.frames import Key, listed
 from colonnade.data.kinds import TEXT, Levels, check_empty, check_finite, check_text, kinds_of
 from colonnade.data.new_columns import check_columns, check_new
+from colonnade.data.rare import Different, leave_out
 from colonnade.data.said import as_said, with_columns
 from colonnade.errors import DataError
 from colonnade.mapped import large, zeros
@@ -60,7 +61,7 @@ class ColumnPlan:
         label: str | None = None,
         aside: tuple[str, ...] = (),
     ) -> ColumnPlan:
-        """Decide how to encode a party's columns.
+        """Decide how to encode a party's columns; texts that are nearly all different are left out with a warning.
 
         Args:
             party: whose columns, for messages.
@@ -72,8 +73,9 @@ class ColumnPlan:
             aside: other columns of the party's table that are no columns of the model, for new tables.
 
         Raises:
-            DataError: a column has infinite values, almost as many levels as rows, an unusable type, or text among
-                numbers; or something is said about a column that is not there.
+            DataError: a column has infinite values, an unusable type, or text among numbers; or something is said
+                about a column that is not there; or nearly all values of what is to be a category are different; or
+                all columns are ignored or left out.
         """
         settings = settings or PartyColumns()
         _check_names(party, settings, frame)
@@ -91,8 +93,8 @@ class ColumnPlan:
                 check_empty(party, frame, name)
         zones = {name: dates.zone_of(frame[name]) for name in when}
         if any(settings.of(name).bins for name in frame.columns):
-            bins = cut_columns(party, frame, train.numpy(), settings, (numbers, categories, when))
-            return cls(party, bins, zones, said, id, label, aside)
+            bins, odd = cut_columns(party, frame, train.numpy(), settings, (numbers, categories, when))
+            return cls(party, bins, zones, leave_out(odd, len(bins), said), id, label, aside)
         parts = [*((name, "") for name in numbers), *((name, part) for name in when for part in dates.NUMBERS)]
         places = [*((name, "") for name in categories), *((name, part) for name in when for part in dates.LEVELS)]
         rows = train.numpy()
@@ -107,23 +109,23 @@ class ColumnPlan:
             values = _numbers(frame, name, part)[rows]
             return NumberFeature.fit(name, part, values, _settings_of_part(settings.of(name), part))
 
-        def level(source: tuple[str, str]) -> Feature:
+        def level(source: tuple[str, str]) -> Feature | Different:
             name, part = source
             kind = categories.get(name, TEXT)
             said = _settings_of_part(settings.of(name), part)
             count, empty = _counted(frame, name, part, kind, training)
             if not part:
                 check_text(party, frame[name], count)
-            try:
-                return LevelFeature.fit(name, part, kind, {text: n for text, n in count.items() if n}, empty, said)
-            except ValueError as error:
-                raise DataError(
-                    f"party {party!r}, column {name!r} {error}; drop it (kind = 'ignore'), or group its values; if it "
-                    "is no identifier, say levels = 'hash'"
-                ) from None
+            seen = {text: n for text, n in count.items() if n}
+            different = None if part else Different.of(party, frame[name], kind, len(seen), sum(seen.values()))
+            if different is not None and different.left_out(said):
+                return different
+            return LevelFeature.fit(name, part, kind, seen, empty, said)
 
-        features = (*_each(number, parts), *_each(level, places))
-        return cls(party, features, zones, said, id, label, aside)
+        found = (*_each(number, parts), *_each(level, places))
+        features = tuple(one for one in found if not isinstance(one, Different))
+        odd = [one for one in found if isinstance(one, Different)]
+        return cls(party, features, zones, leave_out(odd, len(features), said), id, label, aside)
 
     @property
     def numbers(self) -> tuple[str, ...]:
@@ -170,11 +172,10 @@ class ColumnPlan:
         known = [number for mean in means if mean is not None for number in mean]
         return None if None in means else torch.tensor(known, dtype=torch.float64)
 
-    def strangers(self, frame: Any, feature: LevelFeature) -> tuple[int, str]:
-        """How many rows of a frame have a level that training did not see, and the first of these levels."""
+    def strangers(self, frame: Any, feature: LevelFeature) -> int:
+        """How many rows of a frame have a level without a place of its own: training saw it seldom or never."""
         levels = _levels(frame, feature.column, feature.part, feature.kind)
-        strange = levels.codes[np.append(feature.strange(levels.texts), False)[levels.codes]]
-        return len(strange), levels.texts[strange[0]] if len(strange) else ""
+        return int(np.append(feature.strange(levels.texts), False)[levels.codes].sum())
 
     def encode(self, frame: Any, rows: Values | None = None, *, on_disk: bool = False) -> Tensor:
         """(N, F) float32 of a frame that has these columns with values of these kinds.
@@ -280,8 +281,8 @@ def _settings_of_part(settings: OneColumn, part: str) -> OneColumn:
         return settings
     missing = "fill" if settings.missing == "indicate" and part != dates.NUMBERS[0] else settings.missing
     levels = "ordinal" if settings.levels == "ordinal" else "auto"
-    pieces = settings.pieces
-    return OneColumn(missing=missing, scaling=settings.scaling, pieces=pieces, clip=settings.clip, levels=levels)
+    common = {"scaling": settings.scaling, "pieces": settings.pieces, "clip": settings.clip}
+    return OneColumn(missing=missing, levels=levels, rare=1, **common)
 
 
 def _counted(frame: Any, name: str, part: str, kind: str, training: Values) -> tuple[dict[str, int], int]:

@@ -1,10 +1,11 @@
 """How a party's columns were distributed over its training rows, in bins; and how far a table of today has moved.
 
 Numbers and dates are cut at deciles of the training rows (fewer cuts where there are few rows), levels are counted as
-they are: the frequent ones by themselves, all others together, those that training never saw, and empty values. Of a
-column with many rare levels a new sample always has some new ones: about as many rows as training had levels with one
-row (Good and Turing). Only what is beyond that counts as moved. These are counts of a party's own table: they stay with
-its part of the model, and never leave it.
+they are: the frequent ones by themselves, all others together, those that training saw in too few rows or never, and
+empty values. Texts of too few rows (`columns.rare`) may be names of people, and are not kept. Of a column with many
+rare levels a new sample always has some more of these: where a level needs k rows to be kept, about as many rows as
+training had in levels of just k (Good and Turing). Only what is beyond that counts as moved. These are counts of a
+party's own table: they stay with its part of the model, and never leave it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ import numpy as np
 from colonnade.data import dates
 from colonnade.data.bins import numbers_of
 from colonnade.data.columns import ColumnPlan
+from colonnade.data.features import LevelFeature
 from colonnade.data.kinds import NUMBER, Levels, is_categorical, kind_of
+from colonnade.data.rare import least_rows
 from colonnade.data.said import as_said
 from colonnade.errors import DataError, RunError
 from colonnade.psi import Shift
@@ -43,8 +46,9 @@ class Counted:
     cuts: tuple[float, ...] = field(default=(), repr=False)
     holds: str = ""  # what levels are
     levels: tuple[str, ...] = field(default=(), repr=False)  # the frequent ones
-    rare: tuple[str, ...] = field(default=(), repr=False)  # others that occurred: one bin; then never seen, empty
-    single: int = 0  # levels of one row
+    rare: tuple[str, ...] = field(default=(), repr=False)  # others that occurred: one bin; then all others, empty
+    single: int = 0  # rows of levels that just the least number of rows had
+    least: int = 1  # rows that a level has whose text is kept
 
     @classmethod
     def numbers(cls, name: str, kind: Kind, values: Values) -> Counted:
@@ -53,23 +57,25 @@ class Counted:
         return cls(name, kind, _cut(values, cuts), cuts)
 
     @classmethod
-    def of_levels(cls, name: str, holds: str, found: Levels) -> Counted:
-        """Of levels."""
+    def of_levels(cls, name: str, holds: str, found: Levels, least: int = 1) -> Counted:
+        """Of levels; the texts of those with fewer than `least` rows are not kept."""
         count = np.bincount(found.codes.astype(np.int64) + 1, minlength=len(found.texts) + 1)
         order = sorted((-int(n), text) for text, n in zip(found.texts, count[1:], strict=True) if n)
         enough = min(PER_BIN, len(found.codes) // PER_BIN + 1)  # the largest of many small counts are so by chance
-        kept = [(text, -n) for n, text in order if -n >= enough][:LEVELS]
-        rest = order[len(kept) :]
-        counts = (*(n for _, n in kept), -sum(n for n, _ in rest), 0, int(count[0]))
-        rare, single = tuple(text for _, text in rest[:SEEN]), sum(n == -1 for n, _ in rest)
-        return cls(name, "level", counts, (), holds, tuple(text for text, _ in kept), rare, single)
+        kept = [(text, -n) for n, text in order if -n >= max(enough, least)][:LEVELS]
+        rest = [(-n, text) for n, text in order[len(kept) :]]
+        rare = tuple(text for n, text in rest[:SEEN] if n >= least)
+        unkept = 0 if len(rare) >= SEEN else sum(n for n, _ in rest if n < least)
+        counts = (*(n for _, n in kept), sum(n for n, _ in rest) - unkept, unkept, int(count[0]))
+        single = sum(n for n, _ in rest if n == least)
+        return cls(name, "level", counts, (), holds, tuple(text for text, _ in kept), rare, single, least)
 
     def of_numbers(self, values: Values) -> tuple[int, ...]:
         """How many of some numbers (N,) of today each bin has."""
         return _cut(values, self.cuts)
 
     def count(self, column: Any) -> tuple[Values, int] | str:
-        """(k,) how many rows of a column of today each bin has, and how many have a level never seen; or why not."""
+        """(k,) how many rows of a column of today each bin has, and how many a level that was not kept; or why not."""
         if column.isna().all():
             counts = np.zeros(len(self.counts), dtype=np.int64)
             counts[-1] = len(column)
@@ -90,10 +96,10 @@ class Counted:
         return counts, int(counts[other + 1])
 
     def then(self, now: Values) -> Values:
-        """(k,) what to hold counts of today against: with as many rows of new levels as are to be expected."""
+        """(k,) what to hold counts of today against: with as many rows of unknown levels as are to be expected."""
         counts = np.array(self.counts)
         if self.kind == "level" and now.sum():
-            expected = min(self.single, int(now[-2] * counts.sum() / now.sum()))
+            expected = max(0, min(self.single, int(now[-2] * counts.sum() / now.sum()) - int(counts[-2])))
             counts[-2] += expected
             counts[-3] -= expected
         return counts
@@ -137,10 +143,15 @@ class Reference:
         step = -(-len(train) // SAMPLE) or 1
         rows = np.sort(train)[::step]
         said = as_said(plan.party, frame, plan.said).iloc[rows]
+        known = {one.column: one.least for one in plan.features if isinstance(one, LevelFeature) and not one.part}
+        least = {name: known.get(name, least_rows(None, len(train))) for name in plan.categories}
         found = [
             *(Counted.numbers(name, "number", numbers_of("number", said[name])) for name in plan.numbers),
             *(Counted.numbers(name, "date", numbers_of("date", said[name])) for name in plan.dates),
-            *(Counted.of_levels(name, kind, Levels.of(said[name], kind)) for name, kind in plan.categories.items()),
+            *(
+                Counted.of_levels(name, kind, Levels.of(said[name], kind), least[name])
+                for name, kind in plan.categories.items()
+            ),
         ]
         return cls(plan.party, len(rows), tuple(found))
 
@@ -162,9 +173,8 @@ class Reference:
             return Shift.missing(one.name, then, counted)
         now, new = counted
         share = new / max(len(frame), 1)
-        return Shift.of(
-            one.name, one.then(now), now, f"{share:.1%} of the rows have a level never seen in training" * bool(new)
-        )
+        what = "never seen in training" if one.least == 1 else f"that fewer than {one.least} training rows had"
+        return Shift.of(one.name, one.then(now), now, f"{share:.1%} of the rows have a level {what}" * bool(new))
 
     def to_json(self) -> dict[str, object]:
         """Plain values."""
@@ -180,6 +190,7 @@ class Reference:
                 Counted(
                     str(c["name"]), c["kind"], tuple(map(int, c["counts"])), tuple(map(float, c["cuts"])),
                     str(c["holds"]), tuple(map(str, c["levels"])), tuple(map(str, c["rare"])), int(c["single"]),
+                    int(c.get("least", 1)),
                 )
                 for c in said["columns"]
             )  # fmt: skip

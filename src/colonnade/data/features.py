@@ -15,7 +15,8 @@ import numpy as np
 
 from colonnade.data.bins import Bins
 from colonnade.data.column_settings import ColumnSettings
-from colonnade.data.kinds import Levels
+from colonnade.data.kinds import BOOLEAN, Levels
+from colonnade.data.rare import least_rows
 
 SAME = 1e-6  # how far statistics of the same rows may be apart on two machines, in deviations
 EXTREME = (0.01, 0.99)  # numbers further outside these quantiles than they are apart are extreme
@@ -154,14 +155,16 @@ class NumberFeature:
 class LevelFeature:
     """A column of text, categories or booleans, or a level of a date: one in the place of a row's level.
 
-    An ordinal one is the number of that place instead, -1 for a level that has none.
+    An ordinal one is the number of that place instead, -1 for a level that has none. Levels of few training rows share
+    one place, with whatever training did not see, and their texts are not kept: they may be names of people.
     """
 
     column: str
     part: str = ""  # of a date
     kind: str = ""  # what the values of the column are
     known: tuple[str, ...] = field(default=(), repr=False)  # levels with a place of their own
-    rare: tuple[str, ...] = field(default=(), repr=False)  # levels that share the next place, with unknown ones
+    other: int | None = None  # the place of all others; None: training had none
+    least: int = 1  # training rows that a level with a place of its own has at least
     holes: bool = False  # training rows had empty values
     indicator: bool = False  # empty values have the last place
     refuses: bool = False  # empty values are an error
@@ -173,25 +176,27 @@ class LevelFeature:
     def fit(
         cls, column: str, part: str, kind: str, count: Mapping[str, int], empty: int, settings: ColumnSettings
     ) -> LevelFeature:
-        """From how many training rows have each level, and how many none.
-
-        Raises:
-            ValueError: almost every row has a level of its own; the message says how many.
-        """
-        holes = empty > 0
-        indicator = holes and settings.missing == "indicate"
-        ordinal = settings.levels == "ordinal"
-        plain = cls(column, part, kind, (), (), holes, indicator, settings.missing == "refuse", ordinal=ordinal)
-        kept = [text for text, n in count.items() if n >= settings.rare]
-        unsaid = ordinal or settings.levels == "auto"  # whoever says the others knows that there are many
-        if len(kept) > settings.most and unsaid and 2 * len(count) > sum(count.values()):
-            raise ValueError(f"has {len(count)} different values in {sum(count.values()) + empty} training rows")
-        if settings.levels == "hash" or (settings.levels == "auto" and len(kept) > settings.most):
-            fitted = replace(plain, buckets=settings.buckets)
-        else:
-            kept = sorted(kept, key=lambda text: (-count[text], text))[: settings.most]
-            fitted = replace(plain, known=tuple(sorted(kept)), rare=tuple(sorted(set(count) - set(kept))))
-        return fitted._with_mean(count, empty)
+        """From how many training rows have each level, and how many none."""
+        rows, holes = sum(count.values()), empty > 0
+        plain = cls(
+            column,
+            part,
+            kind,
+            least=1 if kind == BOOLEAN and settings.rare is None else least_rows(settings.rare, rows + empty),
+            holes=holes,
+            indicator=holes and settings.missing == "indicate",
+            refuses=settings.missing == "refuse",
+            ordinal=settings.levels == "ordinal",
+        )
+        kept = [text for text, n in count.items() if n >= plain.least]
+        if settings.levels == "hash" or (settings.levels == "auto" and _too_many(count, kept, settings)):
+            return replace(plain, buckets=settings.buckets)._with_mean(count, empty)
+        kept = sorted(kept, key=lambda text: (-count[text], text))[: settings.most]
+        others = set(count) - set(kept)
+        place = None if not others else len(kept)
+        if settings.rare is None and len(others) == 1 and kept and len(count) <= settings.most:
+            place = sorted(count).index(next(iter(others)))  # where it would be by itself, so that nothing moves
+        return replace(plain, known=tuple(sorted(kept)), other=place)._with_mean(count, empty)
 
     def _with_mean(self, count: Mapping[str, int], empty: int) -> LevelFeature:
         """With the mean of the encoded training rows, of which so many have each text and so many none."""
@@ -205,9 +210,16 @@ class LevelFeature:
         return replace(self, mean=tuple(mean.tolist()))
 
     @property
+    def slots(self) -> tuple[str | None, ...]:
+        """The levels by place, None for all others."""
+        if self.other is None:
+            return self.known
+        return (*self.known[: self.other], None, *self.known[self.other :])
+
+    @property
     def places(self) -> int:
         """Places of levels, without that of empty values."""
-        return self.buckets or len(self.known) + bool(self.rare)
+        return self.buckets or len(self.slots)
 
     @property
     def width(self) -> int:
@@ -224,18 +236,25 @@ class LevelFeature:
         """Whether all training rows were empty."""
         return self.places == 0
 
+    @property
+    def share_of_others(self) -> float:
+        """The share of the training rows that are in the place of all others; 1 where nobody kept it."""
+        if self.other is None:
+            return 0.0
+        return 1.0 if self.mean is None or self.constant or self.ordinal else self.mean[self.other]
+
     def strange(self, texts: tuple[str, ...]) -> Values:
-        """Which texts training did not see; where levels are hashed nobody knows."""
-        seen = {*self.known, *self.rare}
-        return np.array([not (self.buckets or text in seen) for text in texts], dtype=bool)
+        """Which texts have no place of their own; where levels are hashed nobody knows."""
+        known = {*self.known}
+        return np.array([not (self.buckets or text in known) for text in texts], dtype=bool)
 
     def encode(self, levels: Levels, out: Values) -> None:
         """Levels of N rows into zeros (width, N) float32."""
         if self.buckets:
             places, values = _hashed(levels.texts, self.buckets)
         else:
-            place = {text: at for at, text in enumerate(self.known)} | dict.fromkeys(self.rare, len(self.known))
-            unknown = len(self.known) if self.rare else -1
+            place = {text: at for at, text in enumerate(self.slots) if text is not None}
+            unknown = -1 if self.other is None else self.other
             places = np.array([place.get(text, unknown) for text in levels.texts], dtype=np.int32)
             values = np.ones(len(places), dtype=np.float32)
         places = np.append(places, self.places if self.indicator else -1).astype(np.int32)  # of code -1, empty
@@ -251,8 +270,26 @@ class LevelFeature:
         out[found[rows], rows] = np.append(values, 1).astype(np.float32)[levels.codes[rows]]
 
     def agrees(self, other: Feature) -> bool:
-        """Whether another feature makes the same numbers."""
-        return isinstance(other, LevelFeature) and _exact(self) == _exact(other)
+        """Whether another feature makes the same numbers.
+
+        Earlier versions kept the text of a level of few rows, at the place that all others have now.
+        """
+        if not isinstance(other, LevelFeature):
+            return False
+        both = self.other is not None and other.other is not None
+        if len(self.slots) != len(other.slots) or (both and self.other != other.other):
+            return False
+        alike = all(a == b or None in (a, b) for a, b in zip(self.slots, other.slots, strict=True))
+        one, two = (replace(feature, known=(), other=None, least=1) for feature in (self, other))
+        return alike and _exact(one) == _exact(two)
+
+
+def _too_many(count: Mapping[str, int], kept: list[str], settings: ColumnSettings) -> bool:
+    """Whether a column for each level would be too many, or most rows were among those that share one."""
+    if settings.rare is not None:
+        return len(kept) > settings.most
+    rows = sum(count.values())
+    return len(count) > settings.most or 2 * sum(count[text] for text in kept) < rows
 
 
 Feature = NumberFeature | LevelFeature | Bins
@@ -267,8 +304,12 @@ def from_plain(facts: Mapping[str, Any]) -> Feature:
     """A feature from plain values; TypeError where they are something else."""
     if "cuts" in facts:
         return Bins(**facts)
-    kind = LevelFeature if "known" in facts else NumberFeature
-    return kind(**facts)
+    if "known" not in facts:
+        return NumberFeature(**facts)
+    facts = {**facts}
+    if facts.pop("rare", ()):  # earlier versions kept the texts of rare levels, in the place after the known ones
+        facts["other"] = len(facts["known"])
+    return LevelFeature(**facts)
 
 
 def _exact(feature: Feature) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import torch
 from colonnade.data.column_settings import PartyColumns
 from colonnade.data.columns import ColumnPlan
 from colonnade.data.kinds import NUMBER, TEXT, is_categorical, kind_of
+from colonnade.data.rare import NothingLeft
 from colonnade.data.said import as_said
 from colonnade.errors import DataError
 from colonnade.extras import need
@@ -29,6 +30,7 @@ FEW_ROWS = 50  # below, all values may differ by chance
 CODES = (-9, -99, -999, -9999, -99999, 99, 999, 9999, 99999, 999999)  # how missing numbers are often written
 FAR = 10  # times the spread of the other values
 NAMED_LIKE_IDS = re.compile(r"(^|[_\W])(id|ids|key|uuid|guid|nr|number)$", re.IGNORECASE)
+WRITTEN_AS_TEXT = "its values look like dates written as text; write YYYY-MM-DD"
 WRITTEN_DATES = (
     re.compile(r"\d{1,2}[./-]\d{1,2}[./-](\d{4}|\d{2})(\s.*)?"),
     re.compile(r"\d{4}[./-]\d{1,2}[./-]\d{1,2}([T\s].*)?"),
@@ -109,11 +111,21 @@ def _kind(column: Any) -> str:
 
 
 def _refused(party: str, frame: Any, name: str, settings: PartyColumns) -> Iterator[Finding]:
-    """What no plan could be fitted to, in the plan's own words."""
+    """What no plan could be fitted to, and what a plan leaves out, in the plan's own words."""
     own = {key: one for key, one in settings.by_name.items() if key == name}
+    alone = settings.model_copy(update={"by_name": own})
+    some = some_rows(len(frame))
     try:
-        alone = settings.model_copy(update={"by_name": own})
-        ColumnPlan.fit(party, frame[[name]], torch.from_numpy(some_rows(len(frame))), alone)
+        try:
+            ColumnPlan.fit(party, frame[[name]], torch.from_numpy(some), alone)
+        except NothingLeft:
+            if len(some) == len(frame):
+                raise
+            ColumnPlan.fit(party, frame[[name]], torch.arange(len(frame)), alone)  # some rows have fewer texts twice
+    except NothingLeft as error:
+        yield Finding("warning", error.told[0], party, name)
+        if are_written_dates(frame[name].dropna()):
+            yield Finding("warning", f"party {party!r}, column {name!r}: {WRITTEN_AS_TEXT}", party, name)
     except DataError as error:
         yield Finding("error", str(error), party, name)
 
@@ -137,7 +149,7 @@ def _doubts(party: str, column: Any, about: ColumnFacts, rows: int) -> Iterator[
     if is_identifier(column, about):
         yield warning("every row has another value, as ids have; a model learns nothing from it, drop it")
     if about.kind == TEXT and are_written_dates(common.index):
-        yield warning(f"its values look like dates written as text, e.g. {_shown(common.index[0])}; write YYYY-MM-DD")
+        yield warning(WRITTEN_AS_TEXT)
     if about.kind == NUMBER:
         yield from (warning(text) for text in _codes(values.to_numpy(dtype=np.float64)))
 

@@ -87,13 +87,13 @@ def check_text(party: str, column: Any, texts: Iterable[str]) -> None:
     stray = ~column.map(str).str.strip().isin(words[number])
     if comma.any():
         wrong = column.isin(distinct[comma])
-        told = f"{int(wrong.sum())} of {len(column)} values are numbers with a comma{_place(column, wrong)}"
+        told = f"{int(wrong.sum())} of {len(column)} values are numbers with a comma{first_place(column, wrong)}"
     elif stray.any():
         wrong = int(stray.sum())
         verb = "is not a number" if wrong == 1 else "are not numbers"
-        told = f"{wrong} of {len(column)} values {verb}{_place(column, stray)}"
+        told = f"{wrong} of {len(column)} values {verb}{first_place(column, stray)}"
     else:
-        told = f"all values are numbers written as text{_place(column, ~stray)}"
+        told = f"all values are numbers written as text{first_place(column, ~stray)}"
     remedy = "write them with a decimal point (pandas.read_csv: decimal=',')" if comma.any() else "correct them"
     raise DataError(
         f"party {party!r}, column {name!r}: {told}; {remedy}, or say that the column holds categories: "
@@ -101,19 +101,19 @@ def check_text(party: str, column: Any, texts: Iterable[str]) -> None:
     )
 
 
-def _place(column: Any, where: Any) -> str:
-    """The first of some values, with its row."""
+def first_place(column: Any, where: Any) -> str:
+    """The row of the first of some values; the value itself stays in the table."""
     at = int(where.to_numpy(dtype=bool).argmax())
     unnamed = type(column.index).__name__ == "RangeIndex"
-    row = f"row {column.index[at]}, counted from 0" if unnamed else f"the row with id {column.index[at]!r}"
-    return f" (first: {column.iloc[at]!r} in {row})"
+    row = f"row {column.index[at]}, counted from 0" if unnamed else f"the row with id {str(column.index[at])!r}"
+    return f" (first in {row})"
 
 
 def first_text(column: Any) -> str:
-    """The first value of a column that is no number, with its row."""
+    """The row of the first value of a column that is no number."""
     pd = need("pandas", extra="tables", purpose="a table")
     text = pd.to_numeric(column.astype(object).map(str), errors="coerce").isna()
-    return _place(column, text if text.any() else ~text)
+    return first_place(column, text if text.any() else ~text)
 
 
 def check_empty(party: str, frame: Any, name: str) -> None:

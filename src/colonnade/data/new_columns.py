@@ -25,6 +25,8 @@ DATES = "dates"
 # What a column of levels may hold later, by what it held in training; a number column only ever holds numbers.
 FITTING = {NUMBER: (NUMBER, TEXT), TEXT: (TEXT,), BOOLEAN: (BOOLEAN,)}
 _SILENT: ContextVar[bool] = ContextVar("silent", default=False)
+SEVERAL = 20  # rows; of fewer, all may have a category that training did not see
+BY_CHANCE = 1e-9  # when rows have only rare categories less often than that, they are written in another way
 MANY_FAR = 0.05  # share of numbers far outside those of the training that is worth a word
 
 
@@ -113,21 +115,29 @@ def _check_empty(plan: ColumnPlan, frame: Any, feature: NumberFeature | LevelFea
 
 
 def _check_strangers(plan: ColumnPlan, frame: Any, feature: LevelFeature) -> None:
-    strange, first = plan.strangers(frame, feature)
+    strange, rows = plan.strangers(frame, feature), len(frame)
     if not strange or feature.blank:
         return
-    rows, known = len(frame), [*feature.known, *feature.rare]
     told = f"party {plan.party!r}, column {feature.column!r}"
-    if strange == rows > 1:
+    if strange == rows >= SEVERAL and feature.share_of_others**rows < BY_CHANCE:
         raise DataError(
-            f"{told}: none of {rows} values is a category of the training (first: {first!r}; training had "
-            f"{', '.join(repr(str(one)) for one in known[:3])}{', ...' if len(known) > 3 else ''}); write them as "
-            "in training"
+            f"{told}: none of {rows} values is a category of the training{seldom(feature)}; write them as in training, "
+            "or train again with such rows"
         )
-    _warn(
-        f"{told}: {strange} of {rows} values are categories that training did not see (first: {first!r}); they count "
-        f"as {'the rare ones' if feature.rare else 'none of the known ones'}"
-    )
+    _warn(f"{told}: {strange} of {rows} values are categories that training {unseen(feature)}")
+
+
+def seldom(feature: LevelFeature) -> str:
+    """Beside a category of the training: how many rows it had, where that says something."""
+    return "" if feature.other is None else f" that at least {feature.least} rows had"
+
+
+def unseen(feature: LevelFeature) -> str:
+    """What training did with categories that have no place of their own, and what they count as."""
+    if feature.other is None:
+        return "did not see; they count as 'other', none of the known ones"
+    few = f"saw in fewer than {feature.least} rows or not at all" if feature.least > 1 else "saw seldom or not at all"
+    return f"{few}; they count as 'other'"
 
 
 def _check_far(plan: ColumnPlan, frame: Any, feature: NumberFeature) -> None:

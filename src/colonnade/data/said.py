@@ -7,7 +7,7 @@ from typing import Any
 
 from colonnade.data.column_settings import OneColumn
 from colonnade.data.dates import is_date, zone_of
-from colonnade.data.kinds import first_text, is_categorical, number_text
+from colonnade.data.kinds import first_place, first_text, is_categorical, number_text
 from colonnade.errors import DataError
 from colonnade.extras import need
 
@@ -105,7 +105,7 @@ def _as_dates(party: str, column: Any) -> Any:
     if wrong.any():
         raise DataError(
             f"party {party!r}, column {column.name!r}: kind = 'date', and {int(wrong.sum())} of {len(column)} values "
-            f"are not written as YYYY-MM-DD (first: {column[wrong].iloc[0]!r}); write them so"
+            f"are not written as YYYY-MM-DD{first_place(column, wrong)}; write them so"
         )
     return dates
 

@@ -123,6 +123,17 @@ class TextTable:
         if rest:
             yield _checked(rest, utf8)
 
+    def _line(self, text: str) -> str:
+        """Which line of the file a row is; what is in it is nobody else's business, and messages travel."""
+        before, row = 1, re.compile(rb"^" + re.escape(text.encode()) + rb"\r?$", re.MULTILINE)
+        for chunk in self._chunks():
+            found = row.search(chunk)
+            if found is not None:
+                lines = chunk.count(b"\n", 0, found.start())
+                return f"line {before + lines:,}"
+            before += chunk.count(b"\n")
+        return "a row"
+
     def _header_end(self, chunk: bytes) -> int:
         """Where the line of column names ends; blank lines before it count."""
         at = len(chunk) - len(chunk.lstrip(b"\r\n"))
@@ -177,8 +188,8 @@ class TextTable:
             if invalid:
                 row = invalid[0]
                 raise DataError(
-                    f"a row has {row.actual_columns} values and the first line has {row.expected_columns} names: "
-                    f"{row.text[:80]!r}; correct the row, or say separator = ..."
+                    f"{self._line(row.text)} has {row.actual_columns} values and the first line has "
+                    f"{row.expected_columns} names; correct the row, or say separator = ..."
                 ) from None
             if "conversion error" in str(error):
                 raise _Mismatch from None

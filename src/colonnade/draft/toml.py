@@ -106,14 +106,14 @@ class Draft:
             "# texts get a column per level, empty values are filled and marked; with statistics of the training rows",
             "# alone.",
             "[data.columns]",
-            "rare = 5  # levels of fewer than 5 training rows are one level together",
+            'rare = 5  # levels of fewer than 5 training rows are one level, "other", and so are unknown ones',
         ]
         for party, names in ignored.items():
             said = {name: {"kind": "ignore"} for name in names}
             lines += [
                 "",
                 f"[data.columns.{toml_key(party)}]",
-                "# Every row has another value, as ids have: a model would learn nothing from it.",
+                "# Nearly every row has another value, as ids, names and comments have: a model would learn nothing.",
                 f"by_name = {toml_value(said)}",
             ]
         first = next(party for party in self.tables if party not in ignored or len(ignored) == len(self.tables))
