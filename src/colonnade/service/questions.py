@@ -67,9 +67,9 @@ class Call:
     not_before: float = 0.0
 
     @property
-    def kind(self) -> tuple[int, WhenAbsent, str | None]:
-        """Calls of one kind may travel together."""
-        return self.version, self.wish.absent, self.wish.alignment
+    def kind(self) -> tuple[int, WhenAbsent, str | None, bool]:
+        """Calls of one kind may travel together; drift counts the rows of all of them, or none."""
+        return self.version, self.wish.absent, self.wish.alignment, self.wish.served
 
     def refuse(self, error: Exception) -> None:
         """Say why there is no answer."""
