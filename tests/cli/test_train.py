@@ -63,6 +63,13 @@ def test_quiet_prints_the_folder_only(cli: Call, config: Path) -> None:
     assert done.out.startswith(f"runs{os.sep}")
 
 
+def test_where_a_page_listens_needs_the_page(cli: Call, config: Path) -> None:
+    done = cli("train", config, "--listen", "127.0.0.1:8080")
+    assert done.code == 2
+    assert "--live was not given" in done.err
+    assert not list(Path().glob("runs/*"))
+
+
 def test_two_runs_in_one_second_get_two_folders(cli: Call, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.strftime", lambda form: "20260101-000000")
     first = cli("train", config, "--quiet", "--set", "training.rounds=1").out.strip()

@@ -14,6 +14,7 @@ from colonnade.cli.options import AsJson, Config, DataDir, Device, Overrides, Qu
 from colonnade.cli.screen import Screen
 from colonnade.cli.training import finish, free_folder, resumable
 from colonnade.cli.upload_gain import Compare, measure
+from colonnade.errors import ConfigError
 
 
 @contextmanager
@@ -41,8 +42,9 @@ def train(  # noqa: PLR0913, PLR0917 - one parameter per option of the command l
     compare: Compare = True,
     live: Annotated[bool, typer.Option("--live", help="Serve a page that shows the training, until it ends.")] = False,
     listen: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Where --live listens; an address of this machine.")
-    ] = "127.0.0.1:0",
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Where --live listens, an address of this machine; unset: a free port."),
+    ] = None,
     track: Track = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -54,6 +56,8 @@ def train(  # noqa: PLR0913, PLR0917 - one parameter per option of the command l
 
     Example: colonnade train examples/digits.toml --set training.rounds=20 --out runs/first
     """
+    if listen is not None and not live:
+        raise ConfigError(f"--listen {listen} is where the page of --live listens, and --live was not given; add it")
     tables = read_config(config, overrides, data_dir, device)  # before the imports, which take seconds
     from colonnade.check import check_job
     from colonnade.job import read_job
@@ -65,7 +69,7 @@ def train(  # noqa: PLR0913, PLR0917 - one parameter per option of the command l
     folder = free_folder(out, job.method.name)
     federation = check_job(job, rounds=False).data(f"colonnade check {config}")  # `fit` tells of the rounds
     job = job.on(federation)
-    with live_page(live, folder, listen), screen.progress() as bars, resumable(folder):
+    with live_page(live, folder, listen or "127.0.0.1:0"), screen.progress() as bars, resumable(folder):
         run = job.fit(federation, folder, bars.watch(job.method.name, job.training.rounds), trackers)
     if compare:
         measure(screen, run, federation, folder)
