@@ -33,7 +33,7 @@ from colonnade.run import Run
 from colonnade.service import http
 from colonnade.service.askers import Askers, Place
 from colonnade.service.http import Predictions, routes
-from colonnade.service.questions import Questions
+from colonnade.service.questions import Most, Questions
 from colonnade.service.run_thread import Means, RunThread
 from colonnade.service.run_thread import Place as RunPlace
 from colonnade.service.versions import FILE
@@ -118,7 +118,7 @@ class Service:
         return [line for line in lines if line["purpose"] == "PREDICT"]
 
     def _under_way(self, count: int) -> bool:
-        return self.questions.waiting >= count and self.questions._asking == 1
+        return self.questions.waiting >= count and len(self.questions._asking) == 1
 
     def held(self, *calls: Callable[[], httpx.Response]) -> list[httpx.Response]:
         """Calls that all come while the question about the first is under way."""
@@ -161,7 +161,9 @@ def serving(room: Room, folder: Path, **settings: Any) -> Iterator[Service]:
         let_go.wait(LONG)
         return askers.ask(version, wish)
 
-    questions = Questions(held, section.most_waiting, askers.look, patience=1.0).start()
+    questions = Questions(
+        held, Most(section.most_waiting, section.most_waiting_of_one), askers.look, patience=1.0
+    ).start()
     app = new_app()
     predictions = Predictions(section, askers, questions, lambda: True)
     app.include_router(routes(predictions, Access(Callers(path), section.calls_per_second)))
@@ -323,6 +325,26 @@ def test_more_calls_than_may_wait_are_told(trained: tuple[Room, Path]) -> None:
             assert [one.result(LONG).status_code for one in kept] == [200, 200], "none is lost"
 
 
+def test_one_caller_with_too_many_calls_leaves_room_for_others(trained: tuple[Room, Path]) -> None:
+    room, folder = trained
+    (folder / "callers.json").unlink(missing_ok=True)
+    with serving(room, folder, most_waiting_of_one=2) as service:
+        service.let_go.clear()
+        with ThreadPoolExecutor(3) as pool:
+            kept = [pool.submit(service.post, id) for id in IDS[:2]]
+            wait_until(lambda: service.questions.waiting == 2)
+            told = service.post(IDS[2])
+            assert told.status_code == 429 and told.headers["Retry-After"] == "1"
+            assert told.json()["error"].startswith(
+                "2 calls of 'shop' wait already, which is all that may of one caller"
+            )
+            kept.append(pool.submit(service.post, IDS[3], caller="desk"))
+            wait_until(lambda: service.questions.waiting == 3)
+            service.let_go.set()
+            assert [one.result(LONG).status_code for one in kept] == [200] * 3
+        assert service.post(IDS[2]).status_code == 200, "when they are answered there is room again"
+
+
 def test_calls_too_often_are_told(trained: tuple[Room, Path]) -> None:
     room, folder = trained
     (folder / "callers.json").unlink(missing_ok=True)
@@ -340,7 +362,7 @@ def test_somebody_is_away(service: Service) -> None:
     with ThreadPoolExecutor(3) as pool:
         waiting, others = pool.submit(partial(service.post, *IDS[:3], absent="refuse")), list[Future[httpx.Response]]()
         for _ in range(2):  # two kinds of calls that wait must not take turns and leave none to others
-            wait_until(lambda: service.questions._asking == 1)
+            wait_until(lambda: len(service.questions._asking) == 1)
             others.append(pool.submit(partial(service.post, IDS[5 + len(others)], absent="refuse")))
         wait_until(lambda: service.questions.waiting == 3)
         without = service.post(*IDS[:3], absent="leave-out")
@@ -559,7 +581,7 @@ def test_whoever_withdraws_while_a_call_waits_is_not_asked_about(trained: tuple[
         service.let_go.clear()
         with ThreadPoolExecutor(2) as pool:
             first = pool.submit(service.post, IDS[20])
-            wait_until(lambda: service.questions._asking == 1)
+            wait_until(lambda: len(service.questions._asking) == 1)
             second = pool.submit(service.post, IDS[10])
             wait_until(lambda: service.questions.waiting == 2)
             (folder / "run" / FILE).write_text("{")  # another file that cannot be read does not hide it

@@ -19,7 +19,7 @@ from colonnade.model import Model
 from colonnade.predict import Prediction, WhenAbsent
 from colonnade.service.askers import Askers, UnknownIds
 from colonnade.service.metrics import TYPE, Metrics
-from colonnade.service.questions import Call, Ending, Full, Questions, TooLate
+from colonnade.service.questions import Call, Ending, Full, Questions, TooLate, TooManyOfOne
 from colonnade.service.versions import finished, list_versions, read_models
 from colonnade.web.access import Access
 from colonnade.web.app import Problem, read_json
@@ -152,6 +152,7 @@ def problem_of(error: BaseException, deadline: float, up: bool) -> Problem:
 
 # Errors that whoever called can do something about, in their own words; of others only that there was one.
 TOLD: tuple[tuple[type[ColonnadeError], int, str, float | None], ...] = (
+    (TooManyOfOne, 429, "{}, which is all that may of one caller; nothing was predicted", SOON),
     (Full, 503, "{}, which is all that may; nothing was predicted", SOON),
     (Ending, 503, "{}; nothing was predicted", 5),
     (Refused, 409, "{}; nothing was predicted", None),

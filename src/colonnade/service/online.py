@@ -12,7 +12,7 @@ from colonnade.errors import RunError
 from colonnade.identity.credentials import Credentials
 from colonnade.predict import Prediction
 from colonnade.service.askers import Askers, Lines, Place
-from colonnade.service.questions import Call, Questions
+from colonnade.service.questions import Call, Most, Questions
 from colonnade.web.background import Background
 from colonnade.web.callers import Callers
 from colonnade.web.page import Page
@@ -38,7 +38,8 @@ class Online:
 
         self._lines = Lines(self._credentials, self._notify)
         self._askers = Askers(self._place, self._notify, self._lines)
-        self._questions = Questions(self._askers.ask, self.settings.most_waiting, self._askers.look)
+        most = Most(self.settings.most_waiting, self.settings.most_waiting_of_one)
+        self._questions = Questions(self._askers.ask, most, self._askers.look)
         app, access = new_app(), Access(self._callers, self.settings.calls_per_second)
         app.include_router(routes(Predictions(self.settings, self._askers, self._questions, self._up), access))
         if self.page is not None:

@@ -4,6 +4,9 @@ Calls come from any thread and wait in a line that has an end. One thread takes 
 the same rule about absent parties, asks the parties once, and gives everybody its own rows. A row that two callers need
 is asked about once.
 
+Callers take turns: whoever was not served the longest comes first, and a question takes one call of each before it
+takes a second of anybody. So a caller with many calls, or large ones, delays another by one question at most.
+
 No call gets lost: each is answered, or refused with a reason, by its deadline. A call that must not leave anybody out
 waits for a party that is away until then; meanwhile others, that may, are answered.
 """
@@ -38,6 +41,10 @@ Ask = Callable[[int, Wish], Prediction]  # asks the parties of a version once
 
 class Full(ColonnadeError):
     """More calls wait than may."""
+
+
+class TooManyOfOne(ColonnadeError):
+    """More calls of one caller wait than may."""
 
 
 class Ending(ColonnadeError):
@@ -82,6 +89,14 @@ class Call:
             self.answer.set_result(found)
 
 
+@dataclass(frozen=True)
+class Most:
+    """Calls that may wait at a time."""
+
+    waiting: int
+    of_one: int  # caller
+
+
 class Questions:
     """The line of calls, and the thread that takes them.
 
@@ -91,13 +106,15 @@ class Questions:
     def __init__(
         self,
         ask: Ask,
-        most: int,
+        most: Most,
         look: Callable[[], None] = lambda: None,
         patience: float = PATIENCE,
     ) -> None:
         self._ask, self._most, self._look, self._patience = ask, most, look, patience
         self._line: list[Call] = []
-        self._asking = 0  # calls whose question is under way
+        self._asking: list[Call] = []  # those whose question is under way
+        self._turns: dict[str, int] = {}  # by caller, the number of the question that it was last part of
+        self._turn = 0
         self._news = threading.Condition()
         self._ending = False
         self._thread = threading.Thread(target=self._work, name="questions", daemon=True)
@@ -111,18 +128,26 @@ class Questions:
     @property
     def waiting(self) -> int:
         """Calls that are not answered yet."""
-        return len(self._line) + self._asking
+        return len(self._line) + len(self._asking)
 
     def put(self, call: Call) -> Call:
-        """Take a call; `Full` if there are too many, `Ending` if the process ends."""
+        """Take a call; `TooManyOfOne` or `Full` if too many wait, `Ending` if the process ends."""
         with self._news:
             if self._ending:
                 raise Ending("this process ends")
-            if call.caller and self.waiting >= self._most:  # not the process's own questions
-                raise Full(f"{self.waiting:,} calls wait already")
+            if call.caller:  # not the process's own questions
+                self._check_room(call.caller)
             self._line.append(call)
             self._news.notify()
         return call
+
+    def _check_room(self, caller: str) -> None:
+        known = [*self._line, *self._asking]
+        own = sum(call.caller == caller and not call.answer.done() for call in known)
+        if own >= self._most.of_one:
+            raise TooManyOfOne(f"{own:,} calls of {caller!r} wait already")
+        if len(known) >= self._most.waiting:
+            raise Full(f"{len(known):,} calls wait already")
 
     def end(self, seconds: float) -> bool:
         """Refuse what waits, and let the question under way end; whether it did."""
@@ -155,7 +180,7 @@ class Questions:
                 for call in batch:
                     call.refuse(error)
             finally:
-                self._asking = 0
+                self._asking = []
         for call in self._line:
             call.refuse(Ending("this process ends"))
 
@@ -172,15 +197,30 @@ class Questions:
             ends = [min(call.deadline, call.not_before) for call in self._line]
             self._news.wait(max(0.0, min([now + 1.0, *ends]) - now) if ends else 1.0)
             return []
+        ready = self._in_turn(ready)
         batch, rows = ready[:1], len(ready[0].wish.rows)
         for call in ready[1:] if not ready[0].alone else ():
             if call.kind == ready[0].kind and not call.alone and rows + len(call.wish.rows) <= TOGETHER:
                 batch.append(call)
                 rows += len(call.wish.rows)
+        self._turn += 1
         for call in batch:
             self._line.remove(call)
-        self._asking = len(batch)
+            self._turns[call.caller] = self._turn
+        self._asking = batch
         return batch
+
+    def _in_turn(self, ready: Sequence[Call]) -> list[Call]:
+        """The first call of each caller, then the second of each, and so on; first whoever waits for its turn longest.
+
+        A caller that has no call left keeps its place: else one that calls again and again would overtake all others.
+        """
+        seen: dict[str, int] = {}
+        order: dict[int, tuple[int, int]] = {}
+        for call in ready:
+            seen[call.caller] = seen.get(call.caller, 0) + 1
+            order[id(call)] = (seen[call.caller], self._turns.get(call.caller, 0))
+        return sorted(ready, key=lambda call: order[id(call)])
 
     def _answer(self, batch: Sequence[Call]) -> None:
         rows, places = _joined([call.wish.rows for call in batch])

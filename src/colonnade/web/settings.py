@@ -40,6 +40,9 @@ class HttpSection(Settings):
         100.0, gt=0, le=1e6, description="of one caller, on average; ten seconds' worth may come at once"
     )
     most_waiting: int = Field(500, ge=1, le=100_000, description="calls that may wait for an answer at a time")
+    most_waiting_of_one: int = Field(
+        100, ge=1, le=100_000, description="the same of one caller, so that it leaves room for others"
+    )
     deadline: float = Field(30.0, gt=0, le=3600, description="seconds within which a prediction is answered or refused")
 
     @model_validator(mode="after")
