@@ -98,7 +98,7 @@ def _decide_withdrawal(decision: Decision, config: Path, overrides: list[str] | 
     screen.emit({**found.to_json(), "decision": told, "because": decision.because, "by": decision.by})
     screen.notify(f"{told}: {found.name}, {len(found.ids):,} of the people here; signed")
     if decision.approved:
-        screen.notify("their rows are not used here any more; other organisations are told as ever: docs/withdrawal.md")
+        screen.notify("their rows are not used here any more; other organisations are told as ever")
 
 
 def _lines(listed: Listed) -> list[str]:
