@@ -17,6 +17,7 @@ from colonnade.web import sessions
 from colonnade.web.background import Address, Background
 from colonnade.web.callers import Callers, add_caller, remove_caller
 from colonnade.web.page import COOKIE, Page
+from colonnade.web.proxies import Proxies
 from colonnade.web.sessions import Sessions
 from colonnade.web.settings import HttpSection
 
@@ -155,6 +156,19 @@ def test_wrong_keys_are_few(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None
     )  # wrong ones keep nobody with a right one out
     clock[0] = sessions.WITHIN + 1
     assert desk.post("/login", key=desk.keys["watcher"]).status_code == 303
+
+
+def test_a_header_about_the_address_counts_only_of_a_trusted_proxy(desk: Desk) -> None:
+    def codes(count: int, said: str) -> list[int]:
+        headers = {"origin": desk.here, "x-forwarded-for": said}
+        return [desk.client.post("/login", data={"key": "clk_x"}, headers=headers).status_code for _ in range(count)]
+
+    assert codes(5, "192.0.2.1") == [403] * 5
+    assert codes(1, "192.0.2.2") == [429], "it is ignored: all come from one address"
+    desk.page.proxies = Proxies.of(["127.0.0.1"])
+    assert codes(5, "192.0.2.2") == [403] * 5, "the proxy says that they come from elsewhere"
+    assert codes(1, "198.51.100.7, 192.0.2.2") == [429], "what the caller itself wrote before that does not count"
+    assert codes(1, "192.0.2.3") == [403]
 
 
 def test_a_session_ends_with_its_key_its_time_and_by_hand(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,3 +56,27 @@ def test_a_certificate_that_cannot_be_used_is_said_before_anything_listens(tmp_p
         HttpSection(certificate=good, key=other).check_certificate()
     with pytest.raises(ConfigError, match="there is no file"):
         HttpSection(certificate=good, key=none).check_certificate()
+
+
+@pytest.mark.parametrize(
+    ("network", "told"),
+    [
+        ("10.0.0.1/8", r"'10.0.0.1/8' is no network; needed .* is '10.0.0.0/8' meant"),
+        ("proxy.bank.example", "'proxy.bank.example' is no network; needed addresses or networks such as"),
+        ("10.0.0.0/33", "is no network"),
+        ("", "is no network"),
+        ("*", "is no network"),
+        ("0.0.0.0/0", "is every address"),
+        ("::/0", "is every address"),
+    ],
+)
+def test_what_is_no_proxy_is_refused(network: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        HttpSection(trusted_proxies=("10.0.0.0/8", network))
+
+
+def test_proxies_are_none_by_default() -> None:
+    assert HttpSection().proxies.networks == ()
+    with pytest.raises(ConfigError, match="trusted_proxies"):
+        HttpSection(trusted_proxies="10.0.0.0/8")  # type: ignore[arg-type]  # a text instead of a list
+    assert len(HttpSection(trusted_proxies=("10.0.0.0/8", "192.0.2.7", "fd00::/8")).proxies.networks) == 3

@@ -40,7 +40,8 @@ def page_of(http: HttpSection, source: Source) -> Page:
     """The page of a process that serves, as its [http] section says."""
     callers = Callers(http.callers)
     hosts = AT_HOME if http.at_home else ()
-    return Page(source, Sessions(callers), callers, http.page_without_key, http.certificate is not None, hosts)
+    secure = http.certificate is not None
+    return Page(source, Sessions(callers), callers, http.page_without_key, secure, hosts, http.proxies)
 
 
 def party_page(config: Path, overrides: Sequence[str], read: PartyFile, notify: Notify) -> Page | None:

@@ -53,7 +53,7 @@ class Background:
             ssl_keyfile=address.key,
             timeout_graceful_shutdown=int(PATIENCE),
             server_header=False,
-            proxy_headers=False,  # nobody stands between whose word about the caller's address would count
+            proxy_headers=False,  # `proxies.py` reads them, of those that the settings trust
             http=_bounded(),
         )
         self._server = uvicorn.Server(config)

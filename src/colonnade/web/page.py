@@ -22,6 +22,7 @@ from urllib.parse import parse_qs
 from colonnade.errors import ColonnadeError
 from colonnade.extras import need
 from colonnade.web.callers import Callers, Right
+from colonnade.web.proxies import HEADER, Proxies
 from colonnade.web.sessions import LASTS, Session, Sessions, TooMany
 
 logger = logging.getLogger(__name__)
@@ -73,6 +74,7 @@ class Page:
     open_to_all: bool = False  # without a key; only for an address of this machine
     secure: bool = False  # over TLS
     hosts: tuple[str, ...] = ()  # names that it may be called by; (): any
+    proxies: Proxies = field(default_factory=Proxies)
     _closing: threading.Event = field(default_factory=threading.Event, repr=False)
     _streams: int = field(default=0, repr=False)
 
@@ -148,7 +150,8 @@ class Page:
         return await self._enter(request, (await _form(request)).get("key", ""))
 
     async def _enter(self, request: Request, key: str) -> Response:
-        where = request.client.host if request.client is not None else ""
+        peer = request.client.host if request.client is not None else ""
+        where = self.proxies.origin(peer, request.headers.getlist(HEADER))
         try:
             cookie = await _in_thread(lambda: self.sessions.log_in(key, where))
         except TooMany:

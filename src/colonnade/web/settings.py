@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 from colonnade.config import Settings
 from colonnade.errors import ConfigError
 from colonnade.web.background import Address
+from colonnade.web.proxies import Proxies
 
 
 class HttpSection(Settings):
@@ -33,6 +34,11 @@ class HttpSection(Settings):
         "auto",
         description="a call that does not say it, while a party is away: auto: answered without that party where the "
         "model can, and says so; refuse: only ever with all parties",
+    )
+    trusted_proxies: tuple[str, ...] = Field(
+        (),
+        description="addresses or networks of proxies whose X-Forwarded-For says where a call came from, e.g. "
+        "10.0.0.0/8; empty: the header is ignored",
     )
     most_bytes: int = Field(2**20, ge=1024, le=2**26, description="bytes that the body of one call may have")
     most_rows: int = Field(10_000, ge=1, le=1_000_000, description="rows that one call may ask about")
@@ -61,6 +67,7 @@ class HttpSection(Settings):
                 f"page_without_key is for addresses of this machine, and listen = {self.listen!r} can be reached from "
                 "others: give those who watch keys (`colonnade keys add NAME --may watch`)"
             )
+        _ = self.proxies  # what is no network is said now
         return self
 
     def check_certificate(self) -> None:
@@ -84,6 +91,11 @@ class HttpSection(Settings):
     def at_home(self) -> bool:
         """Whether only this machine can reach it."""
         return _is_loopback(self.address.host)
+
+    @property
+    def proxies(self) -> Proxies:
+        """Whose word counts about where a call came from."""
+        return Proxies.of(self.trusted_proxies)
 
     @property
     def address(self) -> Address:
