@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
+from colonnade import __version__
 from colonnade.cli.main import app
 from colonnade.deploy.policy import read_policy
 from colonnade.deploy.settings import read_coordinator, read_party
@@ -34,7 +35,7 @@ COMMANDS = dict(get_command(app).commands)  # type: ignore[attr-defined]
 HOSTS = {"bank_a": "bank-a.example", "bank_b": "bank-b.example", "telco": "telco.example"}
 REPLACED = {"nats.bank-a.example": "localhost", "0.0.0.0": "127.0.0.1", ":4222": ":{port}"}
 STANDINS = {  # commands that would leave this machine, or change it
-    "pip": '[ "$*" = "install colonnade[all]" ]',
+    "pip": f'[ "$*" = "install ../colonnade-{__version__}-py3-none-any.whl[all]" ]',
     "sudo": '[ "$*" = "apt-get install nats-server" ]',
     "scp": 'for to; do :; done; while [ $# -gt 1 ]; do cp "$1" "$MACHINES/${to%%:*}/${to#*:}"; shift; done',
 }

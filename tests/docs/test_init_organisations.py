@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from colonnade import __version__
 from colonnade.cli import init_organisations
 from colonnade.deploy.settings import read_coordinator, read_party
 from tests.cli.conftest import call_main
@@ -58,7 +59,8 @@ def put_tables(folder: Path) -> None:
 def test_its_readme_leads_to_a_trained_model(tmp_path: Path, port: int) -> None:
     tools = tmp_path / "tools"
     tools.mkdir()
-    (tools / "pip").write_text('#!/bin/sh\n[ "$*" = "install colonnade[all]" ]\n')
+    wheel = f"./colonnade-{__version__}-py3-none-any.whl[all]"
+    (tools / "pip").write_text(f'#!/bin/sh\n[ "$*" = "install {wheel}" ]\n')
     (tools / "pip").chmod(0o755)
     path = f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}:/usr/sbin"
     environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"}

@@ -49,7 +49,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_tables_tutorial_works_from_top_to_bottom(python: Path, tmp_path: Path) -> None:
     page = PAGE.read_text(encoding="utf-8")
-    assert 'pip install "colonnade[cli,report,tables]"' in page
+    assert 'pip install ".[cli,report,tables]"' in page
     steps = [asdict(step) for step in steps_of(page)]
     assert {step["kind"] for step in steps} >= {"python", "bash"}
     (tmp_path / "steps.json").write_text(json.dumps(steps), encoding="utf-8")

@@ -16,6 +16,7 @@ import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 
 from colonnade.deploy.server import server_config
@@ -218,11 +219,15 @@ def steps(outline: Outline) -> list[Step]:
     verify = "colonnade ledger verify"
     tables = [f"{outline.table(party)} in {party}/" for party in outline.parties]
     put = f"Put the tables there: {', '.join(tables)}, {outline.labels} in {holder}/."
-    colonnade = [(name, 'pip install "colonnade[all]"') for name in everybody if name != SERVER]
+    wheel = f"colonnade-{metadata.version('colonnade')}-py3-none-any.whl"
+    colonnade = [(name, f'pip install "./{wheel}[all]"') for name in everybody if name != SERVER]
     return [
         Step("Copy each folder to its organisation, over a way you trust. Keep authority/ to yourself.", ()),
         Step(put, ()),
-        Step("Install. The server needs nats-server 2.9 or later (apt-get install nats-server).", colonnade),
+        Step(
+            f"Install: copy {wheel}, which `make dist` builds in the sources, into each folder. "
+            "The server needs nats-server 2.9 or later (apt-get install nats-server).", colonnade,
+        ),
         Step("Start the server.", [(SERVER, "nats-server -c nats.conf")], stays=True),
         Step(
             "Take part, in this and later runs.",
