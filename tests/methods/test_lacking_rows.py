@@ -185,7 +185,7 @@ class TestRefusals:
             fit(federation, OneMessage())
 
     def test_all_others(self) -> None:
-        with pytest.raises(ConfigError, match=r"'split_learning' needs rows that every party holds.*or use one_message"):
+        with pytest.raises(ConfigError, match=r"'split_learning' needs rows that every party holds.*one_message"):
             fit(lacking(), "split_learning", rounds=2)
         assert fit(replace(lacking().matched()), LocalOnly(), rounds=1).score is not None
 
