@@ -25,7 +25,7 @@ Values = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Place:
+class DeclaredIn:
     """Where a setting is declared: in `owner`, or further in, in its field `outer`."""
 
     owner: str
@@ -40,11 +40,11 @@ class Owner:
     kind: type[BaseModel]
     example: str  # of how else to say a setting: "training=Training({}=...)"
 
-    def places(self, key: str) -> list[Place]:
+    def places(self, key: str) -> list[DeclaredIn]:
         """Where it declares a setting of that name; an own field hides those further in."""
         if key in self.kind.model_fields:
-            return [Place(self.title)]
-        return [Place(self.title, name) for name, inside in self.inside() if key in inside]
+            return [DeclaredIn(self.title)]
+        return [DeclaredIn(self.title, name) for name, inside in self.inside() if key in inside]
 
     def inside(self) -> list[tuple[str, set[str]]]:
         """The names that are declared one level further in, by field."""
@@ -95,13 +95,13 @@ def _default(kind: type[BaseModel], field: str) -> Values:
     return dict(usual.model_dump()) if isinstance(usual, BaseModel) else {}
 
 
-def _two_meanings(key: str, having: list[tuple[Owner, Place]]) -> str:
+def _two_meanings(key: str, having: list[tuple[Owner, DeclaredIn]]) -> str:
     told = " or ".join(f"{place.outer}.{key} of {place.owner}" if place.outer else place.owner for _, place in having)
     ways = [_inner(owner, place, key) if place.outer else owner.example.format(key) for owner, place in having]
     return f"{key!r} may mean a setting of {told}; say which: {' or '.join(dict.fromkeys(ways))}"
 
 
-def _inner(owner: Owner, place: Place, key: str) -> str:
+def _inner(owner: Owner, place: DeclaredIn, key: str) -> str:
     kind = _default(owner.kind, place.outer).get("kind")  # where there is a choice of kinds, it must be said
     settings = {**({"kind": kind} if kind else {}), key: ...}
     return f"{place.outer}={settings!r}".replace("Ellipsis", "...")

@@ -10,7 +10,7 @@ from fastapi import FastAPI, Request, Response
 
 from colonnade.bench.open_loop import Target, body_of, run_calls
 from colonnade.identity.certificates import make_trial
-from colonnade.web.background import Address, Background
+from colonnade.web.background import Address, HttpServer
 
 
 def stalling(seconds: float) -> FastAPI:
@@ -32,7 +32,7 @@ def test_a_stall_is_seen_in_all_calls_that_were_due(tmp_path: Path) -> None:
     make_trial(tmp_path / "certs", ["first"])
     tls = ssl.create_default_context(cafile=str(tmp_path / "certs/ca.crt"))
     address = Address(certificate=tmp_path / "certs/server.crt", key=tmp_path / "certs/server.key")
-    with Background(stalling(1.0), address) as server:
+    with HttpServer(stalling(1.0), address) as server:
         bodies = [body_of(["1"])] * 12
         found = run_calls(Target(server.url, "key", tls), bodies, 20.0, lambda told: "" if told == b"yes" else "wrong")
     assert len(found.milliseconds) == 10 and len(found.lost) == 2

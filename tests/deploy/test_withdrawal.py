@@ -15,7 +15,7 @@ from colonnade.deploy.start import check_split, left_out_by, read_undertaking
 from colonnade.deploy.withdrawal.limits import check_request, check_rows, people_at
 from colonnade.deploy.withdrawal.marks import mark_runs
 from colonnade.deploy.withdrawal.side import Aligned
-from colonnade.deploy.withdrawal.start import Questions, side_of, stop_for
+from colonnade.deploy.withdrawal.start import WithdrawalQuestions, side_of, stop_for
 from colonnade.engines.message import Notify
 from colonnade.errors import Refused
 from colonnade.record import STORE
@@ -165,7 +165,7 @@ def test_a_thread_names_a_damaged_run_once_and_marks_it_later(bank: Path) -> Non
     (bank / "run/one/withdrawn.json").write_text("{")
     withdraw(bank / "withdrawn.json", [customers()[2]])
     read = read_coordinator(bank / "coordinator.toml")
-    thread, side = Questions(read, tells(told)), side_of(read)
+    thread, side = WithdrawalQuestions(read, tells(told)), side_of(read)
     for _ in range(3):
         thread._mark(side)
     assert told == [("not marked", "one")]

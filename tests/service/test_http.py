@@ -31,11 +31,10 @@ from colonnade.engines import remote
 from colonnade.predict import Prediction
 from colonnade.run import Run
 from colonnade.service import http
-from colonnade.service.askers import Askers, Place
+from colonnade.service.askers import Askers, ModelPlace
 from colonnade.service.http import Predictions, routes
 from colonnade.service.questions import Most, Questions
-from colonnade.service.run_thread import Means, RunThread
-from colonnade.service.run_thread import Place as RunPlace
+from colonnade.service.run_thread import Means, RunPlace, RunThread
 from colonnade.service.versions import FILE
 from colonnade.web.access import Access
 from colonnade.web.app import new_app
@@ -152,7 +151,7 @@ def serving(room: Room, folder: Path, **settings: Any) -> Iterator[Service]:
     keys = {"shop": add_caller(path, "shop", ["predict"]), "desk": add_caller(path, "desk", ["predict", "watch"])}
     keys |= {"guard": add_caller(path, "guard", ["watch"]), "nobody": "clk_x"}
     section = HttpSection(callers=path, **settings)
-    place = Place(folder / "run", folder / "alignment", lambda version: room.trial.run, folder / "withdrawn.json")
+    place = ModelPlace(folder / "run", folder / "alignment", lambda version: room.trial.run, folder / "withdrawn.json")
     askers = Askers(place, room._notify(COORDINATOR), lambda run, notify: closing(room.link(COORDINATOR)))  # type: ignore[arg-type]
     let_go = threading.Event()
     let_go.set()

@@ -20,7 +20,7 @@ from colonnade.progress import Progress
 from colonnade.watching.overview import Overview
 from colonnade.watching.serving import page_of, page_of_training
 from colonnade.watching.source import Organisation
-from colonnade.web.background import Background
+from colonnade.web.background import HttpServer
 from colonnade.web.callers import add_caller
 from colonnade.web.settings import HttpSection
 from tests.cli.conftest import SMALL
@@ -132,7 +132,7 @@ def test_a_person_decides_on_the_page(story: Story, browser: Browser, axe: str, 
     page = page_of(HttpSection(callers=tmp_path / "callers.json"), source)
     until(source.proposals)
     digest = str(source.proposals()[0]["digest"])
-    with Background(page.app(), HttpSection(listen="127.0.0.1:0").address) as server, closing(page):
+    with HttpServer(page.app(), HttpSection(listen="127.0.0.1:0").address) as server, closing(page):
         browser.open(server.url)
         browser.until("document.querySelector('#key')")
         assert browser.axe(axe) == []

@@ -14,7 +14,7 @@ import pytest
 from colonnade.config import build
 from colonnade.errors import ConfigError
 from colonnade.web import sessions
-from colonnade.web.background import Address, Background
+from colonnade.web.background import Address, HttpServer
 from colonnade.web.callers import Callers, add_caller, remove_caller
 from colonnade.web.page import COOKIE, Page
 from colonnade.web.proxies import Proxies
@@ -72,7 +72,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     keys = {name: add_caller(path, name, may) for name, may in rights.items()}
     callers = Callers(path)
     page = Page(source, Sessions(callers), callers, hosts=("127.0.0.1",))
-    with Background(page.app(), Address()) as server, httpx.Client(base_url=server.url, timeout=60) as client:
+    with HttpServer(page.app(), Address()) as server, httpx.Client(base_url=server.url, timeout=60) as client:
         yield Desk(page, source, keys, path, client, server.url)
 
 
@@ -222,7 +222,7 @@ def test_states_come_when_they_change_and_the_last_one_says_so(tmp_path: Path) -
     source, watching = Told(), Sessions(None)
     page = Page(source, watching)
     key = watching.invite()
-    with Background(page.app(), Address()) as server, httpx.Client(base_url=server.url, timeout=60) as client:
+    with HttpServer(page.app(), Address()) as server, httpx.Client(base_url=server.url, timeout=60) as client:
         assert client.get("/", params={"key": key + "x"}).status_code == 403
         assert client.get("/", params={"key": key}, follow_redirects=True).status_code == 200
         with client.stream("GET", "/watch/events") as stream:

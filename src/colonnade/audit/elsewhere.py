@@ -44,7 +44,7 @@ OTHER_NOISE = "the noise is set at this party alone, and cannot be made again fr
 
 
 @dataclass(frozen=True)
-class Place:
+class OwnView:
     """What one organisation has of a run: what everybody agreed on, and its own ledger."""
 
     name: str  # the party, or the coordinator
@@ -77,7 +77,7 @@ class Place:
         return [] if self.at_holder else [r for r in self.ledger if r.owner == self.name and r.purpose is Purpose.TRAIN]
 
 
-def examine_place(place: Place, wishes: Wishes | None = None, watching: Watching | None = None) -> Examination:
+def examine_place(place: OwnView, wishes: Wishes | None = None, watching: Watching | None = None) -> Examination:
     """Audit what one organisation has of a run."""
     wishes, watching = wishes or Wishes(), watching or Watching()
     mechanism, opener = _agreed(place, SystemNoise())
@@ -92,7 +92,7 @@ def examine_place(place: Place, wishes: Wishes | None = None, watching: Watching
 
 
 def _played(
-    place: Place,
+    place: OwnView,
     mechanism: Mechanism,
     opener: Opener | None,
     figure: Figure,
@@ -112,7 +112,7 @@ def _played(
         yield from LabelTrial(place.privacy.labels, place.schema.task, place.label_rows).checks(wishes.seed)
 
 
-def _agreed(place: Place, source: NoiseSource) -> tuple[Mechanism, Opener | None]:
+def _agreed(place: OwnView, source: NoiseSource) -> tuple[Mechanism, Opener | None]:
     """What stands before training uploads by agreement, and what opens it; a party's own noise as its ledger has it."""
     privacy, schema, adders = place.privacy, place.schema, None
     most = place.schedule.most_releases(int(place.result["rounds"]))
@@ -129,7 +129,7 @@ def _agreed(place: Place, source: NoiseSource) -> tuple[Mechanism, Opener | None
     return training, adders.opener(most) if adders is not None else None
 
 
-def _figure(place: Place, mechanism: Mechanism) -> Figure:
+def _figure(place: OwnView, mechanism: Mechanism) -> Figure:
     """What the ledger says; at the label holder, what the parties' ledgers should say."""
     exposure = place.privacy.exposure(place.method.exposes)
     releases = place.uploads
@@ -142,7 +142,7 @@ def _figure(place: Place, mechanism: Mechanism) -> Figure:
     return Figure.of(releases, place.privacy, exposure, brings(place.method))
 
 
-def _target(place: Place, mechanism: Mechanism, opener: Opener | None) -> Target:
+def _target(place: OwnView, mechanism: Mechanism, opener: Opener | None) -> Target:
     schema = place.schema
     rows = max((r.rows for r in place.uploads), default=place.schedule.batch)
     groups = schema.groups if place.at_holder else [g for g in schema.groups if place.name in g.parties]

@@ -11,7 +11,7 @@ import torch
 from colonnade.errors import RunError
 
 if TYPE_CHECKING:
-    from colonnade.audit.elsewhere import Place
+    from colonnade.audit.elsewhere import OwnView
     from colonnade.deploy.agreement import Agreement
     from colonnade.privacy.ledger import Entry
     from colonnade.run import Run
@@ -25,9 +25,9 @@ def is_party(folder: Path) -> bool:
     return (folder / STORE).is_file() and not (folder / RECORD).is_file()
 
 
-def place_of_party(folder: Path) -> Place:
+def place_of_party(folder: Path) -> OwnView:
     """What a party has: the agreement in its store, and its ledger."""
-    from colonnade.audit.elsewhere import Place
+    from colonnade.audit.elsewhere import OwnView
     from colonnade.deploy.party import STORE
     from colonnade.privacy.ledger import Ledger
     from colonnade.wire.traffic import Traffic
@@ -37,7 +37,7 @@ def place_of_party(folder: Path) -> Place:
     owners = {entry.owner for entry in ledger}
     if len(owners) != 1:
         raise RunError(f"{folder} has releases of {len(owners)} parties; needed one that took part in a training")
-    return Place(
+    return OwnView(
         owners.pop(),
         proposal.method(),
         proposal.privacy(),
@@ -50,16 +50,16 @@ def place_of_party(folder: Path) -> Place:
     )
 
 
-def place_of_holder(folder: Path, run: Run, releases: Sequence[Sequence[str | int]]) -> Place:
+def place_of_holder(folder: Path, run: Run, releases: Sequence[Sequence[str | int]]) -> OwnView:
     """What the label holder has: the agreement in its store, its own ledger, and the bytes of everybody."""
-    from colonnade.audit.elsewhere import Place
+    from colonnade.audit.elsewhere import OwnView
     from colonnade.audit.examine import counts_of
     from colonnade.run import STORE
     from colonnade.wire.messages import COORDINATOR
 
     agreement, _ = _stored(folder / STORE)
     proposal, rows = agreement.proposal, run.about["rows"]
-    return Place(
+    return OwnView(
         COORDINATOR,
         run.method,
         run.privacy,

@@ -21,7 +21,7 @@ from colonnade.deploy.scores import count_tested
 from colonnade.deploy.settings import CoordinatorConfig, PartyConfig, read_coordinator, read_party, split_of
 from colonnade.deploy.tables import LabelTable, PartyTable
 from colonnade.deploy.withdrawal.limits import check_rows, people_at
-from colonnade.deploy.withdrawal.start import Answers, hear_at_start, side_of, stop_for
+from colonnade.deploy.withdrawal.start import WithdrawalAnswers, hear_at_start, side_of, stop_for
 from colonnade.engines.connection import NatsConnection
 from colonnade.engines.link import Link
 from colonnade.engines.message import Notify
@@ -53,7 +53,7 @@ def run_party(config: Path, overrides: list[str] | None, once: bool, notify: Not
         claimed(read.party.folder),
         connected(credentials, told) as connection,
         linked(credentials, run, told, connection) as link,
-        Answers(read, told, connection),
+        WithdrawalAnswers(read, told, connection),
     ):
         process = PartyProcess(read.party.folder, link, credentials, setup, told)
         try:

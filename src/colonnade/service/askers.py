@@ -79,7 +79,7 @@ class KnownRows:
 
 
 @dataclass(frozen=True)
-class Place:
+class ModelPlace:
     """Where the versions of a model and the aligned rows are, and what the runs are called."""
 
     folder: Path
@@ -100,7 +100,7 @@ class Askers:
 
     def __init__(
         self,
-        place: Place,
+        place: ModelPlace,
         notify: Notify,
         link: Callable[[str, Notify], AbstractContextManager[Link]],
     ) -> None:

@@ -20,13 +20,13 @@ from colonnade.deploy.invitation import RUN
 from colonnade.deploy.predict import Wish, predict_rows
 from colonnade.deploy.settings import CoordinatorConfig, read_coordinator
 from colonnade.deploy.start import alignment_of, linked, read_undertaking, run_coordinator
-from colonnade.deploy.withdrawal.start import AT_START, Questions, ask_parties
+from colonnade.deploy.withdrawal.start import AT_START, WithdrawalQuestions, ask_parties
 from colonnade.engines.message import Notify, named
 from colonnade.errors import ColonnadeError, ConfigError, LinkError, RunError, Unwritable
 from colonnade.folder import claimed
 from colonnade.predict import Prediction
 from colonnade.progress import Watcher
-from colonnade.service.askers import Place
+from colonnade.service.askers import ModelPlace
 from colonnade.service.comparing import Trained, Verdict, compare
 from colonnade.service.drifting import ScoreWatch
 from colonnade.service.online import Online
@@ -67,7 +67,7 @@ class LabelHolderDaemon:
         if aligned(read):  # what is wrong with it is said now
             read_undertaking(read, read_alignment(read.coordinator.alignment))
         self.credentials = read.credentials()
-        place = Place(self.folder, read.coordinator.alignment, self.run_of, read.coordinator.withdrawn)
+        place = ModelPlace(self.folder, read.coordinator.alignment, self.run_of, read.coordinator.withdrawn)
         self.online = None if read.http is None else Online(read.http, place, self.credentials, notify)
         self._drift = ScoreWatch(self.folder, notify)
 
@@ -82,7 +82,7 @@ class LabelHolderDaemon:
         """
         read = read_coordinator(self.config, self.overrides)
         answering: AbstractContextManager[object] = self.online or nullcontext()
-        with claimed(self.folder) as claim, Questions(read, self._notify), answering:
+        with claimed(self.folder) as claim, WithdrawalQuestions(read, self._notify), answering:
             claim.note("still serving")
             self._notify("serving", run=self.name, version=read_models(self.folder).used or None)
             while True:

@@ -11,9 +11,9 @@ from colonnade.engines.message import Notify
 from colonnade.errors import RunError
 from colonnade.identity.credentials import Credentials
 from colonnade.predict import Prediction
-from colonnade.service.askers import Askers, Lines, Place
+from colonnade.service.askers import Askers, Lines, ModelPlace
 from colonnade.service.questions import Call, Most, Questions
-from colonnade.web.background import Background
+from colonnade.web.background import HttpServer
 from colonnade.web.callers import Callers
 from colonnade.web.page import Page
 from colonnade.web.settings import HttpSection
@@ -24,7 +24,7 @@ PATIENCE = 5.0  # seconds that a question under way has to end when the process 
 class Online:
     """`with Online(...)`: calls are answered inside. What is wrong with the settings is said when it is made."""
 
-    def __init__(self, settings: HttpSection, place: Place, credentials: Credentials, notify: Notify) -> None:
+    def __init__(self, settings: HttpSection, place: ModelPlace, credentials: Credentials, notify: Notify) -> None:
         self.settings, self._place, self._credentials, self._notify = settings, place, credentials, notify
         settings.check_certificate()
         self._callers = Callers(settings.callers)
@@ -44,7 +44,7 @@ class Online:
         app.include_router(routes(Predictions(self.settings, self._askers, self._questions, self._up), access))
         if self.page is not None:
             app.router.routes.extend(self.page.routes)
-        self._server = Background(app, self.settings.address)
+        self._server = HttpServer(app, self.settings.address)
         self._questions.start()
         try:
             self._server.__enter__()

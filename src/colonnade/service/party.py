@@ -26,7 +26,7 @@ from colonnade.deploy.party_setup import PartySetup
 from colonnade.deploy.policy import read_policy
 from colonnade.deploy.settings import PartyConfig, read_party
 from colonnade.deploy.start import connected, linked, party_setup, party_table, setup_of
-from colonnade.deploy.withdrawal.start import Answers
+from colonnade.deploy.withdrawal.start import WithdrawalAnswers
 from colonnade.engines.connection import NatsConnection
 from colonnade.engines.link import Link
 from colonnade.engines.message import Incoming, Notify
@@ -37,7 +37,7 @@ from colonnade.identity.credentials import Credentials
 from colonnade.service.aligning import Aligner
 from colonnade.service.columns import SharedColumns
 from colonnade.service.drifting import ColumnWatch
-from colonnade.service.run_thread import TICK, Means, Place, RunThread
+from colonnade.service.run_thread import TICK, Means, RunPlace, RunThread
 from colonnade.store import peek
 
 MOST_RUNS = 200  # that one process serves: each has a thread and a connection
@@ -96,7 +96,7 @@ class PartyDaemon:
             claimed(self.folder) as claim,
             connected(self.credentials, self._notify) as self._connection,
             linked(self.credentials, RUNS, self._notify, self._connection) as link,
-            Answers(self._read, self._notify, self._connection),
+            WithdrawalAnswers(self._read, self._notify, self._connection),
             ColumnWatch(self._read, self._notify),
         ):
             claim.note("still serving")
@@ -143,9 +143,9 @@ class PartyDaemon:
                 f"that are not needed any more out of {str(self.folder)!r}, and start again"
             )
         self._notify("invited", run=run)
-        self._open(run, Place(self.folder / run))
+        self._open(run, RunPlace(self.folder / run))
 
-    def _open(self, run: str, place: Place) -> None:
+    def _open(self, run: str, place: RunPlace) -> None:
         self.runs[run] = RunThread(run, place, self._means, self._notify)
         self.runs[run].start()
 
@@ -174,18 +174,18 @@ class PartyDaemon:
         return [run for run, thread in self.runs.items() if not thread.ended(deadline - time.monotonic())]
 
 
-def stored(folder: Path) -> Iterator[tuple[str, Place]]:
+def stored(folder: Path) -> Iterator[tuple[str, RunPlace]]:
     """The runs that a folder has begun stores of: in itself, and in its subfolders by name."""
     own = _begun(folder)
     if own is not None:
-        yield own, Place(folder, claim=False)
+        yield own, RunPlace(folder, claim=False)
     for place in sorted(path for path in folder.iterdir() if path.is_dir()):
         try:
             run = _begun(place)
         except RunError:
             run = place.name  # whoever opens it says what is wrong
         if run == place.name and run != own:
-            yield run, Place(place)
+            yield run, RunPlace(place)
 
 
 def _begun(folder: Path) -> str | None:

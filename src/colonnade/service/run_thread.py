@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Place:
+class RunPlace:
     """Where a run is kept, and whether its folder is to be claimed: that of the process itself is already."""
 
     folder: Path
@@ -49,7 +49,7 @@ class Means:
 class RunThread:
     """A party's part in one run, from its store or from nothing, until it is told to end."""
 
-    def __init__(self, run: str, place: Place, means: Means, notify: Notify) -> None:
+    def __init__(self, run: str, place: RunPlace, means: Means, notify: Notify) -> None:
         self.run, self.place, self.means = run, place, means
         self.failure, self._again, self._told = "", 0.0, ""
         self._ending = threading.Event()

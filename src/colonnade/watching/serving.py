@@ -11,7 +11,7 @@ from colonnade.deploy.sections import CoordinatorFile, PartyFile
 from colonnade.engines.message import Notify
 from colonnade.watching.overview import Overview
 from colonnade.watching.source import OneRun, Organisation
-from colonnade.web.background import Background
+from colonnade.web.background import HttpServer
 from colonnade.web.callers import Callers
 from colonnade.web.page import Page, Source
 from colonnade.web.sessions import Sessions
@@ -29,7 +29,7 @@ def page_of_training(folder: Path, title: str, listen: str) -> Iterator[str]:
     """
     http, sessions = build(HttpSection, {"listen": listen}, "the live page"), Sessions(None)
     page = Page(OneRun(folder, title), sessions, hosts=AT_HOME)
-    with Background(page.app(), http.address) as server:
+    with HttpServer(page.app(), http.address) as server:
         try:
             yield f"{server.url}/?key={sessions.invite()}"
         finally:
@@ -67,7 +67,7 @@ def served(page: Page | None, http: HttpSection | None, notify: Notify) -> Itera
     if page is None or http is None:
         yield
         return
-    with Background(page.app(), http.address) as server:
+    with HttpServer(page.app(), http.address) as server:
         notify("page", url=server.url)
         try:
             yield

@@ -1,4 +1,4 @@
-"""Background: an HTTP server in a thread, for as long as a block of code runs. The only file that imports `uvicorn`.
+"""HttpServer: an HTTP server in a thread, for as long as a block of code runs. The only file that imports `uvicorn`.
 
 It listens before the block begins, so an address that is taken is said at once, and stops listening when it ends.
 """
@@ -35,8 +35,8 @@ class Address:
         return "http" if self.certificate is None else "https"
 
 
-class Background:
-    """Serves an ASGI application: `with Background(app, address) as server: ... server.url`."""
+class HttpServer:
+    """Serves an ASGI application: `with HttpServer(app, address) as server: ... server.url`."""
 
     def __init__(self, app: Any, address: Address) -> None:
         uvicorn = need("uvicorn", extra="serve", purpose="Serving pages")
@@ -62,7 +62,7 @@ class Background:
     def _run(self) -> None:
         self._server.run(sockets=[self._socket])
 
-    def __enter__(self) -> Background:
+    def __enter__(self) -> HttpServer:
         self._thread.start()
         deadline = time.monotonic() + PATIENCE
         while not self._server.started:

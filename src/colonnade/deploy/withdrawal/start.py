@@ -98,7 +98,7 @@ def stop_for(side: Side, split: Callable[[], None]) -> Callable[[], None]:
     return check
 
 
-class Background(ABC):
+class WithdrawalThread(ABC):
     """A thread that sees to people who withdrew while a process does other things; trouble is told, and tried again."""
 
     def __init__(self, notify: Notify) -> None:
@@ -106,7 +106,7 @@ class Background(ABC):
         self._damaged: tuple[str, ...] = ()  # runs that could not be marked, as they were told
         self._thread = threading.Thread(target=self._work, name="people who withdrew", daemon=True)
 
-    def __enter__(self) -> Background:
+    def __enter__(self) -> WithdrawalThread:
         self._thread.start()
         return self
 
@@ -138,7 +138,7 @@ class Background(ABC):
         """Whatever is to be done now; comes back soon if that is nothing."""
 
 
-class Answers(Background):
+class WithdrawalAnswers(WithdrawalThread):
     """A party's: it answers the label holder, as soon as there is an alignment."""
 
     def __init__(self, read: PartyFile, notify: Notify, shared: NatsConnection | None = None) -> None:
@@ -168,7 +168,7 @@ class Answers(Background):
         return not self._ending.is_set()
 
 
-class Questions(Background):
+class WithdrawalQuestions(WithdrawalThread):
     """A label holder's: it asks at the start, when its list has changed, and now and then."""
 
     def __init__(self, read: CoordinatorFile, notify: Notify) -> None:
