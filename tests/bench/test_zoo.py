@@ -37,6 +37,13 @@ def test_every_case_has_its_own_results() -> None:
     assert results["rounds_to_5.short"] == 1 and results["test_accuracy.short"] is not None
 
 
+def test_a_case_may_have_fewer_seeds_and_then_says_so_and_has_no_spread() -> None:
+    few = [TABLES["cases"][0], {**TABLES["cases"][1], "seeds": 1}]
+    results = run_zoo(read_bench("small", {**TABLES, "cases": few}), Options(seeds=2), lambda _: None).results
+    assert results["seeds.short"] == 1 and results["test_accuracy_std.short"] is None
+    assert "seeds.split_learning" not in results and results["test_accuracy_std.split_learning"] is not None
+
+
 def test_a_file_without_cases_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"has no \[\[cases\]\]"):
         run_zoo(read_bench("small", {**TABLES, "cases": []}), Options(seeds=1), lambda _: None)

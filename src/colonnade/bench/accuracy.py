@@ -44,7 +44,7 @@ def summarise(runs: Sequence[Run], reach: float | None) -> dict[str, float | Non
     tests = [_percent(run.result["test_score"]) for run in runs]
     results = {
         "test_accuracy": _mean(tests),
-        "test_accuracy_std": _over(tests, lambda known: statistics.stdev(known) if len(known) > 1 else 0.0),
+        "test_accuracy_std": _over(tests, statistics.stdev) if len(tests) > 1 else None,
         "validation_accuracy": _mean([_percent(run.result["validation_score"]) for run in runs]),
     }
     if reach is not None:

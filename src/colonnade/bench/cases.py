@@ -8,6 +8,7 @@
     data, model, training = { ... }    what differs from the section that all share
     tries = [{ method = { rho = 2.0 } }, { training = { rounds = 400 } }]
     signal = false                the noise of its uploads without the uploads: what is left is not due to them
+    seeds = 1                     at most so many seeds, whatever was asked for: a row that is no headline
 
 Of several `tries` validation rows choose one, with seed 0: every try is trained without test rows, and the chosen one
 is trained again with all seeds. A try is laid over the case, setting by setting; an empty one is the case as it is.
@@ -49,6 +50,7 @@ class Case(Settings):
     privacy: Section = Field(default_factory=dict, description="as [privacy] has it")
     tries: tuple[dict[str, Section], ...] = Field(({},), min_length=1, description="settings to choose from")
     signal: bool = Field(True, description="false: only the noise of its uploads leaves")
+    seeds: int | None = Field(None, ge=1, description="at most so many seeds; none: as many as are asked for")
 
     @property
     def name(self) -> str:
@@ -134,7 +136,8 @@ def choose(jobs: Sequence[Job], federation: Federation, name: str, notify: Notif
 
 
 def _jobs(bench: Bench, case: Case, number: int, options: Options) -> list[Job]:
-    return [case_job(bench, case.sections(number), options, seed) for seed in range(options.seeds)]
+    seeds = options.seeds if case.seeds is None else min(case.seeds, options.seeds)
+    return [case_job(bench, case.sections(number), options, seed) for seed in range(seeds)]
 
 
 def _load(shared: dict[str, Federation], job: Job) -> Federation:

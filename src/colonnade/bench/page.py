@@ -28,6 +28,7 @@ PAGE, RESULTS = "README.md", "results"
 BLOCK = re.compile(r"<!-- figures of ([\w-]+) -->\n.*?<!-- end of figures -->", re.DOTALL)
 SHOWN = re.compile(r'\[([\d.,]+)([^\]]*)\]\((\S*results/([\w-]+)\.json) "([\w.]+)"\)')
 SPREADS = ("_std", "_spread")
+ONE_SEED = 0.0  # the deviation that older files have of one seed, which has none; newer ones leave it out
 MISSING = "Not measured yet."
 
 
@@ -119,7 +120,7 @@ def figures(outcome: Outcome, bench: Bench) -> list[Figure]:
             Figure(
                 bench.renamed.get(key, key),
                 "not measured" if value is None else number(value),
-                number(results[spreads[key]], 2) if key in spreads else "",
+                number(results[spreads[key]], 2) if key in spreads and results[spreads[key]] != ONE_SEED else "",
                 "" if limit is None else str(limit).replace(">=", "≥").replace("<=", "≤"),
                 "" if limit is None else ("yes" if limit.holds(value) else "**no**"),
                 paper if isinstance(paper, str) else number(paper),

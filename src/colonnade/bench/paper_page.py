@@ -10,7 +10,7 @@ from pathlib import Path
 from colonnade.bench.catalogue import find
 from colonnade.bench.ended import ended_early
 from colonnade.bench.outcome import Curve, Outcome, read
-from colonnade.bench.page import MISSING, RESULTS, command, number, spread_key, where
+from colonnade.bench.page import MISSING, ONE_SEED, RESULTS, command, number, spread_key, where
 from colonnade.bench.paper_tables import NAMES, NOT_MEASURED, TABLES, Line, Table
 
 OURS = ("vimadmm", "vimadmm_j")  # the paper's methods, which it finds above all others
@@ -34,7 +34,7 @@ class Shown:
     line: Line
     value: float | None
     tried: bool  # trained, even if there is no value: an accuracy that was never reached has no bytes until then
-    spread: float | None
+    spread: float | str | None
     epsilon: float | None
     formula: float | None  # the same by the paper's formula
 
@@ -89,10 +89,16 @@ def _shown(line: Line, outcomes: Mapping[str, Outcome]) -> Shown:
         line,
         results.get(line.key),
         f"rounds{point}{case}" in results,
-        None if spread is None else results[spread],
+        _spread(results.get(f"seeds{ending}"), ONE_SEED if spread is None else results[spread]),
         results.get(f"epsilon_spent{ending}"),
         results.get(f"epsilon_rdp{ending}"),
     )
+
+
+def _spread(seeds: float | None, deviation: float) -> float | str | None:
+    if deviation != ONE_SEED:
+        return deviation
+    return "one seed" if seeds == 1 else None
 
 
 def _row(one: Shown, private: bool) -> str:

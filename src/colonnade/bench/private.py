@@ -7,6 +7,7 @@
 Results: `accuracy_BUDGET.KEY` and its `_std` (test rows, in per cent), and what training cost the party that it cost
 most (unit PARTY, the largest of all seeds) by two accountants: `epsilon_spent_BUDGET.KEY`, exact, and
 `epsilon_rdp_BUDGET.KEY`, the paper's formula, which gives more for the same noise. `epsilon_spent.KEY` is the largest.
+`seeds_BUDGET.KEY`: how many seeds, where the case says how many at most.
 Looks at validation and test rows are simulated: they are not covered by epsilon, and the ledger says so.
 """
 
@@ -63,6 +64,8 @@ def summarise(case: PrivateCase, runs: Sequence[Run], chosen: int | None = None)
         values |= epsilons(runs) or {"epsilon_spent": 0.0}
     if chosen is not None:
         values["chosen"] = chosen
+    if case.seeds is not None:
+        values["seeds"] = len(runs)
     return {f"{name}{key}": value for key in case.keys for name, value in values.items()}
 
 

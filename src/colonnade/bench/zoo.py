@@ -11,6 +11,7 @@ Results: those of an accuracy benchmark, each with `.KEY` (of a sweep `.KEY_VALU
 `mb_per_round_up.KEY`, `mb_per_round_down.KEY`: what one party sends and receives in a full round, in MB of 10^6 bytes,
 counted on the encoded messages; `class_accuracy_std.KEY`: the standard deviation of the accuracies of the classes on
 test rows, in points (the paper's figure of fairness); `chosen.KEY`: the number of the try, where there was a choice;
+`seeds.KEY`: how many seeds, where the case says how many at most;
 of private cases `epsilon_spent.KEY` and `epsilon_rdp.KEY`, see `private.py`. Curves: the validation accuracy at every
 evaluation, mean over seeds.
 """
@@ -85,6 +86,8 @@ def _run(bench: Bench, cases: Sequence[Case], options: Options, notify: Notify) 
         values = summarise(runs, bench.reach) | per_round(runs) | _fairness(runs) | (epsilons(runs) or _own_noise(runs))
         if chosen is not None:
             values["chosen"] = chosen
+        if case.seeds is not None:
+            values["seeds"] = len(runs)
         results |= {f"{key}.{case.name}": value for key, value in values.items()}
         curves[case.name] = curve(runs)
     return Findings(results, curves)
