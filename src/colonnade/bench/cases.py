@@ -17,14 +17,16 @@ is trained again with all seeds. A try is laid over the case, setting by setting
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 from pydantic import Field
 
 from colonnade.bench.accuracy import case_job, watcher
 from colonnade.bench.catalogue import Bench
+from colonnade.bench.kept_runs import KeptRuns, Piece, share
 from colonnade.bench.settings import Notify, Options
 from colonnade.config import Settings, build
 from colonnade.errors import ConfigError
@@ -111,42 +113,101 @@ def each_case(
 
     All settings are read before anything is trained, so that a mistake in the last case does not cost hours.
     """
-    jobs = [[_jobs(bench, case, number, options) for number in range(len(case.tries))] for case in cases]
-    shared: dict[str, Federation] = {}
-    for case, tried in zip(cases, jobs, strict=True):
-        federation = _load(shared, tried[0][0])
-        chosen = choose([seeds[0] for seeds in tried], federation, case.name, notify)
-        runs = [
-            _silenced(job, federation, case).fit(federation, watch=watcher(f"{case.name}, seed {seed}", notify))
-            for seed, job in enumerate(tried[chosen])
+    plans = [_Plan(case, tuple(_jobs(bench, case, n, options) for n in range(len(case.tries)))) for case in cases]
+    loaded = _Loaded()
+    kept = None if options.runs is None else KeptRuns(options.runs)
+    if kept is not None:
+        share(kept, lambda: [piece for plan in plans for piece in plan.missing(kept, loaded, notify)])
+    for case, plan in zip(cases, plans, strict=True):
+        yield case, *plan.runs(kept, loaded, notify)
+
+
+class _Loaded(dict[str, Federation]):
+    """The data of the last job, because most cases share them."""
+
+    def of(self, job: Job) -> Federation:
+        key = json.dumps(job.data, sort_keys=True, default=str)
+        if key not in self:
+            self.clear()
+            self[key] = job.federation()
+        return self[key]
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A case with the jobs of its tries, each with every seed."""
+
+    case: Case
+    jobs: tuple[tuple[Job, ...], ...]
+
+    def runs(self, kept: KeptRuns | None, loaded: _Loaded, notify: Notify) -> tuple[list[Run], int | None]:
+        """The runs of the chosen try, and its number if there was a choice."""
+        tries = self._tries(loaded, notify)
+        chosen = best_of([_run_of(piece, kept) for piece in tries], self.case.name, notify) if tries else 0
+        runs = [_run_of(piece, kept) for piece in self._seeds(chosen, loaded, notify)]
+        return runs, chosen if tries else None
+
+    def missing(self, kept: KeptRuns, loaded: _Loaded, notify: Notify) -> list[Piece]:
+        """The trainings that are not there and can be begun: no seed before all tries."""
+        tries = self._tries(loaded, notify)
+        tried = [kept.load(piece) for piece in tries]
+        if None in tried:
+            return [piece for piece, run in zip(tries, tried, strict=True) if run is None]
+        chosen = best_of([run for run in tried if run is not None], self.case.name, quiet) if tries else 0
+        return [piece for piece in self._seeds(chosen, loaded, notify) if kept.load(piece) is None]
+
+    def _tries(self, loaded: _Loaded, notify: Notify) -> list[Piece]:
+        """Every try with the first seed, without test rows; none where there is no choice."""
+        name, first = self._name, [seeds[0] for seeds in self.jobs]
+        if len(first) == 1:
+            return []
+        return [
+            Piece(
+                f"{name}-try-{number}",
+                job,
+                partial(_fit, job, lambda job: without_test(loaded.of(job)), f"{self.case.name}, try {number}", notify),
+            )
+            for number, job in enumerate(first)
         ]
-        yield case, runs, chosen if len(tried) > 1 else None
+
+    def _seeds(self, chosen: int, loaded: _Loaded, notify: Notify) -> list[Piece]:
+        def train(job: Job, what: str) -> Run:
+            return _fit(_silenced(job, loaded.of(job), self.case), loaded.of, what, notify)
+
+        return [
+            Piece(f"{self._name}-seed-{seed}", job, partial(train, job, f"{self.case.name}, seed {seed}"))
+            for seed, job in enumerate(self.jobs[chosen])
+        ]
+
+    @property
+    def _name(self) -> str:
+        """Of folders: a case may have the name of another one, under another budget."""
+        return "+".join(_ending(key) for key in self.case.keys)
 
 
-def choose(jobs: Sequence[Job], federation: Federation, name: str, notify: Notify) -> int:
-    """The job with the best validation score; the first of equals. Nobody sees a test row."""
-    if len(jobs) == 1:
-        return 0
-    blind, scores = without_test(federation), []
-    for number, job in enumerate(jobs):
-        score = job.fit(blind, watch=watcher(f"{name}, try {number}", notify)).result["validation_score"]
-        scores.append(-1.0 if score is None else score)
+def _fit(job: Job, data: Callable[[Job], Federation], what: str, notify: Notify) -> Run:
+    return job.fit(data(job), watch=watcher(what, notify))
+
+
+def _run_of(piece: Piece, kept: KeptRuns | None) -> Run:
+    run = None if kept is None else kept.load(piece)
+    return piece.train() if run is None else run
+
+
+def best_of(tries: Sequence[Run], name: str, notify: Notify) -> int:
+    """The try with the best validation score; the first of equals."""
+    scores = [-1.0 if (score := run.result["validation_score"]) is None else score for run in tries]
     notify(f"{name}: validation scores {', '.join(f'{100 * score:.2f} %' for score in scores)}")
     return scores.index(max(scores))
 
 
-def _jobs(bench: Bench, case: Case, number: int, options: Options) -> list[Job]:
+def quiet(_: str) -> None:
+    """Tell nobody."""
+
+
+def _jobs(bench: Bench, case: Case, number: int, options: Options) -> tuple[Job, ...]:
     seeds = options.seeds if case.seeds is None else min(case.seeds, options.seeds)
-    return [case_job(bench, case.sections(number), options, seed) for seed in range(seeds)]
-
-
-def _load(shared: dict[str, Federation], job: Job) -> Federation:
-    """The data of a job; those of the last one are kept, because most cases share them."""
-    key = json.dumps(job.data, sort_keys=True, default=str)
-    if key not in shared:
-        shared.clear()
-        shared[key] = job.federation()
-    return shared[key]
+    return tuple(case_job(bench, case.sections(number), options, seed) for seed in range(seeds))
 
 
 def _silenced(job: Job, federation: Federation, case: Case) -> Job:

@@ -104,15 +104,15 @@ def check_part(path: Path, bench: str, device: str) -> None:
     """Refuse to add some cases to a file whose other cases were measured elsewhere, or from another commit."""
     if not path.exists():
         return
-    there, here = read(path), (bench, commit(), _place(machine(device)))
-    if (there.bench, there.commit, _place(there.machine)) != here:
+    there, here = read(path), (bench, commit(), place_of(machine(device)))
+    if (there.bench, there.commit, place_of(there.machine)) != here:
         raise ConfigError(
-            f"--out {str(path)!r} holds {there.bench} of commit {there.commit}, {_place(there.machine)}; cases of "
+            f"--out {str(path)!r} holds {there.bench} of commit {there.commit}, {place_of(there.machine)}; cases of "
             f"{', '.join(here)} do not belong to it: name another file, or measure all cases anew"
         )
 
 
-def _place(machine: Mapping[str, Any]) -> str:
+def place_of(machine: Mapping[str, Any]) -> str:
     """What figures of one file must have in common; of a machine with a GPU the processor does not matter."""
     return f"{machine['gpu'] or machine['cpu']}, torch {machine['torch']}"
 

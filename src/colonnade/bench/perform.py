@@ -91,6 +91,7 @@ RUNNERS: dict[str, Callable[[Bench, Options, Notify], dict[str, float | None] | 
     "row_dp": run_row_dp,
     "tables_row_dp": run_tables_row_dp,
 }
+KEEPING = ("zoo", "sweep", "private", "row_dp")  # kinds whose trainings `--runs` keeps
 WITH_CASES = ("zoo", "sweep", "private", "tables", "trees", "any_subset", "row_dp", "tables_row_dp")
 
 
@@ -100,6 +101,8 @@ def measure(name: str, options: Options, out: Path | None, notify: Notify) -> Ou
         check_out(out)
     if options.only and find(name).kind not in WITH_CASES:
         raise ConfigError(f"--only: benchmark {name} has no cases to choose from; leave it out")
+    if options.runs is not None and find(name).kind not in KEEPING:
+        raise ConfigError(f"--runs: benchmark {name} has no trainings to keep; leave it out")
     if out is not None and options.only and find(name).kind == "any_subset":
         raise ConfigError(f"benchmark {name} takes means over all sets, which some cannot be added to; leave --out out")
     if out is not None and options.only:

@@ -30,6 +30,13 @@ Only = Annotated[
         help="Only this case; may be repeated. --out adds it to a file of the same commit.", show_default=False
     ),
 ]
+Runs = Annotated[
+    Path | None,
+    typer.Option(
+        help="Keep every training of a case in this folder and go on with those that are there; processes share it.",
+        show_default=False,
+    ),
+]
 Out = Annotated[Path | None, typer.Option(help="Also write the JSON object to this file.", show_default=False)]
 
 
@@ -41,6 +48,7 @@ def bench(  # noqa: PLR0913, PLR0917 - one parameter per option of the command l
     device: Device = None,
     seeds: Seeds = 3,
     only: Only = None,
+    runs: Runs = None,
     as_json: AsJson = False,
     out: Out = None,
     write_pages: WritePages = False,
@@ -65,7 +73,7 @@ def bench(  # noqa: PLR0913, PLR0917 - one parameter per option of the command l
     if (table is None) == (name == PAPER):
         told = f"which table? colonnade bench {PAPER} --list names them" if table is None else f"only after {PAPER!r}"
         raise typer.BadParameter(told, param_hint="TABLE")
-    options = Options(data_dir, device, seeds, only=tuple(only or ()))
+    options = Options(data_dir, device, seeds, only=tuple(only or ()), runs=runs)
     if table is not None:
         outcomes = run_table(table, options, out, _progress)
         screen.emit({outcome.bench: outcome.to_json() for outcome in outcomes})

@@ -1,0 +1,88 @@
+"""Kept trainings: a benchmark goes on with what is missing, processes share it, and other runs are refused."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from colonnade.bench.catalogue import read_bench
+from colonnade.bench.kept_runs import ABOUT
+from colonnade.bench.perform import measure
+from colonnade.bench.settings import Options
+from colonnade.bench.zoo import run_zoo
+from colonnade.errors import ConfigError
+from colonnade.folder import claimed
+from colonnade.job import Job
+from tests.bench.test_cases import FROZEN, LEARNS, TABLES, quiet
+
+CASES: list[dict[str, Any]] = [
+    {"method": {"name": "fdml"}, "tries": [{"method": FROZEN}, {"method": LEARNS}]},
+    {"method": {"name": "vimadmm", "local_steps": 1}},
+]
+NAMES = {"fdml-try-0", "fdml-try-1", "fdml-seed-0", "fdml-seed-1", "vimadmm-seed-0", "vimadmm-seed-1"}
+
+
+def results_of(options: Options) -> dict[str, Any]:
+    found = run_zoo(read_bench("small", {**TABLES, "reach": 5.0, "cases": CASES}), options, quiet).results
+    return {key: value for key, value in found.items() if not key.startswith("seconds")}
+
+
+def shared(folder: Path, answer: Any) -> None:
+    answer.put(results_of(Options(seeds=2, runs=folder)))
+
+
+def test_kept_trainings_give_the_same_results_and_are_not_trained_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = Options(seeds=2, runs=tmp_path)
+    fresh = results_of(replace(kept, runs=None))
+    assert results_of(kept) == fresh
+    assert {path.name for path in tmp_path.iterdir()} == NAMES
+    monkeypatch.setattr(Job, "fit", None)  # whoever trains now fails
+    assert results_of(kept) == fresh
+
+
+def test_processes_share_the_work(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    answers = context.Queue()
+    others = [context.Process(target=shared, args=(tmp_path, answers)) for _ in range(2)]
+    for one in others:
+        one.start()
+    found = [answers.get(timeout=300) for _ in others]
+    for one in others:
+        one.join(timeout=60)
+    assert found[0] == found[1]
+    assert {path.name for path in tmp_path.iterdir()} == NAMES
+
+
+def test_what_another_process_trains_is_left_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class StillMissing(Exception):
+        pass
+
+    def wait(_: float) -> None:
+        raise StillMissing
+
+    monkeypatch.setattr("colonnade.bench.kept_runs.time.sleep", wait)
+    with claimed(tmp_path / "vimadmm-seed-1"), pytest.raises(StillMissing):
+        results_of(Options(seeds=2, runs=tmp_path))
+    there = {path.name for path in tmp_path.iterdir() if (path / ABOUT).exists()}
+    assert there == NAMES - {"vimadmm-seed-1"}
+
+
+@pytest.mark.parametrize("key", ["commit", "machine", "training"])
+def test_runs_of_something_else_are_refused(tmp_path: Path, key: str) -> None:
+    results_of(Options(seeds=1, runs=tmp_path))
+    path = tmp_path / "vimadmm-seed-0" / ABOUT
+    path.write_text(json.dumps({**json.loads(path.read_text()), key: "another"}))
+    with pytest.raises(ConfigError, match=f"of another {key}; name another folder"):
+        results_of(Options(seeds=1, runs=tmp_path))
+
+
+def test_only_benchmarks_with_cases_keep_trainings(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--runs: benchmark worth has no trainings to keep"):
+        measure("worth", Options(runs=tmp_path), None, quiet)
