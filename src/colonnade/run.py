@@ -87,7 +87,7 @@ class Training(Settings):
         "float32", description="arithmetic of the networks: float32, or faster and rounded (tf32: GPU only)"
     )
     compile: bool = Field(
-        False, description="compile the networks' local steps, for speed; restarts are then not bit-identical"
+        False, description="compile what the networks do in training, for speed; restarts are then not bit-identical"
     )
     wire: WireSettings = Field(WireSettings(), description="what is done to messages on their way")
     device: str = Field("cpu", description="cpu, cuda or cuda:N")

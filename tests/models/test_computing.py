@@ -182,6 +182,16 @@ class TestCompiled:
         picked = stack.pick([1])
         assert picked.way == "compiled" and picked.forward(x[1:], Mode.LEARN).shape == (1, B, 5)
 
+    def test_a_compiled_upload_is_the_eager_one_and_teaches_nothing(self) -> None:
+        x = columns(3, 6, 6)
+        eager, stack = stack_of(dropping, Computing()), stack_of(dropping, Computing(compile=True))
+        before = {name: value.clone() for name, value in stack.tensors().items()}
+        with torch.no_grad():
+            found = stack.forward(x, Mode.UPLOAD)
+            torch.testing.assert_close(found, eager.forward(x, Mode.UPLOAD), rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(stack.forward(x, Mode.PREDICT), eager.forward(x, Mode.PREDICT))
+        assert all(torch.equal(value, before[name]) for name, value in stack.tensors().items())
+
     def test_rounded_and_compiled_is_within_the_same_hundredth(self) -> None:
         x = columns(3, 6, 6)
         eager = learnt(stack_of(dropping, Computing()), x)

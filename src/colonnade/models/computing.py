@@ -1,4 +1,4 @@
-"""How networks compute: in which precision, and whether a local step is compiled.
+"""How networks compute: in which precision, and whether their passes in training are compiled.
 
 Weights, optimiser states, heads and whatever travels keep the run's dtype in every precision; it is the networks'
 products and convolutions that are rounded:
@@ -26,7 +26,7 @@ from colonnade.errors import ConfigError, ModelError
 
 Precision = Literal["float32", "tf32", "bfloat16"]
 Tensors = Mapping[str, Tensor]
-Learner = Callable[[Tensors, Tensors, Tensor], Tensor]  # parameters, buffers and columns of one party: embedding
+Pass = Callable[[Tensors, Tensors, Tensor], Tensor]  # parameters, buffers and columns of one party: embedding
 
 STREAMS = 6  # kernels of one party leave parts of a GPU idle; more streams than this gained nothing
 SHAPES_AT_MOST = 256  # compiled variants of one network: column shapes times batch sizes
@@ -81,7 +81,7 @@ class Computing:
         return torch.autocast(device.type, torch.bfloat16, enabled=on, cache_enabled=False)
 
 
-def compiled(skeleton: nn.Module, computing: Computing) -> Learner:
+def compiled(skeleton: nn.Module, computing: Computing) -> Pass:
     """The forward pass of one party, compiled on first use for each shape; its backward pass with it."""
     # Matrix units read channels last; plain float32 does not run on them.
     reorder = _channels_last if computing.precision != "float32" else _as_it_is
@@ -93,9 +93,9 @@ def compiled(skeleton: nn.Module, computing: Computing) -> Learner:
 
     # The limit is counted over all stacks of a process, and the default of 8 is less than CIFAR's patches need.
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, SHAPES_AT_MOST)
-    run: Learner = torch.compile(one, dynamic=False, fullgraph=True)
+    run: Pass = torch.compile(one, dynamic=False, fullgraph=True)
 
-    def learner(parameters: Tensors, buffers: Tensors, x: Tensor) -> Tensor:
+    def once(parameters: Tensors, buffers: Tensors, x: Tensor) -> Tensor:
         try:
             with warnings.catch_warnings():  # torch's compiler warns of its own parts, and of slices without gradient
                 warnings.simplefilter("ignore")
@@ -106,7 +106,7 @@ def compiled(skeleton: nn.Module, computing: Computing) -> Learner:
                 f"the network {type(skeleton).__name__} cannot be compiled here: {reason}; use training.compile = false"
             ) from None
 
-    return learner
+    return once
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ Five ways to run the same forward pass, all with the same result:
     layers   a Sequential of linear layers and activations: one batched product per layer
     vmap     everything else: `functional_call` under `vmap`
     each     one party after the other, where vmap cannot go or does not pay
-    compiled as each, its learning pass compiled; on a GPU parties run side by side
+    compiled as each, its passes in training compiled; on a GPU parties run side by side
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from colonnade.errors import ModelError
-from colonnade.models.computing import Computing, Learner, compiled, side_by_side
+from colonnade.models.computing import Computing, Pass, compiled, side_by_side
 from colonnade.models.copies import without_numbers
 from colonnade.models.dropout import KeyedDropout
 
@@ -86,7 +86,7 @@ class Stack:
         self.size = len(modules)
         self.computing = computing or Computing()
         self._skeletons = _Skeletons(modules[0])
-        self._learner: Learner | None = None  # the compiled pass, from its first use on
+        self._passes: dict[Mode, Pass] = {}  # compiled ones, from their first use on
         self.way: Way = way if way is not None else self.best_guess()
 
     def best_guess(self) -> Way:
@@ -165,8 +165,8 @@ class Stack:
             raise ModelError("BatchNorm cannot learn from a batch of one row; use a larger batch")
         dtype = x.dtype if x.is_floating_point() else self._weights_dtype()
         with self.computing.switches(x.device):
-            if self.way == "compiled" and mode is Mode.LEARN:
-                return self._compiled(x).to(dtype)
+            if self.way == "compiled" and mode is not Mode.PREDICT:  # whose numbers of rows are many
+                return self._compiled(x, mode).to(dtype)
             with self.computing.rounding(x.device):
                 return self._eager(x, mode).to(dtype)
 
@@ -177,8 +177,7 @@ class Stack:
         skeleton = self._skeletons[mode]
         if self.way == "layers":
             return _layers(skeleton, self.parameters, x)
-        tied = self._skeletons.tied
-        buffers = self.buffers if mode is Mode.LEARN else {k: v.clone() for k, v in self.buffers.items()}
+        tied, buffers = self._skeletons.tied, self._buffers_for(mode)
         if self.way == "vmap":
 
             def one(p: dict[str, Tensor], b: dict[str, Tensor], xi: Tensor) -> Tensor:
@@ -195,17 +194,21 @@ class Stack:
                 outputs.append(functional_call(skeleton, state, (x[k],), tie_weights=tied))
         return torch.stack(outputs)
 
-    def _compiled(self, x: Tensor) -> Tensor:
-        if self._learner is None:
-            self._learner = compiled(self._skeletons[Mode.LEARN], self.computing)
-        learner, outputs = self._learner, []
+    def _compiled(self, x: Tensor, mode: Mode) -> Tensor:
+        if mode not in self._passes:
+            self._passes[mode] = compiled(self._skeletons[mode], self.computing)
+        run, buffers, outputs = self._passes[mode], self._buffers_for(mode), []
         slices = {name: value.unbind() for name, value in self.parameters.items()}  # backward: one stack each
         with side_by_side(x.device, self.size) as place:
             for k in range(self.size):
-                own = {n: v[k] for n, v in slices.items()}, {n: v[k] for n, v in self.buffers.items()}
+                own = {n: v[k] for n, v in slices.items()}, {n: v[k] for n, v in buffers.items()}
                 with place(k):
-                    outputs.append(learner(*own, x[k]))
+                    outputs.append(run(*own, x[k]))
         return torch.stack(outputs)
+
+    def _buffers_for(self, mode: Mode) -> dict[str, Tensor]:
+        """Those that a pass may write to: only learning changes the stack's own."""
+        return self.buffers if mode is Mode.LEARN else {k: v.clone() for k, v in self.buffers.items()}
 
     def to(self, device: torch.device | str, dtype: torch.dtype) -> Stack:
         """Move, once, before training; only floating buffers are cast."""
