@@ -14,6 +14,7 @@ from tests.processes import all_ended, as_in_a_terminal, cpu_seconds, share_the_
 
 os.environ.setdefault("COLONNADE_DEBUG", "1")  # layouts are checked; before anything imports colonnade
 torch.set_num_threads(1)  # xdist runs one process per core already
+os.environ["OMP_NUM_THREADS"] = "1"  # of children, too: a process that is forked beside others' threads waits for ever
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # else torch.compile starts processes that load torch again
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")  # else it first compiles programs to try the processor with
 as_in_a_terminal()

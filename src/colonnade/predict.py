@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from colonnade.data.frames import as_frame, by_party, is_frame, names_of
-from colonnade.data.ids import Ids, id_columns, text_ids
+from colonnade.data.ids import Ids, id_columns_of_new, text_ids
 from colonnade.data.new_rows import check_parties, read_new_rows
 from colonnade.design import DTYPES
 from colonnade.engines.base import GroupUploads
@@ -183,7 +183,8 @@ def _beside(model: Model, rows: Rows, given: Any, values: Any, id: Ids) -> Any:
 
 def _column(model: Model, rows: Rows, tables: Mapping[str, Any], label: str, id: Ids) -> Any:
     """A column of one of the tables, in the order of the rows."""
-    keys = {party: plan.id for party, plan in model.plans.items()} | dict(id_columns(id, model.plans))
+    old = {party: plan.id for party, plan in model.plans.items()}
+    keys = old | dict(id_columns_of_new(id, old))
     frames = {p: as_frame(f"party {p!r}", table, keys.get(p)) for p, table in tables.items() if is_frame(table)}
     having = [party for party, frame in frames.items() if label in frame.columns]
     if len(having) != 1:

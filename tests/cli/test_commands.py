@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import colonnade
+from colonnade.__main__ import main
 from colonnade.cli import doctor
 from colonnade.config import read_toml
 from colonnade.data.sets.cifar10_files import BATCHES
@@ -212,3 +214,18 @@ def test_the_examples_run(cli: Call) -> None:
     assert cli("train", ROOT / "examples/digits.toml", *short, "--quiet").code == 0
     assert cli("train", ROOT / "examples/tables.toml", *short, "--quiet").code == 0
     assert cli("compare", ROOT / "examples/compare.toml", *short).code == 0
+
+
+@pytest.mark.parametrize(
+    ("own", "seen"), [({}, "1000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "ACTIVE"}, None)]
+)
+def test_threads_do_not_spin_unless_the_user_says_so(
+    own: dict[str, str], seen: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spinning threads take the cores of a busy machine; the library reads this when torch is loaded, so before it."""
+    others = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
+    monkeypatch.setattr(os, "environ", {**others, **own})
+    found: list[str | None] = []
+    monkeypatch.setattr("colonnade.cli.main.main", lambda: found.append(os.environ.get("GOMP_SPINCOUNT")))
+    main()
+    assert found == [seen]

@@ -116,6 +116,16 @@ def test_another_id_column_and_an_index_with_its_name(federation: Federation) ->
     assert torch.equal(rows.columns["telco"], federation.parties[1].columns.flip(0))
 
 
+def test_parties_whose_id_is_not_named_keep_that_of_the_training(federation: Federation) -> None:
+    renamed = bank().rename(columns={"customer": "key"})
+    rows = read_new_rows(federation.plans, {"bank": renamed, "telco": telco().iloc[::-1]}, id={"bank": "key"})
+    assert torch.equal(rows.columns["telco"], federation.parties[1].columns)
+    alone = read_new_rows(federation.plans, {"bank": renamed}, id={"bank": "key"}, some=True)
+    assert list(alone.columns) == ["bank"] and alone.index.tolist() == renamed["key"].tolist()
+    with pytest.raises(ConfigError, match="id names a column for 'tellco', who has no table"):
+        read_new_rows(federation.plans, {"bank": renamed, "telco": telco()}, id={"tellco": "key"})
+
+
 def test_frames_of_other_kinds(federation: Federation) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     plans = federation.only(["bank"]).plans
@@ -180,8 +190,6 @@ def test_tables_that_do_not_match_each_other(federation: Federation) -> None:
         read_new_rows(plans, {"bank": bank(), "shop": telco()})
     with pytest.raises(DataError, match=r"new tables must be given by party name.*got list"):
         read_new_rows(plans, [bank(), telco()])
-    with pytest.raises(ConfigError, match="id names no column for party 'telco'"):
-        read_new_rows(plans, {"bank": bank(), "telco": telco()}, id={"bank": "customer"})
 
 
 def test_a_column_of_unknown_categories_only_is_refused(federation: Federation) -> None:

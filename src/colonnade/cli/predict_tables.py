@@ -44,10 +44,10 @@ def read_new_tables(
 
 def _raw(model: Model, files: Mapping[str, str], id: Ids, written: Mapping[str, TextFormat]) -> Frames:
     """Raw tables; ids and the categories of the training stay text, whatever their values look like."""
-    from colonnade.data.ids import id_columns
+    from colonnade.data.ids import id_columns_of_new
     from colonnade.data.new_rows import read_raw
 
-    keys = id_columns(id, model.plans)
+    keys = id_columns_of_new(id, {party: plan.id for party, plan in model.plans.items()})
     return {party: read_raw(model.plans[party], file, written[party], keys.get(party)) for party, file in files.items()}
 
 

@@ -48,6 +48,17 @@ def id_columns(id: Ids, parties: Iterable[str]) -> dict[str, Key]:
     return keys
 
 
+def id_columns_of_new(id: Ids, trained: Mapping[str, Key | None]) -> dict[str, Key]:
+    """The id of each party's new table: of parties that nobody named, the one of the training."""
+    if isinstance(id, Mapping):
+        id = {**{party: _listed(key) for party, key in trained.items() if key is not None}, **id}
+    return id_columns(id, trained)
+
+
+def _listed(key: Key) -> str | Sequence[str]:
+    return key if isinstance(key, str) else list(key)
+
+
 def _key(what: str, columns: Any) -> Key:
     if isinstance(columns, str):
         return columns

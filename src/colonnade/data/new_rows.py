@@ -11,7 +11,7 @@ import torch
 
 from colonnade.data.columns import ColumnPlan
 from colonnade.data.frames import Frames, Key, as_frame, by_party, is_frame, names_of, read_table
-from colonnade.data.ids import Ids, Places, id_columns, is_in, places, text_ids, told
+from colonnade.data.ids import Ids, Places, id_columns_of_new, is_in, places, text_ids, told
 from colonnade.data.kinds import BOOLEAN
 from colonnade.data.table_file import TextFormat
 from colonnade.errors import DataError, RowsDisagree
@@ -25,8 +25,8 @@ def read_new_rows(plans: Mapping[str, ColumnPlan], tables: Any, id: Ids = None, 
     Args:
         plans: how each party's columns become numbers.
         tables: one data frame or table file per party. Columns are found by name.
-        id: the column to match rows on, or one per party; None: the one of the training where all tables have it,
-            otherwise all tables have the same rows in the same order.
+        id: the column to match rows on, or one per party, of which those of the training need no name; None: the one
+            of the training where all tables have it, otherwise all tables have the same rows in the same order.
         some: parties may have no table and lack rows of others; rows that only other tables have follow the first's.
 
     Raises:
@@ -35,7 +35,8 @@ def read_new_rows(plans: Mapping[str, ColumnPlan], tables: Any, id: Ids = None, 
     """
     given = by_party("new tables", tables)
     check_parties(plans, given, some)
-    keys = id_columns(id, plans)
+    old = {party: plan.id for party, plan in plans.items()}
+    keys = id_columns_of_new(id, old)
     given = {
         party: read_raw(plans[party], table, key=keys.get(party)) if isinstance(table, (str, Path)) else table
         for party, table in given.items()
@@ -46,7 +47,6 @@ def read_new_rows(plans: Mapping[str, ColumnPlan], tables: Any, id: Ids = None, 
                 f"party {party!r}: got {type(table).__name__} without column names, which could be raw or encoded; "
                 "pass a raw data frame with the columns of the training, or federation.select(rows)"
             )
-    old = {party: plan.id for party, plan in plans.items()}
     frames = {party: as_frame(f"party {party!r}", table, keys.get(party, old[party])) for party, table in given.items()}
     frames, at, index = place_rows(frames, keys or _keys_of_training(frames, old), some)
     here = {party: plan for party, plan in plans.items() if party in frames}
