@@ -192,7 +192,8 @@ def commit(root: Path = CHECKOUT) -> str:
     head = _git(root, "rev-parse", "--verify", "HEAD")
     if not head or not top or Path(top).resolve() != root.resolve():  # an installed package inside another checkout
         return os.environ.get("COLONNADE_COMMIT", "unknown")
-    made = (":!benchmarks/results", ":!benchmarks/README.md")  # from outcomes, so no part of what was measured
+    # What is made from outcomes is no part of what was measured.
+    made = [f":!benchmarks/{name}" for name in ("results", "unfinished", "README.md")]
     changed = _git(root, "status", "--porcelain", "--", "src", "benchmarks", *made)
     return head + ("-dirty" if changed else "")
 
