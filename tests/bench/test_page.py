@@ -13,7 +13,7 @@ from colonnade.bench.catalogue import CHECKOUT, find, read_bench
 from colonnade.bench.chart import draw
 from colonnade.bench.controls import controls
 from colonnade.bench.outcome import Outcome, read
-from colonnade.bench.page import MISSING, command, figures, fill, number, refresh, spread_key
+from colonnade.bench.page import MISSING, UNFINISHED, command, figures, fill, number, refresh, spread_key
 from colonnade.bench.pages import CHART, CHARTED, DOCUMENT, write_pages
 from colonnade.bench.paper_page import page
 from colonnade.errors import ConfigError
@@ -183,3 +183,15 @@ def test_no_accuracy_under_noise_stands_without_its_controls() -> None:
     )
     assert "(not measured)" in told(test_accuracy__eps1_25=80.0)
     assert told(test_accuracy__vimadmm=98.0, epsilon_spent__local_only=0.0) == ""
+
+
+def test_a_table_that_is_being_filled_is_shown_and_says_where_it_is(checkout: Path) -> None:
+    write_pages()
+    benchmarks = checkout / "benchmarks"
+    whole = (benchmarks / "README.md").read_text()
+    (benchmarks / UNFINISHED).mkdir()
+    (benchmarks / "results" / "mine.json").rename(benchmarks / UNFINISHED / "mine.json")
+    (checkout / "README.md").write_text("no figures")
+    write_pages()
+    filling = (benchmarks / "README.md").read_text()
+    assert filling == whole.replace("](results/mine.json)", "](unfinished/mine.json)") != whole

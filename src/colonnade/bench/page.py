@@ -25,6 +25,7 @@ from colonnade.bench.outcome import Outcome, read
 from colonnade.errors import ConfigError
 
 PAGE, RESULTS = "README.md", "results"
+UNFINISHED = "unfinished"  # beside the results: tables of which some cases are measured
 BLOCK = re.compile(r"<!-- figures of ([\w-]+) -->\n.*?<!-- end of figures -->", re.DOTALL)
 SHOWN = re.compile(r'\[([\d.,]+)([^\]]*)\]\((\S*results/([\w-]+)\.json) "([\w.]+)"\)')
 SPREADS = ("_std", "_spread")
@@ -67,9 +68,16 @@ def refresh(text: str, results: Path) -> str:
 
 
 def _block(name: str, results: Path, there: str) -> str:
-    path = results / f"{name}.json"
-    body = "\n".join(_told(name, read(path), there)) if path.exists() else MISSING
+    path = file_of(name, results)
+    folder = there if path is None or path.parent == results else f"{there.removesuffix(RESULTS)}{UNFINISHED}"
+    body = MISSING if path is None else "\n".join(_told(name, read(path), folder))
     return f"<!-- figures of {name} -->\n\n{body}\n\n<!-- end of figures -->"
+
+
+def file_of(name: str, results: Path) -> Path | None:
+    """Where the figures of a benchmark are: among the results, or among those that are not complete; None: nowhere."""
+    places = [results / f"{name}.json", results.parent / UNFINISHED / f"{name}.json"]
+    return next((path for path in places if path.exists()), None)
 
 
 def _told(name: str, outcome: Outcome, there: str) -> Iterator[str]:

@@ -10,16 +10,18 @@ from pathlib import Path
 from colonnade.bench.catalogue import find
 from colonnade.bench.ended import ended_early
 from colonnade.bench.outcome import Curve, Outcome, read
-from colonnade.bench.page import MISSING, ONE_SEED, RESULTS, command, number, spread_key, where
+from colonnade.bench.page import ONE_SEED, RESULTS, command, file_of, number, spread_key, where
 from colonnade.bench.paper_tables import NAMES, NOT_MEASURED, TABLES, Line, Table
 
 OURS = ("vimadmm", "vimadmm_j")  # the paper's methods, which it finds above all others
 CONTROLS = ("local_only", "vimadmm_no_signal")
+ELSEWHERE = ("nus-wide-", "modelnet40-")  # benchmarks of data that are not at hand
 POINTS = 8  # columns of a table of curves
 HEAD = """# The paper, table by table
 
 Every table and figure with results of Xie et al., VIM-ADMM, and ours beside it. This page is written by
-`colonnade bench --write-pages` from the files in `benchmarks/results`; nothing on it is written by hand.
+`colonnade bench --write-pages` from the files in `benchmarks/results`, and in `benchmarks/unfinished` where a table is being
+filled; nothing on it is written by hand.
 
 `colonnade bench paper --list` names the tables; `colonnade bench paper KEY --data-dir DIR --device cuda --out
 benchmarks/results` measures one. Accuracies are of test rows, in per cent; settings are chosen on validation rows and
@@ -41,17 +43,19 @@ class Shown:
 
 def page(results: Path) -> str:
     """The whole of docs/paper.md, from the result files."""
-    outcomes = {name: read(results / f"{name}.json") for name in _measured(results)}
+    files = _files(results)
+    outcomes = {name: read(path) for name, path in files.items()}
     lines = [HEAD]
     for table in TABLES:
-        lines += ["", *_section(table, outcomes)]
+        lines += ["", *_section(table, outcomes), "", *(_source(name, outcomes, files) for name in table.benches)]
     lines += ["", "## Not measurements", "", *(f"- {place}: {words}." for place, words in NOT_MEASURED)]
     return "\n".join([*lines, ""])
 
 
-def _measured(results: Path) -> list[str]:
+def _files(results: Path) -> dict[str, Path]:
     names = dict.fromkeys(name for table in TABLES for name in table.benches)
-    return [name for name in names if (results / f"{name}.json").exists()]
+    found = {name: file_of(name, results) for name in names}
+    return {name: path for name, path in found.items() if path is not None}
 
 
 def _section(table: Table, outcomes: Mapping[str, Outcome]) -> Iterator[str]:
@@ -74,8 +78,6 @@ def _section(table: Table, outcomes: Mapping[str, Outcome]) -> Iterator[str]:
         if name in outcomes and outcomes[name].curves:
             yield ""
             yield from _curves(name, outcomes[name].curves)
-    yield ""
-    yield from (_source(name, outcomes.get(name)) for name in table.benches)
 
 
 def _shown(line: Line, outcomes: Mapping[str, Outcome]) -> Shown:
@@ -103,7 +105,7 @@ def _spread(seeds: float | None, deviation: float) -> float | str | None:
 
 def _row(one: Shown, private: bool) -> str:
     line = one.line
-    ours = number(one.value) if one.value is not None else "not reached" if one.tried else "not measured yet"
+    ours = number(one.value) if one.value is not None else "not reached" if one.tried else _nothing(line.bench)
     cells = [line.what, _figure(line.paper), ours, _figure(one.spread, 2)]
     cells += [_figure(one.epsilon), _figure(one.formula)] if private else []
     return f"| {' | '.join(cells)} | `{line.key}` of `{line.bench}` |"
@@ -173,11 +175,18 @@ def _reached(curve: Curve, mark: int) -> float | None:
     return before[-1] if before and mark <= curve[-1][0] else None
 
 
-def _source(name: str, outcome: Outcome | None) -> str:
-    bench = find(name)
+def _source(name: str, outcomes: Mapping[str, Outcome], files: Mapping[str, Path]) -> str:
+    bench, outcome = find(name), outcomes.get(name)
     if outcome is None:
-        return f"- [`{name}`](../benchmarks/{name}.toml): {MISSING[0].lower()}{MISSING[1:]}"
+        return f"- [`{name}`](../benchmarks/{name}.toml): {_nothing(name)}."
+    folder = files[name].parent.name
+    told = "" if folder == RESULTS else " · not complete yet"
     return (
         f"- [`{name}`](../benchmarks/{name}.toml): `{command(name, bench, outcome)}` · {where(outcome.machine)} · "
-        f"commit `{outcome.commit[:12]}` · [{name}.json](../benchmarks/{RESULTS}/{name}.json)"
+        f"commit `{outcome.commit[:12]}` · [{name}.json](../benchmarks/{folder}/{name}.json){told}"
     )
+
+
+def _nothing(name: str) -> str:
+    """Why there is no figure."""
+    return "data not at hand" if name.startswith(ELSEWHERE) else "not measured yet"
