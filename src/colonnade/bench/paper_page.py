@@ -20,8 +20,8 @@ POINTS = 8  # columns of a table of curves
 HEAD = """# The paper, table by table
 
 Every table and figure with results of Xie et al., VIM-ADMM, and ours beside it. This page is written by
-`colonnade bench --write-pages` from the files in `benchmarks/results`, and in `benchmarks/unfinished` where a table is being
-filled; nothing on it is written by hand.
+`colonnade bench --write-pages` from the files in `benchmarks/results`, and in `benchmarks/unfinished` where a
+table is being filled; nothing on it is written by hand.
 
 `colonnade bench paper --list` names the tables; `colonnade bench paper KEY --data-dir DIR --device cuda --out
 benchmarks/results` measures one. Accuracies are of test rows, in per cent; settings are chosen on validation rows and
