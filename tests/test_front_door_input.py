@@ -67,6 +67,10 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
         lambda: make_method("vimadmm", {"optimiser": {"lr": 0.1}}),
         r"optimiser = \{'lr': 0.1\} is not valid: needed 'kind' in it: 'sgd' or 'adamw'",
     ),
+    "a value in place of settings": (
+        lambda: fit(small(), "vimadmm", privacy={"secure_sum": True}),
+        r"secure_sum = True is not valid: needed settings by name, e.g. \{ use = ... \}; there are use, colluders",
+    ),
     "an optimiser": (lambda: AdamW(lr="fast"), r"\[AdamW\] lr = 'fast' is not valid"),  # type: ignore[arg-type]
     "training": (lambda: Training(passes=3), r"unknown key 'passes' in \[Training\]; known keys"),  # type: ignore[call-arg]
     "a misspelt keyword": (

@@ -90,3 +90,12 @@ def test_a_class_without_test_rows_is_not_missed() -> None:
     record["result"]["confusion"] = [[5, 0, 0], [0, 5, 0], [0, 0, 0]]
     record["about"]["class_names"] = ["a", "b", "c"]
     assert decided.never_predicted(record) == []
+
+
+def test_nothing_is_missed_where_nothing_was_evaluated(tmp_path: Path) -> None:
+    """Under noise no rows are evaluated unless somebody says so: there is no table of decisions then."""
+    run = rare(0.3, privacy={"mechanism": "gaussian", "clip": 0.01, "epsilon": 4.0})
+    record = json.loads(json.dumps(run.record()))
+    assert "confusion" not in record["result"] and record["about"]["class_names"] == ["no", "yes"]
+    assert facts(record, tmp_path)["never_predicted"] == [] and decided.sentences(record) == []
+    assert "test row is predicted" not in write_report([record], tmp_path).read_text()

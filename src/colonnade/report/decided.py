@@ -11,8 +11,10 @@ MOST_NAMED = 5  # classes; the others are counted
 
 
 def never_predicted(record: Record) -> list[str]:
-    """Names of the classes that test rows have and none is predicted to have."""
-    counts = record["result"].get("confusion") or []
+    """Names of the classes that test rows have and none is predicted to have; none where nothing was evaluated."""
+    counts = record["result"].get("confusion")
+    if not counts:
+        return []
     named = record["about"].get("class_names") or range(len(counts))
     columns = zip(*counts, strict=True)
     return [
