@@ -39,6 +39,7 @@ NAMES: dict[str, str] = {}  # page -> its name in the menu, by which people look
 FIGURES = "benchmarks/figures.md"  # benchmarks/README.md; a README would be the first page of its section
 FOLDERS = {  # a link to a folder leads to this page
     "benchmarks/results": "benchmarks/figures.md",
+    "benchmarks/unfinished": "benchmarks/figures.md",
     "examples/systemd": "examples/README.md",
 }
 FENCE = re.compile(r"(^ *(`{3,}|~{3,}).*?^ *\2 *$)", re.MULTILINE | re.DOTALL)
@@ -73,7 +74,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     texts = {f"project/{name}": (ROOT / name).read_text(encoding="utf-8") for name in PROJECT}
     texts[FIGURES] = (ROOT / "benchmarks/README.md").read_text(encoding="utf-8")
     texts |= {"reference/commands.md": commands(), "reference/methods.md": methods()}
-    for pattern in ("benchmarks/*.toml", "benchmarks/results/*.json"):
+    for pattern in ("benchmarks/*.toml", "benchmarks/results/*.json", "benchmarks/unfinished/*.json"):
         for path in sorted(ROOT.glob(pattern)):
             files.append(_file(config, path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")))
     for source in sorted(_sources(files, texts)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,17 @@ def test_what_another_process_trains_is_left_to_it(tmp_path: Path, monkeypatch: 
         results_of(Options(seeds=2, runs=tmp_path))
     there = {path.name for path in tmp_path.iterdir() if (path / ABOUT).exists()}
     assert there == NAMES - {"vimadmm-seed-1"}
+
+
+def test_finished_cases_are_told_of_and_nothing_is_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = Options(seeds=2, runs=tmp_path)
+    whole = results_of(kept)
+    shutil.rmtree(tmp_path / "vimadmm-seed-1")
+    monkeypatch.setattr(Job, "fit", None)
+    found = results_of(replace(kept, finished=True))
+    assert found == {key: value for key, value in whole.items() if not key.endswith(".vimadmm")} != {}
+    with pytest.raises(ConfigError, match="--finished needs the folder of kept trainings"):
+        measure("mnist-zoo", Options(finished=True), None, quiet)
 
 
 @pytest.mark.parametrize("key", ["commit", "machine", "training"])

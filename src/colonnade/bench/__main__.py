@@ -41,7 +41,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 if given.table is None
                 else f"{given.table}: a table follows {PAPER} only"
             )
-        options = Options(given.data_dir, given.device, given.seeds, only=tuple(given.only or ()), runs=given.runs)
+        options = Options(
+            given.data_dir,
+            given.device,
+            given.seeds,
+            only=tuple(given.only or ()),
+            runs=given.runs,
+            finished=given.finished,
+        )
         outcomes = (
             [measure(given.name, options, given.out, _to_stderr)]
             if given.table is None
@@ -69,6 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=_positive, default=3, help="how many seeds (accuracy)")
     parser.add_argument("--only", action="append", metavar="CASE", help="only this case; may be said several times")
     parser.add_argument("--runs", type=Path, help="keep trainings of cases in this folder, and go on with them")
+    parser.add_argument("--finished", action="store_true", help="with --runs: only complete cases, training nothing")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
     parser.add_argument("--out", type=Path, help="also write the JSON object to this file")
     return parser

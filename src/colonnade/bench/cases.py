@@ -116,9 +116,13 @@ def each_case(
     plans = [_Plan(case, tuple(_jobs(bench, case, n, options) for n in range(len(case.tries)))) for case in cases]
     loaded = _Loaded()
     kept = None if options.runs is None else KeptRuns(options.runs)
-    if kept is not None:
+    if kept is not None and not options.finished:
         share(kept, lambda: [piece for plan in plans for piece in plan.missing(kept, loaded, notify)])
     for case, plan in zip(cases, plans, strict=True):
+        lacking = plan.missing(kept, loaded, quiet) if kept is not None and options.finished else []
+        if lacking:
+            notify(f"{case.name}: left out, {lacking[0].name} is missing")
+            continue
         yield case, *plan.runs(kept, loaded, notify)
 
 

@@ -105,11 +105,14 @@ def measure(name: str, options: Options, out: Path | None, notify: Notify) -> Ou
         raise ConfigError(f"--runs: benchmark {name} has no trainings to keep; leave it out")
     if out is not None and options.only and find(name).kind == "any_subset":
         raise ConfigError(f"benchmark {name} takes means over all sets, which some cannot be added to; leave --out out")
-    if out is not None and options.only:
+    if options.finished and options.runs is None:
+        raise ConfigError("--finished needs the folder of kept trainings: --runs FOLDER")
+    part = bool(options.only) or options.finished
+    if out is not None and part:
         check_part(out, name, _device(find(name), options))
     outcome = perform(name, options, notify)
     if out is not None:
-        if options.only:
+        if part:
             outcome = joined(outcome, out)
             if find(name).kind == "private":  # a case stands under several budgets, which may be measured one by one
                 outcome = replace(outcome, results={**outcome.results, **tidy(largest(outcome.results))})

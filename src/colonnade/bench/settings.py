@@ -24,6 +24,7 @@ class Options:
     threads: int = 0  # of torch, and processes of the baseline's pool; 0: all cores
     only: tuple[str, ...] = ()  # names of the cases to run; empty: all
     runs: Path | None = None  # keep every training of a case there, and go on with those that are there
+    finished: bool = False  # train nothing: only cases of which all trainings are there
 
 
 class Shape(Settings):

@@ -37,6 +37,9 @@ Runs = Annotated[
         show_default=False,
     ),
 ]
+Finished = Annotated[
+    bool, typer.Option("--finished", help="With --runs: train nothing, and tell of the cases that are complete.")
+]
 Out = Annotated[Path | None, typer.Option(help="Also write the JSON object to this file.", show_default=False)]
 
 
@@ -49,6 +52,7 @@ def bench(  # noqa: PLR0913, PLR0917 - one parameter per option of the command l
     seeds: Seeds = 3,
     only: Only = None,
     runs: Runs = None,
+    finished: Finished = False,
     as_json: AsJson = False,
     out: Out = None,
     write_pages: WritePages = False,
@@ -73,7 +77,7 @@ def bench(  # noqa: PLR0913, PLR0917 - one parameter per option of the command l
     if (table is None) == (name == PAPER):
         told = f"which table? colonnade bench {PAPER} --list names them" if table is None else f"only after {PAPER!r}"
         raise typer.BadParameter(told, param_hint="TABLE")
-    options = Options(data_dir, device, seeds, only=tuple(only or ()), runs=runs)
+    options = Options(data_dir, device, seeds, only=tuple(only or ()), runs=runs, finished=finished)
     if table is not None:
         outcomes = run_table(table, options, out, _progress)
         screen.emit({outcome.bench: outcome.to_json() for outcome in outcomes})
