@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from colonnade.engines import queries
+from colonnade.engines.party import PartySide, Prepared
 from colonnade.errors import ConfigError, WireError
 from colonnade.fit import Progress, fit
 from colonnade.methods import VIMADMM, VIMADMMJ, Centralized, LocalOnly
 from colonnade.models.heads import HeadSettings
 from colonnade.saved import fingerprint
 from colonnade.wire.messages import Purpose
-from tests.federations import small
+from tests.federations import mixed_encoder, small
 from tests.trainers import ENGINES, TINY, TrainedRound, open_trainer, record, rounds_of, untimed
 
 
@@ -157,3 +159,24 @@ class TestFit:
         run = fit(small(), Centralized(), rounds=2, model=TINY)
         assert list(run.models) == ["everyone"]
         assert run.about["parties"] == [{"name": "everyone", "shape": [20]}]
+
+
+def test_all_groups_compute_before_the_first_one_releases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gate waits for numbers of a GPU, which should have the next group's work by then."""
+    order: list[tuple[str, tuple[str, ...]]] = []
+    prepare, release = PartySide.prepare, PartySide.release
+
+    def noted_prepare(side: PartySide, *about: Any) -> Any:
+        order.append(("prepare", side.cohort.names))
+        return prepare(side, *about)
+
+    def noted_release(side: PartySide, prepared: Prepared) -> Any:
+        order.append(("release", side.cohort.names))
+        return release(side, prepared)
+
+    monkeypatch.setattr(PartySide, "prepare", noted_prepare)
+    monkeypatch.setattr(PartySide, "release", noted_release)
+    fit(small(), "vimadmm", rounds=1, encoders=mixed_encoder, evaluate_every=0, stopping={"drop": 9.0})
+    groups = list(dict.fromkeys(names for _, names in order))
+    assert len(groups) == 2
+    assert order[:4] == [("prepare", groups[0]), ("prepare", groups[1]), ("release", groups[0]), ("release", groups[1])]

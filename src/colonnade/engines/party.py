@@ -12,7 +12,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -31,6 +31,18 @@ from colonnade.upload_cache import UploadCache
 from colonnade.wire.messages import Purpose, Query, Request, rows_digest
 
 T = TypeVar("T")
+
+
+class Prepared(NamedTuple):
+    """What a cohort computed for one query, before the gate."""
+
+    query: Query
+    number: int
+    part: int
+    places: list[int]  # of the parties that were asked, in the cohort
+    rows: Tensor
+    held: Tensor | None  # (P, B) which rows they hold; None: all
+    upload: Upload | None  # None: nobody was asked
 
 
 @dataclass
@@ -63,6 +75,10 @@ class PartySide:
 
     def answer(self, request: Request, reply: Received) -> list[Passed]:
         """Do what the request says: keep, learn, upload; an answer per query, empty where this cohort was not asked."""
+        return [self.release(prepared) for prepared in self.prepare(request, reply)]
+
+    def prepare(self, request: Request, reply: Received) -> list[Prepared]:
+        """Keep, learn, and compute an upload per query. Nothing leaves yet, and a GPU may still be at it."""
         self._check_reply(request, reply)
         self.keep(request)
         if request.stop is not None:
@@ -71,7 +87,7 @@ class PartySide:
             return []
         self._learn(request, reply)
         self.cohort.make_canonical()
-        return [self._answer_query(query, request.number, part) for part, query in enumerate(request.queries)]
+        return [self._prepare_query(query, request.number, part) for part, query in enumerate(request.queries)]
 
     def _check_reply(self, request: Request, reply: Received) -> None:
         """With noise: refuse numbers with which squares would overflow; nobody who trains sends such."""
@@ -125,26 +141,32 @@ class PartySide:
         """What was last sent about the round's rows; zero where nothing ever was."""
         return self.uploaded if self.cache is None else self.cache.recall(plan.rows)
 
-    def _answer_query(self, query: Query, number: int, part: int) -> Passed:
-        names = self.cohort.names
-        wanted = set(query.senders)
+    def _prepare_query(self, query: Query, number: int, part: int) -> Prepared:
+        names, rows = self.cohort.names, to_device(query.rows, self.cohort.device)
+        wanted, training = set(query.senders), query.purpose is Purpose.TRAIN
         places = [i for i, name in enumerate(names) if name in wanted]
-        rows = to_device(query.rows, self.cohort.device)
-        training = query.purpose is Purpose.TRAIN
         if training:
             self.plan = RoundPlan(number, rows, query.senders, ())
         if not places:
-            return NOTHING
-        whole = len(places) == len(names)
-        cohort = self.cohort if whole else self.cohort.pick(places)
+            return Prepared(query, number, part, places, rows, None, None)
+        cohort = self.cohort if len(places) == len(names) else self.cohort.pick(places)
         upload = self._upload(cohort, rows, training)
+        return Prepared(query, number, part, places, rows, cohort.holding(rows), upload)
+
+    def release(self, prepared: Prepared) -> Passed:
+        """Let an upload that was prepared pass the gate."""
+        if prepared.upload is None:
+            return NOTHING
+        query, rows, held = prepared.query, prepared.rows, prepared.held
+        senders = [self.cohort.names[i] for i in prepared.places]
         self.gate.notes = note(self._trained_on(query))
-        held = cohort.holding(rows)
-        self.gate.lacking = {} if held is None else dict(zip(cohort.names, (~held).sum(dim=1).tolist(), strict=True))
-        senders, about = [names[i] for i in places], f"{self.asked}{rows_digest(query.rows)}"
-        passed = self.gate.release(upload, senders, number, query.purpose, len(rows), part, about)
-        if training:
-            self._remember(places, rows, passed.values)
+        self.gate.lacking = {} if held is None else dict(zip(senders, (~held).sum(dim=1).tolist(), strict=True))
+        about = f"{self.asked}{rows_digest(query.rows)}"
+        passed = self.gate.release(
+            prepared.upload, senders, prepared.number, query.purpose, len(rows), prepared.part, about
+        )
+        if query.purpose is Purpose.TRAIN:
+            self._remember(prepared.places, rows, passed.values)
         return passed
 
     def _trained_on(self, query: Query) -> int:

@@ -87,13 +87,18 @@ class Stacked:
         return [side.cohort.encoder.way for side in self.sides]
 
     def run_round(self, request: Request, down: Down) -> Collected:
-        """Hand the request to each group and collect what it released."""
+        """Hand the request to each group and collect what it released.
+
+        All groups compute before the first one releases: a gate waits for numbers, and a GPU then has the next group's
+        work already.
+        """
         uploaded: list[list[GroupUploads]] = [[] for _ in request.queries]
         releases = [Messages([]) for _ in request.queries]
-        for number, side in enumerate(self.sides):
-            own = down.groups[number] if down.groups else {}
+        replies = [Received(down.common, down.groups[n] if down.groups else {}) for n in range(len(self.sides))]
+        prepared = [side.prepare(request, reply) for side, reply in zip(self.sides, replies, strict=True)]
+        for side, answers in zip(self.sides, prepared, strict=True):
             place = {name: i for i, name in enumerate(side.cohort.names)}
-            for at, passed in enumerate(side.answer(request, Received(down.common, own))):
+            for at, passed in enumerate(map(side.release, answers)):
                 uploaded[at].append(GroupUploads(tuple(place[p] for p in passed.parties), passed.sent))
                 releases[at].passed.append(passed)
         return Collected(uploaded, releases)
