@@ -6,7 +6,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -24,9 +24,11 @@ from colonnade.privacy.mechanism import Hiding, Mechanism, Protection, Unchanged
 from colonnade.privacy.pbm import PoissonBinomial
 from colonnade.privacy.promise import UploadGain
 from colonnade.privacy.silence import without_signal
+from colonnade.report.content import content
 from colonnade.report.html import render
-from colonnade.report.record import read_records
+from colonnade.report.record import Record, read_records
 from colonnade.report.uploads import HOW, sentences, told_of_uploads
+from colonnade.report.words import noise
 from colonnade.run import Run, read_record
 from colonnade.tasks import Task
 from colonnade.upload_gain import REMOVED, _Comparison, answers_of, difference, local_method, unwatched, upload_gain
@@ -218,6 +220,22 @@ def test_the_sentences() -> None:
     assert "the joint training gives more" in sentences(better)[-1]
     even: UploadGain = {**GAIN, "over_local": {"value": 0.05, "interval": [-0.01, 0.09], "paired": True}}
     assert "no difference that these rows could show, and it protects more" in sentences(even)[-1]
+
+
+def test_a_verdict_says_that_parties_alone_are_better(tmp_path: Path) -> None:
+    trained(DP, out=tmp_path / "run")
+    record = read_records([tmp_path / "run"])[0]
+    for interval, told in (([-0.03, -0.01], True), ([-0.03, 0.01], False), ([0.01, 0.03], False)):
+        found: UploadGain = {**GAIN, "over_local": {"value": sum(interval) / 2, "interval": interval, "paired": True}}
+        changed = cast(Record, {**record, "result": {**record["result"], "uploads": found}})
+        verdict = content([changed]).facts["verdict"]
+        assert ("But local_only is better, with 97.00 %, and it sends nothing" in verdict) == told
+
+
+@pytest.mark.parametrize(("labels", "told"), [({}, "on uploads of training only; labels"), (LABELS, "and on labels;")])
+def test_what_noise_covers_is_said_of_labels_too(labels: dict[str, Any], told: str, tmp_path: Path) -> None:
+    trained({**DP, **labels}, out=tmp_path / "run")
+    assert told in noise(read_records([tmp_path / "run"])[0])
 
 
 def test_where_lower_is_better_a_gain_is_still_a_gain() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-LARGE = 1e4  # from here on fractions say nothing, and thousands are set apart
+LARGE = 1e3  # from here on fractions say nothing, and thousands are set apart
 HUGE = 1e15  # from here on, and below TINY, a power of ten is easier to read than digits
 TINY = 1e-9
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import re
 import shutil
 import warnings
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from colonnade.cli.compare import read_numbers
 from colonnade.cli.demo import CONFIG, FORMER, MARKER
 from colonnade.compare import MARKER as MARK
 from colonnade.run import read_record
+from tests.architecture.source import ROOT
 from tests.cli.conftest import SMALL, Call, Result, call_main
 from tests.cli.test_train import interrupt_at
 
@@ -296,3 +299,15 @@ def test_the_parties_of_the_demo_need_each_other(cli: Call) -> None:
     assert max(scores["alone"].values()) < 0.9 < scores["together"] - 0.05
     assert abs(scores["together"] - scores["one_place"]) < 0.02
     assert "Joining is worth" in done.json["verdict"]
+    verdict = done.json["verdict"].partition(" To the joint score")[0]
+    assert verdict in " ".join((ROOT / "README.md").read_text(encoding="utf-8").split()), "README.md shows another demo"
+    assert verdict in last_frame(ROOT / "docs/demo.svg"), "record it again: tools/record_demo.sh"
+
+
+def last_frame(recording: Path) -> str:
+    """What the terminal of a recording shows at its end."""
+    svg = recording.read_text(encoding="utf-8")
+    lines = dict(re.findall(r'<g id="(g\d+)">(.*?)</g>', svg))
+    frames = re.findall(r"<g>((?:<use[^>]*/>|<rect[^>]*/>)+)</g>", svg)
+    shown = [re.sub(r"<[^>]*>", "", lines[line]) for line in re.findall(r'href="#(g\d+)"', frames[-1])]
+    return " ".join(unescape(" ".join(shown)).split())

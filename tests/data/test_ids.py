@@ -110,6 +110,15 @@ def test_ids_that_are_written_differently_are_recognised(theirs, how):
             join_tables({"bank": bank, "telco": telco}, labels="y", id="c")
 
 
+def test_ids_that_only_a_third_table_lacks_are_not_called_differently_written():
+    """Two tables have all of them, in the same spelling; nothing is wrong with how they are written."""
+    bank = pd.DataFrame({"c": ["a1", "a2", "a3", "a4"], "x": [1.0, 2, 3, 4], "y": [0, 1, 0, 1]})
+    telco, shop = bank[["c"]].assign(z=1.0), bank[["c"]][:3].assign(w=[1.0, 2.0, 3.0])
+    with pytest.warns(RowsLeftOut) as told:
+        join_tables({"bank": bank, "telco": telco, "shop": shop}, labels="y", id="c")
+    assert "differ only" not in str(told[0].message)
+
+
 def test_capitals_are_recognised():
     bank = pd.DataFrame({"c": ["Aa", "Bb", "Cc", "Dd"], "x": [1.0, 2, 3, 4], "y": [0, 1, 0, 1]})
     telco = pd.DataFrame({"c": ["AA", "BB", "CC", "DD"], "z": [1.0, 2, 3, 4]})

@@ -58,12 +58,27 @@ def test_a_long_line_tells_some_of_its_points_and_the_last() -> None:
     assert (told[0].x, told[-1].x) == (0, 9_999)
 
 
+def pages_of(html: str, folder: Path) -> int:
+    """How many pages Chromium prints."""
+    page, paper = folder / "page.html", folder / "page.pdf"
+    page.write_text(html, encoding="utf-8")
+    command = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder / 'profile'}"]
+    subprocess.run([*command, f"--print-to-pdf={paper}", page.as_uri()], capture_output=True, timeout=180, check=True)
+    return len(re.findall(rb"/Type /Page\b(?!s)", paper.read_bytes()))
+
+
 @needs_chromium
 def test_one_run_takes_at_most_six_pages_of_paper(
     trained: dict[tuple[str, int], dict[str, Any]], tmp_path: Path
 ) -> None:
-    page, paper = tmp_path / "page.html", tmp_path / "page.pdf"
-    page.write_text(render([explained_record(trained["vimadmm", 0])]), encoding="utf-8")
-    command = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
-    subprocess.run([*command, f"--print-to-pdf={paper}", page.as_uri()], capture_output=True, timeout=180, check=True)
-    assert 1 <= len(re.findall(rb"/Type /Page\b(?!s)", paper.read_bytes())) <= MOST_PAGES
+    assert 1 <= pages_of(render([explained_record(trained["vimadmm", 0])]), tmp_path) <= MOST_PAGES
+
+
+@needs_chromium
+def test_of_several_runs_paper_has_what_is_unfolded(
+    trained: dict[tuple[str, int], dict[str, Any]], tmp_path: Path
+) -> None:
+    html = render(list(trained.values()))
+    folded, unfolded = (pages_of(text, tmp_path) for text in (html, html.replace("<details>", "<details open>")))
+    assert 1 <= folded <= MOST_PAGES
+    assert folded < unfolded

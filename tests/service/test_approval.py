@@ -99,12 +99,13 @@ def test_a_proposal_waits_until_a_person_approves(story: Story, cli: Call) -> No
     until(lambda: any(ASKED in event.get("note", "") for event in story.room.said(COORDINATOR, "waiting")))
     (listed,) = list_runs(story.place, story.me)
     assert (listed.run, listed.state, listed.facts["rounds"]) == ("test", "waits for approval", TRAINING["rounds"])
-    assert any("without noise" in text for text in listed.leaves)
+    assert all(text.endswith("without noise") for text in listed.leaves)
     assert story.room.said(ASKED, "joined") == []
     assert len(story.room.said(ASKED, "approval needed")) == len(story.room.said(ASKED, "proposal")) == 1
     config = party_file(story)
     told = cli("runs", config)
     assert "test: waits for approval" in told.out and "6 rounds" in told.out and "no epsilon" in told.out
+    assert "labels: this party can read the training labels" in " ".join(told.out.split())
     done = cli("approve", "test", "--config", config, "--json")
     assert done.json["decision"] == "approved"
     training.join(PATIENCE)

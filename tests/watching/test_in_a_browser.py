@@ -54,14 +54,16 @@ def cannot_say(run: str) -> dict[str, object]:
 def kept_picture(browser: Browser, name: str) -> None:
     """For the documentation: COLONNADE_PICTURES=docs/images pytest tests/watching/test_in_a_browser.py."""
     if folder := os.environ.get("COLONNADE_PICTURES"):
+        browser.js("document.documentElement.style.scrollbarWidth = 'none'")
         browser.picture(Path(folder) / f"{name}.png")
 
 
 def test_a_training_is_followed_to_its_end(browser: Browser, axe: str, tmp_path: Path) -> None:
     """It is long enough to be ended by hand, so nothing depends on how fast it or the browser is."""
     config = tmp_path / "small.toml"
+    rounds = 2_000 if os.environ.get("COLONNADE_PICTURES") else 100_000  # fewer, and the bar of a picture shows some
     config.write_text(
-        SMALL.replace("rounds = 6", "rounds = 100000").replace("evaluate_every = 2", "evaluate_every = 5")
+        SMALL.replace("rounds = 6", f"rounds = {rounds}").replace("evaluate_every = 2", "evaluate_every = 5")
     )
     command = [sys.executable, "-m", "colonnade", "train", str(config), "--out", str(tmp_path / "run"), "--live"]
     process = start([*command, "--no-compare"], stderr=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -74,7 +76,7 @@ def test_a_training_is_followed_to_its_end(browser: Browser, axe: str, tmp_path:
     browser.open(found[1])
     browser.until("document.querySelector('#score svg') && document.querySelector('progress').value >= 5")
     assert browser.js("location.search") == ""  # the key is not in the address any more
-    assert re.search(r"training, round [\d,]+ of 100,000", browser.text("#state"))
+    assert re.search(rf"training, round [\d,]+ of {rounds:,}", browser.text("#state"))
     assert browser.text("#connection") == "live"
     assert "party_1" in browser.text("#parties") and "in this process" in browser.text("#parties")
     assert browser.text("#ledger-title").startswith("Ledger: ") and "TRAIN" in browser.text("#ledger")

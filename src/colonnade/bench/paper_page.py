@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -16,10 +17,13 @@ from colonnade.bench.paper_tables import NAMES, NOT_MEASURED, TABLES, Line, Tabl
 OURS = ("vimadmm", "vimadmm_j")  # the paper's methods, which it finds above all others
 CONTROLS = ("local_only", "vimadmm_no_signal")
 ELSEWHERE = ("nus-wide-", "modelnet40-")  # benchmarks of data that are not at hand
+LABEL = re.compile(r" \((?:fig|tab|tb):[\w-]+\)")  # what the paper's source calls a figure; readers know its number
 POINTS = 8  # columns of a table of curves
 HEAD = """# The paper, table by table
 
-Every table and figure with results of Xie et al., VIM-ADMM, and ours beside it. This page is written by
+The main methods here, VIMADMM and VIMADMM-J, are those of Xie et al., "Improving Privacy-Preserving Vertical Federated
+Learning by Efficient Communication with ADMM" (IEEE SaTML 2024, [arXiv 2207.10226](https://arxiv.org/abs/2207.10226)).
+This page has every table and figure with results of that paper, and ours beside it. It is written by
 `colonnade bench --write-pages` from the files in `benchmarks/results`, and in `benchmarks/unfinished` where a
 table is being filled; nothing on it is written by hand.
 
@@ -48,7 +52,7 @@ def page(results: Path) -> str:
     lines = [HEAD]
     for table in TABLES:
         lines += ["", *_section(table, outcomes), "", *(_source(name, outcomes, files) for name in table.benches)]
-    lines += ["", "## Not measurements", "", *(f"- {place}: {words}." for place, words in NOT_MEASURED)]
+    lines += ["", "## Not measurements", "", *(f"- {LABEL.sub('', place)}: {words}." for place, words in NOT_MEASURED)]
     return "\n".join([*lines, ""])
 
 
@@ -61,7 +65,7 @@ def _files(results: Path) -> dict[str, Path]:
 def _section(table: Table, outcomes: Mapping[str, Outcome]) -> Iterator[str]:
     yield f"## {table.title}"
     yield ""
-    yield f"{table.place}. `colonnade bench paper {table.key}`. {table.differs}".rstrip()
+    yield f"{LABEL.sub('', table.place)}. `colonnade bench paper {table.key}`. {table.differs}".rstrip()
     yield ""
     shown = [_shown(line, outcomes) for line in table.lines]
     private = any(one.epsilon is not None for one in shown)

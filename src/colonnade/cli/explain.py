@@ -271,12 +271,15 @@ def _headline(found: Explanation) -> str:
 
 
 def _told(found: Explanation) -> Iterator[str]:
+    from colonnade.explain.explanation import NAMES
+
     yield _headline(found)
-    for pair in found.agreement:
-        if pair.spearman is not None and pair.kendall is not None:
-            yield f"{pair.one} and {pair.other}: Spearman {pair.spearman:.2f}, Kendall's tau-b {pair.kendall:.2f}"
+    known = [pair for pair in found.agreement if pair.spearman is not None]
+    if known:
+        told = "; ".join(f"{NAMES[pair.one]} and {NAMES[pair.other]} {pair.spearman:.2f}" for pair in known)
+        yield f"order of the parties by two measures (Spearman; 1: the same, 0: unrelated, -1: reversed): {told}"
     for measure, why in found.unavailable.items():
-        yield f"{measure}: not available: {why}"
+        yield f"{NAMES.get(measure, measure)}: not available: {why}"
     if found.fallen is not None:
         yield f"lost weight since the earlier run: {_names(found.fallen)}"
     if found.summary is not None:

@@ -115,7 +115,7 @@ def _lines(listed: Listed) -> list[str]:
         lines.append(f"  {facts.get('method')}, {facts.get('rounds'):,} rounds, {facts.get('rows'):,} rows, {who}")
     if facts.get("privacy"):
         lines.append(f"  protection: {facts['privacy']}")
-        lines.append(f"  labels: this party learns {facts.get('label_exposure')} of them")
+        lines.append(f"  labels: {facts.get('labels') or 'exposure ' + str(facts.get('label_exposure'))}")
     lines += [f"  leaves: {text}" for text in listed.leaves]
     if listed.state == "waits for approval":
         lines.append(f"  decide: colonnade approve {listed.run}, or colonnade refuse {listed.run} --because TEXT")

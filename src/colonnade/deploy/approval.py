@@ -18,9 +18,16 @@ from colonnade.deploy.decision import Decision, now, read_kept, write_kept
 from colonnade.deploy.policy import Policy
 from colonnade.errors import Refused
 from colonnade.methods._guest import shown_by
+from colonnade.privacy.events import LabelExposure, PlainEvent
+from colonnade.privacy.registry import kind_of
 from colonnade.privacy.together import NOT_COVERED, Together
 from colonnade.wire.messages import Purpose
 
+LABELS = {  # what a person who decides needs to know of the training labels
+    LabelExposure.FULL.value: "this party can read the training labels",
+    LabelExposure.EPS.value: "this party gets noisy ones, which their label epsilon bounds",
+    LabelExposure.NONE.value: "nothing of them reaches this party",
+}
 PENDING = "PENDING"  # what a party answers to a proposal meanwhile
 PROPOSAL = "proposal.json"
 WAITS, REFUSED, JOINED = "waits for approval", "refused", "joined"
@@ -79,7 +86,10 @@ def what_leaves(proposal: Proposal) -> list[str]:
     """What would leave this party, in words, one purpose after the other."""
     purposes, rounds, rows = proposal.body["purposes"], proposal.training().rounds, len(proposal.train)
     privacy = proposal.privacy()
-    protected = "with noise" if privacy.protects else f"mechanism {proposal.body['mechanism']!r}"
+    mechanism = proposal.body["mechanism"]
+    protected = "without noise" if kind_of(mechanism) is PlainEvent.kind else f"mechanism {mechanism!r}"
+    if privacy.protects:
+        protected = "with noise"
     if privacy.by_row:
         protected = "by a model that was trained with noise at home"
     told = {
@@ -99,4 +109,8 @@ def in_short(proposal: Proposal) -> Mapping[str, Any]:
     facts = {"method": body["method"]["name"], "rounds": proposal.training().rounds, **{k: body.get(k) for k in keys}}
     if shown := shown_by(proposal.method()):
         facts["shows_columns"] = shown
-    return {**facts, "privacy": proposal.privacy().in_words(len(proposal.parties), proposal.own)}
+    words = {
+        "labels": LABELS.get(str(body.get("label_exposure")), "nothing is known of what reaches this party"),
+        "privacy": proposal.privacy().in_words(len(proposal.parties), proposal.own),
+    }
+    return {**facts, **words}

@@ -15,6 +15,7 @@ from colonnade.report.on_test import OnTest, on_test
 from colonnade.report.privacy import Page, notes, privacy_page
 from colonnade.report.record import Group, Record, Terms, check_record, grouped
 from colonnade.report.tables import Table
+from colonnade.report.uploads import better_at_home
 from colonnade.report.worth import WorthPage, joint_groups, worth_page
 
 
@@ -164,7 +165,7 @@ def _one(record: Record) -> Facts:
     return {
         "title": f"{record['method']['name']} on {about['federation']}",
         "kind": "one run",
-        "verdict": words.verdict(record),
+        "verdict": " ".join(filter(None, (words.verdict(record), better_at_home(record)))),
         "worth": None,
         "tiles": tiles,
         "run": _details(record),

@@ -72,8 +72,7 @@ def _local(metric: Metric, found: UploadGain) -> list[str]:
     apart, score = found["over_local"], found["local_only"]
     if apart is None or score is None:
         return []
-    theirs: Difference = {**apart, "value": -apart["value"]}
-    theirs["interval"] = None if not apart["interval"] else [-apart["interval"][1], -apart["interval"][0]]
+    theirs = _turned(apart)
     told = f"local_only has {_score(metric, score)}, {_points(metric, theirs)}"
     better = sure(metric, theirs)
     if better > 0:
@@ -81,6 +80,23 @@ def _local(metric: Metric, found: UploadGain) -> list[str]:
     if better < 0:
         return [f"{told}: the joint training gives more."]
     return [f"{told}: no difference that these rows could show, and it protects more, because {PROTECTS}."]
+
+
+def better_at_home(record: Record) -> str:
+    """What a reader of the verdict must not miss: the score is clearly better without uploads in training."""
+    found = cast("UploadGain | None", record["result"].get("uploads"))
+    if found is None or found["over_local"] is None or found["local_only"] is None:
+        return ""
+    metric = find_metric(found["metric"])
+    if sure(metric, _turned(found["over_local"])) <= 0:
+        return ""
+    return f"But local_only is better, with {_score(metric, found['local_only'])}, and {PROTECTS}."
+
+
+def _turned(one: Difference) -> Difference:
+    """The same difference seen from the other side."""
+    ends = one["interval"]
+    return {**one, "value": -one["value"], "interval": [-ends[1], -ends[0]] if ends else None}
 
 
 def sure(metric: Metric, one: Difference) -> int:

@@ -36,6 +36,7 @@ NOISY_MEANING = (
     "agrees with the noisy labels, it is low for a perfect model too, and it only ranks rounds of one run."
 )
 COVERS = "Noise is on uploads of training only; labels, evaluation and predictions are not covered by it."
+COVERS_BOTH = "Noise is on uploads of training and on labels; evaluation and predictions are not covered by it."
 
 
 def score_name(record: Record) -> str:
@@ -281,7 +282,7 @@ def exposure_short(record: Record) -> str:
 def noise(record: Record) -> str:
     """What happened to releases before they left, and how many there were."""
     releases = count(sum(number for _, _, number in record["releases"]), "release")
-    covers = row_statement.LIMITS if protected_rows(record) else COVERS
+    covers = row_statement.LIMITS if protected_rows(record) else COVERS_BOTH if labels_noised(record) else COVERS
     limits = f" {covers}" if _columns_noised(record) else ""
     return f"{_mechanisms(record)}; the ledger lists {releases}.{limits}"
 

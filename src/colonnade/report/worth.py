@@ -97,9 +97,17 @@ def _joining(found: Worth, metric: Metric, joint: TrialRecord, central: TrialRec
         lost = "; no party alone has a test score" if any(one["role"] == "alone" for one in found["trials"]) else ""
         return f"All parties together have a {score}{lost}{end}"
     best = next(one for one in found["trials"] if one["who"] == found["best"])
-    against = f"{metric.told(best['score'] or 0.0)} of the best party alone, {best['who'].removesuffix(' alone')}"
+    against = f"{metric.told(best['score'] or 0.0)} of {_best_alone(found, metric, best)}"
     answer = {1: "is worth it", 0: "shows no clear gain", -1: "is not worth it"}[_sure(metric, found["gain"])]
     return f"Joining {answer}: {score} against {against} ({_told(metric, found['gain'])}){end}"
+
+
+def _best_alone(found: Worth, metric: Metric, best: TrialRecord) -> str:
+    """The party that validation rows chose; said where another one has the better test score, as any reader can see."""
+    others = [one["score"] for one in found["trials"] if one["role"] == "alone" and one["score"] is not None]
+    beaten = any(metric.sign() * score > metric.sign() * (best["score"] or 0.0) for score in others)
+    chosen = " (chosen by validation rows)" if beaten else ""
+    return f"the best party alone{chosen}, {best['who'].removesuffix(' alone')}"
 
 
 def _apart(found: Worth, metric: Metric, price: Difference) -> str:

@@ -223,7 +223,7 @@
   function proposal(one, token) {
     const facts = one.facts || {}, id = `because-${one.digest.slice(0, 12)}`;
     const lines = [`${facts.method}, ${number(facts.rounds)} rounds, ${number(facts.rows)} rows, with ${(facts.parties || []).join(", ")}`,
-      `protection: ${facts.privacy}`, `labels: this party learns ${facts.label_exposure} of them`, ...one.leaves.map((text) => `leaves: ${text}`)];
+      `protection: ${facts.privacy}`, `labels: ${facts.labels || `exposure ${facts.label_exposure}`}`, ...one.leaves.map((text) => `leaves: ${text}`)];
     const answer = make("p", {class: "told", role: "alert"});
     const because = make("input", {type: "text", name: "because", id, maxlength: "300"});
     const approve = make("button", {type: "submit", value: "approve"}, `Approve ${one.run}`);
