@@ -119,6 +119,10 @@ class TestTheLabelHoldersOwnParty:
             shown
         )
         assert "all of its columns, as they are: they are in it" in str(page(shown))
+        assert (
+            "Between organisations not all of party_0's table stays where it is: the label holder gets all"
+            in " ".join(verdict(replace(shown, origin="simulation")))
+        )
         assert "party_1's table stays where it is." in verdict(replace(shown, party="party_1"))
 
 

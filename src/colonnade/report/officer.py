@@ -110,10 +110,15 @@ def _outcome(source: Source) -> str:
 def _stays(source: Source, what: str) -> str:
     if source.origin == "simulation":
         named = what[0].lower() + what[1:] if source.holder else what
-        return f"Between organisations {named} stays where it is; in this simulation all lay together."
+        return f"Between organisations {_place(source, named)}; in this simulation all lay together."
+    told = _place(source, what)
+    return f"{told[0].upper() if source.shows else told[0]}{told[1:]}."
+
+
+def _place(source: Source, what: str) -> str:
     if source.shows:
-        return f"Not all of {what} stays where it is: the label holder gets {source.shows}."
-    return f"{what} stays where it is."
+        return f"not all of {what} stays where it is: the label holder gets {source.shows}"
+    return f"{what} stays where it is"
 
 
 def _training(source: Source) -> list[str]:
