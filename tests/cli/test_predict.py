@@ -60,7 +60,11 @@ def test_rows_that_count_differently_score_what_the_record_says(cli: Call) -> No
     Path("job.toml").write_text(f"[data]\n{tables}[method]\nname = 'one_message'\n[model]\nencoder = 'ridge'\n")
     assert cli("train", "job.toml", "--out", "weighted").code == 0
     done = cli("predict", "weighted", "--rows", "test", "--output", "test.csv", "--json")
-    assert done.json["score"] == pytest.approx(read_record(Path("weighted"))["result"]["test_score"], abs=1e-9)
+    recorded = pytest.approx(read_record(Path("weighted"))["result"]["test_score"], abs=1e-9)
+    assert done.json["score"] == recorded
+    assert (
+        cli("columns", "weighted", "--rows", "test", "--draws", "2", "--json").json["importance"]["score"] == recorded
+    )
 
 
 def test_csv_goes_to_stdout_and_words_to_stderr(cli: Call, finished: Path) -> None:
