@@ -23,7 +23,7 @@ from torch import Tensor
 from colonnade.config import build
 from colonnade.deploy.party_setup import PartySetup
 from colonnade.deploy.predict import Wish
-from colonnade.errors import ModelError, RunError
+from colonnade.errors import ModelError, Refused, RunError
 from colonnade.federation import Federation, RowSplit
 from colonnade.fit import fit, resume
 from colonnade.methods import VIMADMMJ, OneMessage
@@ -276,6 +276,27 @@ def test_organisations_compute_what_one_process_computes(tmp_path: Path) -> None
     ).train()
     assert untimed(run.history) == untimed(loop.history)
     assert torch.equal(found.logits, loop.logits(columns_of_tests(small(**DATA))))
+
+
+@dataclass(frozen=True)
+class ClassifierTrial(SmallTrial):
+    """One party's process brings a classifier."""
+
+    def setup(self, name: str) -> PartySetup:
+        return replace(super().setup(name), encoders={"party_2": PlainClassifier()} if name == "party_2" else None)
+
+
+@pytest.mark.parametrize(("method", "task"), [("vimadmm_j", "binary"), ("one_message", "regression")])
+def test_a_classifier_that_cannot_be_trained_is_refused_before_organisations_agree(
+    method: str, task: str, tmp_path: Path
+) -> None:
+    """Found after that, the others would wait for a party whose process is gone."""
+    said: dict[str, Any] = {"data": {**DATA, "task": task}, "method": {"name": method}, "model": {"encoder": "ridge"}}
+    scene = Room.of(tmp_path, ("party_0", "party_1", "party_2"), training={"rounds": 1}, **said)
+    scene.trial = ClassifierTrial(**{name: getattr(scene.trial, name) for name in scene.trial.__dataclass_fields__})
+    with scene, pytest.raises(Refused, match="'party_2' has a problem of its own; its operator sees which"):
+        scene.train()
+    assert any("PlainClassifier" in str(event) for event in scene.events["party_2"])
 
 
 def test_what_lay_in_memory_between_the_fields_of_a_record_is_not_kept() -> None:
