@@ -15,6 +15,7 @@ from colonnade.extend import extend
 from colonnade.methods import OneMessage
 from colonnade.saved import KEPT
 from colonnade.wire.messages import COORDINATOR, Purpose
+from tests.deploy.memory import Room
 from tests.federations import small
 
 TREES: dict[str, Any] = {"encoder": "trees", "trees": {"most": 12, "smallest_leaf": 3}}
@@ -128,6 +129,20 @@ class TestRefusals:
         run = first(whole, out=tmp_path / "run")
         with pytest.raises(RunError, match="already holds a run"):
             run.extend(whole, out=tmp_path / "run")
+
+
+def test_a_run_of_separate_organisations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Refused by that name, and before anything is said of tables that the label holder never had."""
+    from colonnade.cli.main import main
+
+    settings: dict[str, Any] = {"data": {"widths": (4, 3), "rows": 90, "task": "binary"}, "model": {"encoder": "ridge"}}
+    with Room.of(tmp_path, OLD, method={"name": "one_message", "folds": 2}, **settings) as scene:
+        scene.train()
+    folder = scene.trial.place(COORDINATOR)
+    with pytest.raises(SystemExit) as ended:
+        main(["extend", str(folder), "--party", "shop=shop.csv"])
+    assert ended.value.code == 2
+    assert "this run is one of separate organisations" in capsys.readouterr().err
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

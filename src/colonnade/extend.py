@@ -93,8 +93,13 @@ def extend(
     return extended
 
 
-def _newcomer(run: Run, federation: Federation) -> str:
-    """The party that joins, where everything else is as it was."""
+def check_joinable(run: Run) -> None:
+    """Refuse a run that nobody can join, whoever it is.
+
+    Raises:
+        ConfigError: its method has no such models, or it is one of separate organisations.
+        RunError: it kept no scores.
+    """
     if not isinstance(run.method, Extends):
         raise ConfigError(
             f"nobody can join a model of {run.method.name}, whose parties were trained together: train it again with "
@@ -102,11 +107,16 @@ def _newcomer(run: Run, federation: Federation) -> str:
         )
     if run.about["engine"] == DEPLOYED:
         raise ConfigError(
-            "this run is one of separate organisations, whose parties agreed to it as it is; propose a new run to all "
-            "of them: joining is possible in simulations only"
+            "this run is one of separate organisations, whose parties agreed to it as it is: joining is possible in "
+            "simulations only; propose a new run to all of them and the newcomer"
         )
     if not run.kept:
         raise RunError("this run kept no scores of its parties, which joining needs: train it again with this version")
+
+
+def _newcomer(run: Run, federation: Federation) -> str:
+    """The party that joins, where everything else is as it was."""
+    check_joinable(run)
     there = tuple(run.model.parts)
     new, missing = [p for p in federation.names if p not in there], [p for p in there if p not in federation.names]
     if len(new) != 1 or missing:

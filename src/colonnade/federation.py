@@ -342,9 +342,11 @@ def _mask(what: str, values: Any, *shape: int) -> Tensor | None:
     """Booleans of this shape."""
     if values is None:
         return None
-    mask = values.cpu() if isinstance(values, Tensor) else torch.from_numpy(np.ascontiguousarray(values))
-    if mask.dtype != torch.bool or tuple(mask.shape) != shape:
-        raise DataError(f"{what}: needed booleans of shape {shape}; got {mask.dtype} of shape {tuple(mask.shape)}")
+    told = values.cpu().numpy() if isinstance(values, Tensor) else np.ascontiguousarray(values)
+    if told.dtype != bool or told.shape != shape:
+        came = type(values).__name__ if told.dtype.hasobject else f"{told.dtype} of shape {told.shape}"
+        raise DataError(f"{what}: needed booleans of shape {shape}; got {came}")
+    mask: Tensor = torch.from_numpy(told)
     return mask
 
 

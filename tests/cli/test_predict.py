@@ -49,6 +49,24 @@ def test_test_rows_score_what_the_record_says(cli: Call, finished: Path) -> None
     assert not Path("test.csv.part").exists()
 
 
+def test_rows_that_count_differently_score_what_the_record_says(cli: Call) -> None:
+    rng = np.random.default_rng(0)
+    x, ids = rng.normal(size=(400, 3)), np.arange(400)
+    yes = x[:, 0] + x[:, 1] + rng.normal(size=400) > 0
+    bank = {"id": ids, "a": x[:, 0], "w": rng.uniform(0.1, 5, size=400), "y": np.where(yes, "yes", "no")}
+    pd.DataFrame(bank).to_csv("bank.csv", index=False)
+    pd.DataFrame({"id": ids, "b": x[:, 1]}).to_csv("telco.csv", index=False)
+    tables = "tables = { bank = 'bank.csv', telco = 'telco.csv' }\nlabels = 'y'\nid = 'id'\nweights = 'w'\n"
+    Path("job.toml").write_text(f"[data]\n{tables}[method]\nname = 'one_message'\n[model]\nencoder = 'ridge'\n")
+    assert cli("train", "job.toml", "--out", "weighted").code == 0
+    done = cli("predict", "weighted", "--rows", "test", "--output", "test.csv", "--json")
+    recorded = pytest.approx(read_record(Path("weighted"))["result"]["test_score"], abs=1e-9)
+    assert done.json["score"] == recorded
+    assert (
+        cli("columns", "weighted", "--rows", "test", "--draws", "2", "--json").json["importance"]["score"] == recorded
+    )
+
+
 def test_csv_goes_to_stdout_and_words_to_stderr(cli: Call, finished: Path) -> None:
     done = cli("predict", finished, "--rows", "validation")
     assert done.out.splitlines()[0] == "row,prediction"

@@ -150,6 +150,23 @@ def test_trees_are_grown_again_to_the_same_bits(tmp_path: Path) -> None:
     assert play_cases(tmp_path, {"everybody dies": list(LAST_WORDS)}, calm, **ONE_MESSAGE) == {}
 
 
+# Trees at one party, ridge at another and a network at the third: each learns in every round.
+KINDS = {"party_1": {"encoder": "ridge"}, "party_2": {"encoder": "mlp", "hidden": 6, "embedding": 4}}
+
+
+@pytest.mark.parametrize("method", ["assisted_boosting", "vimadmm_j"])
+def test_local_models_of_three_kinds_go_on_to_the_same_bits(method: str, tmp_path: Path) -> None:
+    changes = {
+        **ONE_MESSAGE,
+        "method": {"name": method, "local_steps": 2},
+        "model": {**ONE_MESSAGE["model"], **KINDS},
+        "training": {**TRAINING, "dtype": "float32", "wire": {"numbers": "int8"}},
+    }
+    with Stage(tmp_path / "calm", **changes) as stage:
+        calm = stage.play()
+    assert play_cases(tmp_path, {"everybody dies": list(LAST_WORDS)}, calm, **changes) == {}
+
+
 # -- random moments -------------------------------------------------------------------------------
 
 SERVER, KILLS = "nats-server", 4

@@ -150,7 +150,8 @@ def _pages_for_officers(s: Stage, run: Run) -> None:
     assert "Noise bounds what party_0's messages in training reveal about party_0 as a whole." in told
     assert f"(epsilon {mine.spent.exact:.3f}: delta 1e-05, unit PARTY, " in told and "exact accountant" in told
     assert theirs.origin == "label holder" and theirs.flows[0].messages == ROUNDS
-    assert theirs.flows[0].bytes == run.traffic.per_party()["party_0"]["up"]
+    assert theirs.flows[0].bytes == run.traffic.per_party()["party_0"]["up"] == mine.flows[0].bytes
+    assert mine.flows[0].counted
     assert "at most epsilon 4 (delta 1e-05, unit PARTY, exact accountant" in " ".join(verdict(theirs))
     with pytest.raises(RunError, match="every party has to agree to"):
         upload_gain(run)

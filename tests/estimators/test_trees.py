@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from colonnade import VerticalRegressor
+from colonnade import VerticalClassifier, VerticalRegressor
 from colonnade.estimators import kinds
 from colonnade.estimators.kinds import MANY, Circumstances, tries_of
+from colonnade.methods import OneMessage
 
 pytest.importorskip("lightgbm")
 
@@ -20,6 +23,29 @@ def test_they_are_tried_where_they_suit() -> None:
     assert "trees" in tried("vimadmm_j", MANY)
     assert "trees" not in tried("vimadmm_j", MANY - 1)
     assert "trees" not in tried("fdml", MANY)
+
+
+def test_one_message_tries_them_too() -> None:
+    assert tried("one_message", MANY) == ["network", "trees", "linear"]
+
+
+@pytest.mark.parametrize("model", ["trees", "network", "linear", {"encoder": "ridge"}])
+def test_what_learns_once_has_one_pass_and_the_steps_of_its_own(model: Any) -> None:
+    """A network of ten steps, which others take in each of many rounds, has hardly learned anything."""
+    (one,) = tries_of(model, Circumstances("one_message", 300, 2, True))
+    assert (one.batch, one.epochs, one.settings) == (300, 1, {})
+
+
+def test_one_message_in_an_estimator_is_the_training_that_it_is_outside() -> None:
+    X = np.random.default_rng(0).normal(size=(400, 4))
+    y = (np.abs(X[:, 0]) > np.abs(X[:, 3])).astype(int)
+    known = slice(0, 300)
+    for model in ("network", "trees"):
+        fitted = VerticalClassifier(method="one_message", parties=2, model=model, random_state=0).fit(
+            X[known], y[known]
+        )
+        assert fitted.run_.result["rounds"] == 1 and fitted.run_.method == OneMessage()
+        assert fitted.score(X[300:], y[300:]) > 0.75
 
 
 def test_they_are_not_tried_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -224,6 +224,7 @@ class TestFederation:
         ("changes", "sentence"),
         [
             ({"held": np.ones((80, 3), dtype=bool)}, r"held: needed booleans of shape \(80, 2\)"),
+            ({"held": {"a": np.ones(80, dtype=bool)}}, r"held: needed booleans of shape \(80, 2\); got dict"),
             ({"held": np.ones((80, 2))}, "needed booleans"),
             ({"labelled": np.ones(79, dtype=bool)}, r"labelled: needed booleans of shape \(80,\)"),
             ({"held": np.zeros((80, 2), dtype=bool), "labelled": None}, "validation rows are not held by all"),

@@ -23,10 +23,10 @@ from torch import Tensor
 from colonnade.config import build
 from colonnade.deploy.party_setup import PartySetup
 from colonnade.deploy.predict import Wish
-from colonnade.errors import ModelError, RunError
+from colonnade.errors import ModelError, Refused, RunError
 from colonnade.federation import Federation, RowSplit
 from colonnade.fit import fit, resume
-from colonnade.methods import VIMADMMJ
+from colonnade.methods import VIMADMMJ, OneMessage
 from colonnade.models.encoders import ModelSettings
 from colonnade.models.local import Regressor
 from colonnade.models.stagewise import Stagewise, as_local
@@ -70,6 +70,30 @@ class Locked(Unsteady):
     def fit(self, x: Any, y: Any) -> Locked:
         self.value_, self.lock_ = 0.0, threading.Lock()
         return self
+
+
+class Plain:
+    """Has what the documentation asks for and nothing else: no class of scikit-learn, no parameters, no tags."""
+
+    def fit(self, x: Any, y: Any) -> Plain:
+        self.weights = np.linalg.lstsq(x, y, rcond=None)[0]
+        return self
+
+    def predict(self, x: Any) -> Any:
+        return x @ self.weights
+
+
+class PlainClassifier(Plain):
+    """The same, of labels."""
+
+    def fit(self, x: Any, y: Any) -> PlainClassifier:
+        super().fit(x, 2.0 * y - 1)
+        self.classes_ = np.unique(y)
+        return self
+
+    def predict_proba(self, x: Any) -> Any:
+        yes = 1 / (1 + np.exp(-x @ self.weights))
+        return np.stack([1 - yes, yes], axis=1)
 
 
 def opened(estimator: Any, step: float = 0.5, outputs: int = 2) -> Stagewise:
@@ -210,6 +234,16 @@ class TestRuns:
         with pytest.raises(ModelError, match=says):
             fit(small(), VIMADMMJ(), encoders={"party_0": estimator}, rounds=1)
 
+    def test_an_estimator_needs_no_class_of_scikit_learn(self, tmp_path: Path) -> None:
+        federation = small(task="binary")
+        method, rows = OneMessage(folds=2), columns_of_tests(federation)
+        own: dict[str, Any] = {"party_0": Plain(), "party_1": PlainClassifier()}
+        ridge: Any = {"encoder": "ridge"}
+        run = fit(federation, method, encoders=own, model=ridge, out=tmp_path / "run", progress=False)
+        assert torch.equal(Run.load(tmp_path / "run", own).logits(rows), run.logits(rows))
+        with pytest.raises(ModelError, match="PlainClassifier, a classifier; vimadmm_j asks"):
+            fit(federation, VIMADMMJ(), encoders=own, rounds=1)
+
     def test_networks_and_regressors_stay_what_they_are(self) -> None:
         mine = Stagewise(Ridge())
         assert as_local("a", mine) is mine
@@ -242,6 +276,27 @@ def test_organisations_compute_what_one_process_computes(tmp_path: Path) -> None
     ).train()
     assert untimed(run.history) == untimed(loop.history)
     assert torch.equal(found.logits, loop.logits(columns_of_tests(small(**DATA))))
+
+
+@dataclass(frozen=True)
+class ClassifierTrial(SmallTrial):
+    """One party's process brings a classifier."""
+
+    def setup(self, name: str) -> PartySetup:
+        return replace(super().setup(name), encoders={"party_2": PlainClassifier()} if name == "party_2" else None)
+
+
+@pytest.mark.parametrize(("method", "task"), [("vimadmm_j", "binary"), ("one_message", "regression")])
+def test_a_classifier_that_cannot_be_trained_is_refused_before_organisations_agree(
+    method: str, task: str, tmp_path: Path
+) -> None:
+    """Found after that, the others would wait for a party whose process is gone."""
+    said: dict[str, Any] = {"data": {**DATA, "task": task}, "method": {"name": method}, "model": {"encoder": "ridge"}}
+    scene = Room.of(tmp_path, ("party_0", "party_1", "party_2"), training={"rounds": 1}, **said)
+    scene.trial = ClassifierTrial(**{name: getattr(scene.trial, name) for name in scene.trial.__dataclass_fields__})
+    with scene, pytest.raises(Refused, match="'party_2' has a problem of its own; its operator sees which"):
+        scene.train()
+    assert any("PlainClassifier" in str(event) for event in scene.events["party_2"])
 
 
 def test_what_lay_in_memory_between_the_fields_of_a_record_is_not_kept() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,8 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "alone": ("local_only", {}),
     "counts": ("vfl_pbm", {}),
 }
+ONCE: dict[str, Any] = {"guest": "party_0", "folds": 2, "local_steps": 2}
+EPS: dict[str, Any] = {"labels": {"mechanism": "randomised_response", "epsilon": 1.0}}
 
 
 @pytest.fixture(scope="session")
@@ -43,6 +46,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, (method, privacy) in KINDS.items():
         settings = {"rounds": 4, "evaluate_every": 2, "schedule": {"batch": 20}, "progress": False}
         fit(small(), make_method(method, {}), privacy=privacy, out=folder / name, **settings)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of one message with private labels, and a party of the label holder's own. Look, do not change."""
+    folder = tmp_path_factory.mktemp("once") / "run"
+    fit(small(task="binary"), make_method("one_message", ONCE), privacy=EPS, out=folder, progress=False)
     return folder
 
 
@@ -81,6 +92,49 @@ def test_the_label_holder_s_page(runs: Path) -> None:
     assert {(f.to, f.labels) for f in flows if f.purpose == "TRAIN"} >= {("*", True), ("single parties", True)}
     noisy = told(runs, "sealed", "coordinator")
     assert "(epsilon 2: delta 0, unit LABEL, one row's whole label replaced, noise drawn once)" in noisy
+
+
+class TestTheLabelHoldersOwnParty:
+    """It gets true labels, and with trees on top it shows its columns."""
+
+    def test_true_labels_are_not_called_noisy(self, once: Path) -> None:
+        text = " ".join(verdict(of_run(once, "coordinator")))
+        assert text.startswith("3 messages computed from labels left, made from noisy labels (epsilon 1: ")
+        assert "Besides, 1 message with the true labels left for party_0, which is named as the label" in text
+        assert "to party_0, which is named as the label holder's own party, are the true labels" in " ".join(
+            verdict(of_run(once, "party_0"))
+        )
+        assert "What comes back to party_1 is made from noisy labels." in verdict(of_run(once, "party_1"))
+
+    def test_nobody_gets_numbers_made_of_messages(self, once: Path) -> None:
+        texts = [str(page(of_run(once, who))) for who in ("coordinator", "party_1")]
+        assert "labels, and no numbers that are computed from messages" in texts[1]
+        assert not any("all uploads" in text or "Replies of the label holder" in text for text in texts)
+
+    def test_columns_that_are_shown_do_not_stay(self, once: Path) -> None:
+        source = of_run(once, "party_0")
+        method = make_method("one_message", {**ONCE, "stack": "trees"})
+        shown = replace(source, method=method, origin="party")
+        assert "Not all of party_0's table stays where it is: the label holder gets all of its columns." in verdict(
+            shown
+        )
+        assert "all of its columns, as they are: they are in it" in str(page(shown))
+        assert (
+            "Between organisations not all of party_0's table stays where it is: the label holder gets all"
+            in " ".join(verdict(replace(shown, origin="simulation")))
+        )
+        assert "party_1's table stays where it is." in verdict(replace(shown, party="party_1"))
+
+
+def test_sizes_are_those_of_the_ledger_in_the_numbers_that_were_sent(tmp_path: Path) -> None:
+    """Not four bytes for each number, where one was sent."""
+    settings: dict[str, Any] = {"rounds": 2, "wire": {"numbers": "int8"}, "progress": False}
+    run = fit(small(), make_method("vimadmm_j", {}), out=tmp_path / "run", **settings)
+    for who in ("party_1", "coordinator"):
+        flows = {(f.purpose, f.to): f for f in of_run(tmp_path / "run", who).flows}
+        entries = [e for e in run.ledger if e.owner == who and e.purpose.value == "EVALUATE"]
+        sent = [f for (purpose, _), f in flows.items() if purpose == "EVALUATE"]
+        assert sum(f.bytes or 0 for f in sent) == sum(e.size or 0 for e in entries) and all(f.counted for f in sent)
 
 
 def test_what_leaves_is_what_the_ledger_and_the_traffic_have(runs: Path, tmp_path: Path) -> None:

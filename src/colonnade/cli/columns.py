@@ -141,7 +141,8 @@ def _measured(
     check_measured(model, uncovered)
     wanted = own_rows(folder, run, rows, data_dir)
     assert wanted.truth is not None
-    return measure(model, wanted.rows, wanted.truth, metric or run.metric, draws=draws, seed=seed)
+    chosen = metric or run.metric
+    return measure(model, wanted.rows, wanted.truth, chosen, weights=wanted.weights, draws=draws, seed=seed)
 
 
 def _explained(

@@ -33,11 +33,13 @@ def extend(
     Example: colonnade extend runs/first --party shop=shop.csv --out runs/with-shop
     """
     from colonnade.config import with_overrides
+    from colonnade.extend import check_joinable
     from colonnade.extend import extend as join
     from colonnade.job import load_data
     from colonnade.run import Run
 
     screen, former = Screen(as_json, quiet), Run.load(run)
+    check_joinable(former)  # before its data are looked for
     name, equals, file = party.partition("=")
     if not (name and equals and file):
         raise ConfigError(f"--party {party!r}: needed the newcomer's name and its table, e.g. --party shop=shop.csv")

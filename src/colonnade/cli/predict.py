@@ -35,11 +35,12 @@ Rows = Literal["train", "validation", "test"]
 
 @dataclass(frozen=True)
 class Wanted:
-    """The rows to decide: their names, what the run is given, and the truth where it is known."""
+    """The rows to decide: names, what the run is given, and where they are known the labels and how much rows count."""
 
     names: Sequence[str]
     rows: Any
     truth: Tensor | None = None
+    weights: Tensor | None = None  # None: all alike
 
 
 def predict(  # noqa: PLR0913, PLR0917 - one parameter per option of the command line
@@ -195,7 +196,8 @@ def own_rows(folder: Path, run: Run, rows: Rows, data_dir: Path | None, some: bo
     if not len(index):
         raise DataError(f"the data of {folder} have no {rows} rows; choose --rows train, validation or test")
     names = [federation.ids[i] if federation.ids else str(i) for i in index.tolist()]
-    return Wanted(names, federation.select(index), federation.labels[index])
+    heavy = None if federation.weights is None else federation.weights[index]
+    return Wanted(names, federation.select(index), federation.labels[index], heavy)
 
 
 @contextmanager
@@ -216,6 +218,6 @@ def _told(run: Run, found: Prediction, wanted: Wanted, answer: Answer) -> tuple[
         return None
     metric = find_metric(run.metric if answer.threshold is None else "accuracy")
     answers = run.model.answers(found.logits, answer.threshold, found.complete)
-    value = metric(run.task, answers.to(metric), wanted.truth)
+    value = metric(run.task, answers.to(metric), wanted.truth, wanted.weights)
     at = "" if answer.threshold is None else f" at threshold {answer.threshold:g}"
     return None if math.isnan(value) else (f"{metric.title}{at}", value)

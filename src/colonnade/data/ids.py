@@ -189,12 +189,13 @@ def written_differently(one: Any, other: Any) -> str:
     """How ids of two tables that do not meet are written, where that is all that keeps them apart; else nothing.
 
     Args:
-        one: pandas.Index of ids that the other table does not have.
+        one: pandas.Index of ids of one table; those that the other has, too, are kept apart by nothing.
         other: the other table's.
 
     Returns:
         "12 ids of {} and {} differ only in leading zeros", to be formatted with the tables' names; or "".
     """
+    one, other = one.difference(other), other.difference(one)
     for how, same in SPELLINGS.items() if len(one) and len(other) else ():
         common = set(map(same, one)) & set(map(same, other))
         if common:

@@ -323,8 +323,7 @@ def _warn_of_left_out(tables: Mapping[str, Any], lost: Mapping[str, Any], which:
 def _spelling(lost: Mapping[str, Any]) -> str:
     """Whether ids that were left out of two tables would meet if both were written alike."""
     pairs = itertools.combinations(lost.items(), 2)
-    apart = ((a, one[~is_in(one, other)], b, other[~is_in(other, one)]) for (a, one), (b, other) in pairs)
-    found = (written_differently(one, other).format(a, b) for a, one, b, other in apart)  # a third table may lack both
+    found = (written_differently(one, other).format(a, b) for (a, one), (b, other) in pairs)
     return next((f"; {text}" for text in found if text), "")
 
 

@@ -55,7 +55,14 @@ from colonnade.identity.cipher import KeyPair
 from colonnade.identity.credentials import Credentials
 from colonnade.methods._guest import check_shown, is_told, shown_by, what_is_shown
 from colonnade.methods._lifts import check_sides
-from colonnade.methods.base import BringsNoise, check_bins, check_gradients, check_lacking, check_numbers
+from colonnade.methods.base import (
+    BringsNoise,
+    check_bins,
+    check_classifiers,
+    check_gradients,
+    check_lacking,
+    check_numbers,
+)
 from colonnade.models.encoders import ModelSettings, PartySettings
 from colonnade.models.schema import Schema
 from colonnade.models.sides import some_of
@@ -70,6 +77,7 @@ from colonnade.privacy.together import Cost, Together
 from colonnade.privacy.training_rows import TrainingRows
 from colonnade.row_split import rows_of
 from colonnade.run import DTYPES
+from colonnade.tasks import find_task
 from colonnade.wire.messages import Purpose, Request
 from colonnade.wire.notice import Notice
 
@@ -278,6 +286,7 @@ class Membership:
             check_gradients(proposal.method(), self.me, isinstance(module, torch.nn.Module))
         except ConfigError as error:
             raise Refused(str(error)) from None
+        check_classifiers(proposal.method(), self.me, [module], find_task(str(proposal.body["task"]))(outputs))
         return module
 
     def open_side(self, ledger: Ledger) -> PartySide:

@@ -22,6 +22,7 @@ from colonnade.gpu import to_device
 from colonnade.layout import canonical, check
 from colonnade.methods.base import LARGEST_REPLY, Method, Received, check_classifiers, check_gradients, small_enough
 from colonnade.models.cohort import Cohort
+from colonnade.models.crossfit import regressors_of
 from colonnade.models.row_gradients import check_network
 from colonnade.privacy.gate import NOTHING, Gate, Passed
 from colonnade.privacy.sealed import Upload
@@ -66,7 +67,8 @@ class PartySide:
         if self.cohort.by_row is not None:
             check_network(self.cohort)
         check_gradients(self.method, self.cohort.names[0], self.cohort.encoder.gradients)
-        check_classifiers(self.method, self.cohort.names[0], self.cohort.encoder)
+        models = regressors_of(self.cohort.encoder)
+        check_classifiers(self.method, self.cohort.names[0], models, self.cohort.schema.task)
         self.cohort.draw = self.gate.protection.source.normals
         self.method.open_party(self.cohort)
         self.cohort.make_canonical()

@@ -89,13 +89,21 @@ def _small_batch(rows: int) -> int:
     return 128 if rows < MANY else 2048
 
 
+def _stepped(kind: str, model: ModelSettings | Mapping[str, Any], now: Circumstances, **more: Any) -> Try:
+    """Many rounds of few steps; the method's own steps, in a single pass, where that is a whole training."""
+    if _learns_once(now.kind):
+        return Try(kind, model, min(now.rows, LARGE), epochs=1, **more)
+    steps = {} if kind == GIVEN else now.of_method(**STEPS)
+    return Try(kind, model, _small_batch(now.rows), steps, **more)
+
+
 def _network(now: Circumstances) -> Sequence[Try]:
     columns = {"pieces": PIECES} if _can_cut(now) else {}
-    return (Try("network", {"encoder": "mlp"}, _small_batch(now.rows), now.of_method(**STEPS), columns),)
+    return (_stepped("network", {"encoder": "mlp"}, now, columns=columns),)
 
 
 def _linear(now: Circumstances) -> Sequence[Try]:
-    return (Try("linear", {"encoder": "linear"}, _small_batch(now.rows), now.of_method(**STEPS)),)
+    return (_stepped("linear", {"encoder": "linear"}, now),)
 
 
 def _ridge(now: Circumstances) -> Sequence[Try]:
@@ -132,6 +140,8 @@ def _solved(kind: str, penalty: float, now: Circumstances) -> Try:
 
 def _trees(now: Circumstances) -> Sequence[Try]:
     """All rows a round, ten trees of every party: 10 to 30 rounds were best on validation rows of public tables."""
+    if _learns_once(now.kind):
+        return (_stepped("trees", {"encoder": "trees"}, now),)
     settings = now.of_method(damping=1 / now.parties, rho=0.25 if now.classes else 1.0, local_steps=10)
     return (Try("trees", {"encoder": "trees"}, min(now.rows, LARGE), settings, epochs=GROWS),)
 
@@ -147,6 +157,16 @@ def _own(now: Circumstances) -> Sequence[Try]:
 def _has_own(method: type[Settings]) -> bool:
     """Whether the local models are the method's own, so that there is nothing to choose."""
     return issubclass(method, LinearADMM)
+
+
+def _learns_once(method: type[Settings]) -> bool:
+    """Whether one pass over the training rows is a whole training."""
+    return bool(getattr(method, "once", False))
+
+
+def _grows(method: type[Settings]) -> bool:
+    """Whether boosted trees are among its kinds."""
+    return _solves(method) or (_learns_once(method) and not getattr(method, "needs_gradients", True))
 
 
 def _solves(method: type[Settings]) -> bool:
@@ -165,7 +185,7 @@ KINDS: dict[str, Kind] = {
     "ridge": Kind("ridge regressions", _solves, _ridge, 1, lambda now: not _can_cut(now)),
     "shrunk": Kind("ridge regressions with a larger penalty", _solves, _shrunk, 0, lambda now: now.rows < MANY),
     "pieces": Kind("ridge regressions of numbers in pieces", _solves, _pieces, 2, _can_cut),
-    "trees": Kind("boosted trees", _solves, _trees, 4, lambda now: now.rows >= MANY and _has_lightgbm()),
+    "trees": Kind("boosted trees", _grows, _trees, 4, lambda now: now.rows >= MANY and _has_lightgbm()),
     "linear": Kind("linear networks", _steps, _linear, 1),
     "own": Kind("the method's own local models", _has_own, _own, 0),
 }
@@ -183,7 +203,7 @@ def tries_of(model: Any, now: Circumstances) -> list[Try]:
         EstimatorInput: there is no such kind, or the method cannot train it.
     """
     if isinstance(model, (Mapping, ModelSettings)):
-        return [Try(GIVEN, model, _small_batch(now.rows))]
+        return [_stepped(GIVEN, model, now)]
     if isinstance(model, str) and model == AUTO:
         kinds = [kind for kind in KINDS.values() if kind.goes_with(now.kind) and kind.suits(now)]
         return [one for kind in kinds for one in kind.tries(now)]

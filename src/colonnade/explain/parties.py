@@ -65,15 +65,22 @@ def check_measured(model: Model, uncovered: bool = False) -> None:
 
 
 def measure(
-    model: Model, read: Rows, truth: Tensor, metric: str | None = None, *, draws: int = DRAWS, seed: int = 0
+    model: Model,
+    read: Rows,
+    truth: Tensor,
+    metric: str | None = None,
+    *,
+    weights: Tensor | None = None,
+    draws: int = DRAWS,
+    seed: int = 0,
 ) -> Importance:
-    """What `of_model.importance` says of rows that were read, with labels as the task has them."""
+    """What `of_model.importance` says of rows that were read, with labels as the task has them, and their weights."""
     chosen = choose_metric(model.task, metric)
     check_draws(draws, len(read))
     places = {party: places_of(part) for party, part in model.parts.items()}
     before = len(model.ledger)
     try:
-        game = _Game(_Asked(model, read), chosen, truth)
+        game = _Game(_Asked(model, read), chosen, truth, weights)
         drops = [game.drops(places, seed, draw) for draw in range(draws)]
     finally:  # whatever left has left, also if something fails later
         model.append_ledger(before)
@@ -183,8 +190,8 @@ class _Asked:
 class _Game:
     """How good the model is on rows, as they are and with the values of a column dealt out anew."""
 
-    def __init__(self, asked: _Asked, metric: Metric, truth: Tensor) -> None:
-        self.asked, self.metric, self.truth = asked, metric, truth
+    def __init__(self, asked: _Asked, metric: Metric, truth: Tensor, weights: Tensor | None = None) -> None:
+        self.asked, self.metric, self.truth, self.weights = asked, metric, truth, weights
         self.clean = asked.everybody()
         self.whole = self.gain(self.clean)
         if math.isnan(self.whole):
@@ -195,7 +202,8 @@ class _Game:
         asked, model = self.asked, self.asked.model
         with torch.no_grad():
             found = torch.cat([outputs(model.method, asked.state, one).cpu() for one in uploads])
-        return self.metric.sign() * self.metric(model.task, model.answers(found).to(self.metric), self.truth)
+        answers = model.answers(found).to(self.metric)
+        return self.metric.sign() * self.metric(model.task, answers, self.truth, self.weights)
 
     def drops(self, places: Mapping[str, Mapping[str, tuple[int, ...]]], seed: int, draw: int) -> list[float]:
         """What each column costs in one draw, in the order of the parties and their columns."""

@@ -18,8 +18,6 @@ from colonnade.federation import Federation
 from colonnade.layout import canonical_all
 from colonnade.models.classifier import Classifier
 from colonnade.models.cohort import Cohort
-from colonnade.models.crossfit import regressors_of
-from colonnade.models.local import LocalModel
 from colonnade.models.schema import Group, Schema
 from colonnade.models.stack import Mode
 from colonnade.privacy.events import LabelExposure
@@ -244,14 +242,17 @@ def check_gradients(method: Method, party: str, has: bool) -> None:
     )
 
 
-def check_classifiers(method: Method, party: str, models: LocalModel) -> None:
-    """Refuse a classifier, unless the method gives parties the labels."""
-    odd = next((model for model in regressors_of(models) if isinstance(model, Classifier)), None)
-    if odd is not None and not getattr(method, "gives_labels", False):
+def check_classifiers(method: Method, party: str, models: Sequence[object], task: Task) -> None:
+    """Refuse a classifier, unless the method gives parties the labels and they are classes."""
+    odd = next((model for model in models if isinstance(model, Classifier)), None)
+    if odd is None:
+        return
+    if not getattr(method, "gives_labels", False):
         raise ModelError(
             f"the local model of party {party!r} is {type(odd.estimator).__name__}, a classifier; {method.name} asks a "
             "party to move its outputs towards numbers, not to guess labels: pass a regressor, or use one_message"
         )
+    odd.check_task(task.family, task.words)
 
 
 def check_participation(method: Method, participation: float) -> None:

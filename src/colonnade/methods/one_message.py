@@ -37,9 +37,8 @@ from colonnade.methods._guest import is_shown
 from colonnade.methods._steps import local_steps
 from colonnade.methods._teach import Labelled, teach
 from colonnade.methods.base import Received, Reply, State, Uploads
-from colonnade.models.classifier import Classifier
 from colonnade.models.cohort import Cohort
-from colonnade.models.crossfit import CrossFit, folds_of, regressors_of
+from colonnade.models.crossfit import CrossFit, folds_of
 from colonnade.models.optimise import AdamW, Optimiser
 from colonnade.models.schema import Group, Schema
 from colonnade.models.stack import Mode
@@ -89,12 +88,8 @@ class OneMessage(Settings):
 
     def open_party(self, cohort: Cohort) -> None:
         """A local model and a head for every fold, all with the same first weights."""
-        task = cohort.schema.task
         if is_shown(self, cohort.names):
             _top.check_columns(cohort)
-        for model in regressors_of(cohort.encoder):
-            if isinstance(model, Classifier):
-                model.check_task(task.family, task.words)
         cohort.own_heads()
         everyone = range(len(cohort.names))
         members = [cohort.pick(everyone) for _ in range(self.folds)]

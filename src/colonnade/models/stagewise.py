@@ -34,9 +34,16 @@ def as_local(party: str, model: object) -> nn.Module | Regressor:
     estimator = hasattr(model, "fit") and hasattr(model, "predict")
     if isinstance(model, (nn.Module, Regressor)) or not estimator:
         return check_local(party, model)
+    return Classifier(model) if _guesses_labels(model) else Stagewise(model)
+
+
+def _guesses_labels(estimator: object) -> bool:
+    """Whether an estimator is a classifier; one that is not made of scikit-learn's classes cannot say so itself."""
+    if not hasattr(estimator, "__sklearn_tags__"):
+        return getattr(estimator, "_estimator_type", "") == "classifier" or hasattr(estimator, "predict_proba")
     from sklearn.base import is_classifier  # slow to import, and whoever brings an estimator has done so
 
-    return Classifier(model) if is_classifier(model) else Stagewise(model)
+    return bool(is_classifier(estimator))
 
 
 class Stagewise:

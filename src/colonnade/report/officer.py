@@ -30,6 +30,7 @@ WHAT = {
     "EXPLAIN": "answers about what {0} contributes to predictions",
 }
 TOLD = {"TRAIN": "training", "EVALUATE": "evaluation", "PREDICT": "prediction", "EXPLAIN": "explanation"}
+GUEST = "which is named as the label holder's own party"
 REVEALS = "values of columns may be estimated from it, and who is in the table recognised"
 LITTLE = "what little the noise lets through; the bound says how much"
 BLANKS = (
@@ -109,8 +110,15 @@ def _outcome(source: Source) -> str:
 def _stays(source: Source, what: str) -> str:
     if source.origin == "simulation":
         named = what[0].lower() + what[1:] if source.holder else what
-        return f"Between organisations {named} stays where it is; in this simulation all lay together."
-    return f"{what} stays where it is."
+        return f"Between organisations {_place(source, named)}; in this simulation all lay together."
+    told = _place(source, what)
+    return f"{told[0].upper() if source.shows else told[0]}{told[1:]}."
+
+
+def _place(source: Source, what: str) -> str:
+    if source.shows:
+        return f"not all of {what} stays where it is: the label holder gets {source.shows}"
+    return f"{what} stays where it is"
 
 
 def _training(source: Source) -> list[str]:
@@ -167,20 +175,28 @@ def figure(source: Source, spent: Spent) -> str:
 
 def _labels(source: Source) -> str:
     """What the label holder's messages say of labels."""
-    sent = sum(flow.messages for flow in source.flows if flow.labels)
+    sent = [flow for flow in source.flows if flow.labels]
+    plain = sum(flow.messages for flow in sent if source.guest and not flow.noise)
+    others, exposure = sum(flow.messages for flow in sent) - plain, source.statement.about.exposure
     if not sent:
         return "No message that leaves it is computed from a label."
-    exposure, s = source.statement.about.exposure, source.privacy.labels
-    start = f"{words.count(sent, 'message')} computed from labels {_verb(source)}"
-    if exposure is LabelExposure.EPS:
-        facts = f"epsilon {s.epsilon:g}: delta 0, unit LABEL, one row's whole label replaced, noise drawn once"
-        return f"{start}, made from noisy labels ({facts})."
-    return f"{start}, and every party can read the training labels from them: nothing protects the labels."
+    start = f"{words.count(others, 'message')} computed from labels {_verb(source)}"
+    if exposure is not LabelExposure.EPS:
+        return f"{start}, and every party can read the training labels from them: nothing protects the labels."
+    own = f"{words.count(plain, 'message')} with the true labels {_verb(source)} for {source.guest}, {GUEST}"
+    return f"{start}, made from noisy labels ({_label_bound(source)}).{f' Besides, {own}.' if plain else ''}"
+
+
+def _label_bound(source: Source) -> str:
+    epsilon = source.privacy.labels.epsilon
+    return f"epsilon {epsilon:g}: delta 0, unit LABEL, one row's whole label replaced, noise drawn once"
 
 
 def _labels_here(source: Source) -> str:
     if source.statement.about.exposure is LabelExposure.FULL:
         return f"What comes back lets {source.party} read the labels of all training rows."
+    if source.guest == source.party:
+        return f"What comes back to {source.party}, {GUEST}, are the true labels of all training rows."
     return LABELS.get(source.statement.about.exposure, f"What comes back to {source.party} is made from noisy labels.")
 
 
@@ -236,9 +252,11 @@ def _leaves(source: Source, flow: Flow) -> tuple[str, ...]:
         size += f"; {words.count(source.per_row, 'number')} per row"
     if source.holder:
         return (*_reply(source, flow, often), size, *_reply_reveals(source, flow))
-    what = WHAT[flow.purpose].format(source.party)
+    what, reveals = WHAT[flow.purpose].format(source.party), LITTLE if flow.noise else REVEALS
+    if source.shows:
+        what, reveals = f"{what}; with them {source.shows}", f"{source.shows}, as they are: they are in it"
     bound = "nothing" if not flow.noise else f"{flow.noise}; {_bound(source)}"
-    return what, "the label holder" + _summed(source), often, size, LITTLE if flow.noise else REVEALS, bound
+    return what, "the label holder" + _summed(source), often, size, reveals, bound
 
 
 def _bound(source: Source) -> str:
@@ -253,7 +271,8 @@ def _summed(source: Source) -> str:
 
 def _reply(source: Source, flow: Flow, often: str) -> tuple[str, str, str]:
     to = "all parties" if flow.to == "*" else flow.to
-    what = "numbers computed from labels and from all uploads" if flow.labels else "row numbers and instructions"
+    computed = "labels" if source.labels_only else "numbers computed from labels and from all uploads"
+    what = computed if flow.labels else "row numbers and instructions"
     return f"{what}, for {TOLD[flow.purpose]}", to, often
 
 
@@ -261,7 +280,7 @@ def _reply_reveals(source: Source, flow: Flow) -> tuple[str, str]:
     if not flow.labels:
         return "which rows train, by number", "needs no bound"
     if flow.noise:
-        return "noisy labels of the training rows", _labels(source).partition("(")[2].removesuffix(").") or flow.noise
+        return "noisy labels of the training rows", _label_bound(source)
     return "the labels of the training rows", "nothing"
 
 
@@ -290,16 +309,16 @@ def _reader(source: Source) -> str:
 
 def _others(source: Source) -> str:
     shown = " ".join(source.statement.about.of_columns())
-    told = (
-        f"do not get {source.party}'s messages. They get replies, which are computed from everybody's and from labels."
-    )
-    return f"{told} {shown}".strip()
+    replies = "replies, which are computed from everybody's and from labels"
+    told = "labels, and no numbers that are computed from messages" if source.labels_only else replies
+    return f"do not get {source.party}'s messages. They get {told}. {shown}".strip()
 
 
 def comes(source: Source) -> list[str]:
     """What the party receives: it is data about people, too."""
     size = "" if source.down is None else f" ({words.size(source.down)} in training)"
-    return [f"Replies of the label holder, about training rows{size}. {_labels_here(source)}"]
+    what = "Labels of the training rows" if source.labels_only else "Replies of the label holder, about training rows"
+    return [f"{what}{size}. {_labels_here(source)}"]
 
 
 def bounds(source: Source) -> list[tuple[str, list[str]]]:

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 from colonnade.engines.base import DEPLOYED
 from colonnade.errors import ColonnadeError, RunError
 from colonnade.methods import make_method
-from colonnade.methods._guest import guest_of, is_told
+from colonnade.methods._guest import guest_of, is_told, what_is_shown
 from colonnade.methods.base import FitsAtHome, Method, brings
 from colonnade.part import PARTY, Part, open_parts
 from colonnade.privacy.events import Hides, LabelExposure
@@ -76,6 +76,21 @@ class Source:
     def holder(self) -> bool:
         """Whether it is the label holder's page."""
         return self.party == COORDINATOR
+
+    @property
+    def guest(self) -> str:
+        """The party that got the true labels although labels are protected; empty: there is none."""
+        return guest_of(self.method) if self.privacy.labels.protects else ""
+
+    @property
+    def labels_only(self) -> bool:
+        """Whether parties get labels and nothing that is computed from anybody's messages."""
+        return isinstance(self.method, FitsAtHome)
+
+    @property
+    def shows(self) -> str:
+        """What the messages of this party have of its columns as they are, in words; empty: nothing."""
+        return what_is_shown(self.method, self.party)
 
     @property
     def spent(self) -> Spent | None:
@@ -145,11 +160,18 @@ def of_party(folder: Path) -> Source:
         "party",
         str(about["run"]),
         Statement.of(ledger, privacy, told),
-        tuple(flow if size is None else replace(flow, bytes=flow.rows * size.bytes, counted=False) for flow in flows),
+        tuple(_estimated(flow, size) for flow in flows),
         per_row=None if size is None else size.numbers,
         ledger=digest(folder / LEDGER),
         file=LEDGER,
     )
+
+
+def _estimated(flow: Flow, size: _Size | None) -> Flow:
+    """With about its bytes, where the ledger does not have them."""
+    if size is None or flow.bytes is not None:
+        return flow
+    return replace(flow, bytes=flow.rows * size.bytes, counted=False)
 
 
 def is_party_folder(folder: Path) -> bool:
@@ -191,15 +213,24 @@ def digest(file: Path) -> str:
 
 def _flows(entries: Iterable[Entry]) -> tuple[Flow, ...]:
     """Messages of one purpose, reader and protection together."""
-    found: dict[tuple[str, str, str, bool], Flow] = {}
+    alike: dict[tuple[str, str, str, bool], list[Entry]] = {}
     for entry in entries:
         kind = entry.event.kind
         noise = "" if entry.event.bare else kind.words
         key = (entry.purpose.value, entry.audience, noise, kind.hides is not Hides.NEEDLESS)
-        one = found.get(key) or Flow(*key[:2], 0, 0, noise, labels=key[3])
-        found[key] = replace(one, messages=one.messages + 1, rows=one.rows + entry.rows)
+        alike.setdefault(key, []).append(entry)
     order = ["TRAIN", "EVALUATE", "PREDICT", "EXPLAIN"]
-    return tuple(sorted(found.values(), key=lambda flow: (order.index(flow.purpose), flow.to, flow.noise)))
+    found = [
+        Flow(purpose, to, len(those), sum(e.rows for e in those), noise, _recorded(those), labels=labels)
+        for (purpose, to, noise, labels), those in alike.items()
+    ]
+    return tuple(sorted(found, key=lambda flow: (order.index(flow.purpose), flow.to, flow.noise)))
+
+
+def _recorded(entries: Sequence[Entry]) -> int | None:
+    """The bytes of all of them; None where an earlier version did not write some down."""
+    sizes = [entry.size for entry in entries if entry.size is not None]
+    return sum(sizes) if len(sizes) == len(entries) else None
 
 
 def _replies(entries: Iterable[Entry]) -> tuple[Flow, ...]:
