@@ -290,12 +290,16 @@ def _redirect(where: str) -> Response:
 
 
 async def _form(request: Request) -> dict[str, str]:
-    """The fields of a small form; of one that is too long, nothing."""
+    """The fields of a small form; of one that is too long, or broke off, nothing."""
+    gone = need("starlette.requests", extra="serve", purpose="The live page").ClientDisconnect
     body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > MOST_FORM:
-            return {}
+    try:
+        async for part in request.stream():
+            body += part
+            if len(body) > MOST_FORM:
+                return {}
+    except gone:
+        return {}
     return {name: values[-1] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
 
 
