@@ -12,7 +12,7 @@ from colonnade.engines.message import Notify
 from colonnade.errors import ConfigError
 from colonnade.identity.credentials import Credentials
 from colonnade.watching.overview import Overview
-from colonnade.watching.runs import BEGINS, UNKNOWN, RunReader
+from colonnade.watching.runs import BEGINS, GIVEN_UP, UNKNOWN, RunReader
 from colonnade.watching.view import view_of
 
 FRESH = 0.4  # seconds for which one look serves everybody who watches
@@ -111,7 +111,13 @@ class Organisation:
         for model in plain["models"] if isinstance(plain["models"], list) else ():
             for version in model["versions"]:
                 version.pop("folder", None)
-        return {"title": self.title, **plain, "shown": view_of(readers[chosen]) if chosen in readers else None}
+        view = view_of(readers[chosen]) if chosen in readers else None
+        for shown in found.runs:
+            if (
+                view is not None and shown.run == chosen and shown.state == GIVEN_UP
+            ):  # which the run itself does not say
+                view["status"] |= {"state": shown.state, "note": shown.note}
+        return {"title": self.title, **plain, "shown": view}
 
     def proposals(self) -> Sequence[Mapping[str, object]]:
         """What waits for a person here."""
