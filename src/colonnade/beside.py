@@ -33,8 +33,8 @@ from colonnade.report.tables import spread
 from colonnade.report.words import labels_noised, listing
 from colonnade.report.worth import FILE, FORMAT, JOINT, ONE_PLACE, read_worth
 from colonnade.run import Run
-from colonnade.saved import replace_file
 from colonnade.tasks import task_about
+from colonnade.written import replace_file
 
 BESIDE = ("alone", "central")
 Role = Literal["alone", "joint", "central"]

@@ -212,10 +212,19 @@ def _in_the_chain(ledger: LedgerFile, found: Walk, noted: str) -> tuple[int | No
             f"the hash {noted[:16]} that was noted earlier is not in the chain: entries were changed or removed",
         )
     other = _store_beside(ledger)
-    if other is not None:
-        for number, (here, there) in enumerate(zip(found.hashes, walk(other.lines).hashes, strict=False), 1):
-            if here != there:
-                return number, f"{other.path.name} has another one in its place"
+    return (None, "") if other is None else _held_together(found, other)
+
+
+def _held_together(found: Walk, other: LedgerFile) -> tuple[int | None, str]:
+    """The first entry of two files of one ledger that is not the same in both, or does not fit in the other one."""
+    beside = walk(other.lines)
+    for number, (here, there) in enumerate(zip(found.hashes, beside.hashes, strict=False), 1):
+        if here != there:
+            return number, f"{other.path.name} has another one in its place"
+    if beside.misfit is not None:
+        return beside.misfit, f"in {other.path.name}, {beside.reason}"
+    if other.damaged:
+        return len(other.lines) + 1, f"in {other.path.name}, {other.damaged}"
     return None, ""
 
 

@@ -37,6 +37,7 @@ from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.training_rows import TrainingRows, noised
 from colonnade.record import RECORD, ByGroup, RunRecord, read_record
 from colonnade.tasks import Task
+from colonnade.written import replace_file
 
 if TYPE_CHECKING:
     from colonnade.explain.contributions import Contributions, Importance
@@ -311,7 +312,7 @@ class Model:
                 "columns": self.write(folder),
                 **({} if self.decision is None else {"decision": self.decision.to_json()}),
             }
-            files.replace_file(folder / ABOUT, (json.dumps(about, indent=1) + "\n").encode())
+            replace_file(folder / ABOUT, (json.dumps(about, indent=1) + "\n").encode())
         except OSError as error:
             raise Unwritable(f"the model cannot be saved in {folder} ({error.strerror}); see to the disk") from None
         self.path = folder if self.path is None else self.path

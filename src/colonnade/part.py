@@ -40,12 +40,12 @@ from colonnade.saved import (
     read_plans,
     read_tensors,
     read_trained,
-    replace_file,
     write_plans,
     write_tensors,
     write_trained,
 )
 from colonnade.schedule import chunked
+from colonnade.written import replace_file
 
 if TYPE_CHECKING:
     from colonnade.explain.contributions import Contributions, Importance

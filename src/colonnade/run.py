@@ -35,11 +35,12 @@ from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.privacy.tally import tally
 from colonnade.record import FORMAT, RECORD, STORE, About, Measured, Result, Round, RunRecord, Sections, read_record
-from colonnade.saved import LEDGER, read_kept, replace_file, write_kept
+from colonnade.saved import LEDGER, read_kept, write_kept
 from colonnade.schedule import ScheduleSettings
 from colonnade.tasks.weights import class_text
 from colonnade.wire.numbers import WireSettings
 from colonnade.wire.traffic import Traffic
+from colonnade.written import replace_file
 
 if TYPE_CHECKING:
     from colonnade.explain.explanation import Explanation
@@ -341,9 +342,7 @@ class Run(Outward):
             "tally": [party.to_json() for party in tally(self.ledger, self.privacy.neighbours)],
             "config": self.config,
         }
-        if decision is not None:
-            record["decision"] = decision.to_json()
-        return record
+        return record if decision is None else {**record, "decision": decision.to_json()}
 
     def save(self, folder: str | Path) -> Path:
         """Write the run's files, each whole or not at all, run.json last: the folder is complete when it is there."""

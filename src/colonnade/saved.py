@@ -23,6 +23,7 @@ from colonnade.privacy import chain
 from colonnade.privacy.chain import CHAIN, HEAD, StoredLine, last, linked
 from colonnade.privacy.ledger import Entry, Ledger
 from colonnade.privacy.training_rows import TrainingRows
+from colonnade.written import replace_file
 
 MODEL, LEDGER = "model.safetensors", chain.LEDGER
 COLUMNS = "columns.skops"  # how tables became columns, by party, where the training was from tables
@@ -32,17 +33,6 @@ LONGEST_LINE = 2**16  # bytes of a line of a ledger: many times what one has
 _RUN = "of.run"  # in it: the id of the run, as bytes
 
 Tensors = Mapping[str, Tensor]
-
-
-def replace_file(path: Path, content: bytes, mode: int = 0o666) -> None:
-    """Write beside, flush to disk, rename: a reader sees the old file or the new one. `mode`, less the umask."""
-    beside = path.with_name(path.name + ".part")
-    beside.unlink(missing_ok=True)  # of an interrupted writing, perhaps with another mode
-    with open(beside, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
 
 
 def fingerprint(tensors: Tensors) -> str:

@@ -48,8 +48,8 @@ from colonnade.privacy.silence import separable, without_signal
 from colonnade.progress import Telling, Watcher
 from colonnade.record import RECORD, Difference, read_record
 from colonnade.run import Run
-from colonnade.saved import replace_file
 from colonnade.wire.messages import Purpose
+from colonnade.written import replace_file
 
 Watch = Callable[[str, int], Watcher | None]  # name and rounds of a training -> what watches it
 REMOVED, LOCAL = "signal removed", "local_only"

@@ -11,15 +11,14 @@ that nobody withdrew.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
 from colonnade.errors import DataError, RunError, Unwritable
 from colonnade.folder import claimed
+from colonnade.written import keep_file
 
 FILE = "withdrawn.json"
 FORMAT = 1
@@ -141,22 +140,9 @@ def _write(path: Path, known: Withdrawn) -> None:
 
 
 def put(path: Path, content: Mapping[str, object]) -> None:
-    """Write JSON beside, for the owner only, flush it to the disk, and rename it."""
-    beside = path.with_name(path.name + ".part")
+    """Write JSON, for the owner only."""
     try:
-        with suppress(FileNotFoundError):
-            beside.unlink()  # of an interrupted writing, perhaps with another mode
-        with open(beside, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-            json.dump(content, file, indent=1)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        keep_file(path, (json.dumps(content, indent=1) + "\n").encode(), 0o600)
     except OSError as error:
         raise Unwritable(f"{path} cannot be written: {error.strerror}; nobody was forgotten: see to the disk") from None
 

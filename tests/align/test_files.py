@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from colonnade.align import files
 from colonnade.align.exact import align_exactly
 from colonnade.align.files import Alignment, read_alignment, write_alignment
 from colonnade.align.match import MatchReport, PartyMatch, number_rows, report_of
@@ -59,6 +61,52 @@ def test_a_second_alignment_replaces_the_first_whole(tmp_path: Path) -> None:
     write_alignment(tmp_path, second)
     assert read_alignment(tmp_path).digest == second.digest
     assert not (tmp_path / "presence.csv").exists()
+
+
+@pytest.mark.parametrize("name", [COORDINATOR, "telco"])
+@pytest.mark.parametrize("renamed", [0, 1, 2])
+def test_a_kill_between_the_renames_leaves_the_old_one_or_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, renamed: int
+) -> None:
+    """Neither would be lost rows for every model: row numbers are drawn anew when an alignment is made again."""
+    old, new = aligned()[name], aligned("all")[name] if name == "telco" else other_presence()
+    write_alignment(tmp_path, old)
+    left, real = [renamed], Path.replace
+
+    def killed(self: Path, target: Path) -> Path:
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        return real(self, target)
+
+    monkeypatch.setattr(Path, "replace", killed)
+    with suppress(KeyboardInterrupt):
+        write_alignment(tmp_path, new)
+    monkeypatch.undo()
+    assert read_alignment(tmp_path).digest == (new if renamed else old).digest
+    assert read_alignment(tmp_path).rows.tolist() == (new if renamed else old).rows.tolist()
+    write_alignment(tmp_path, old)
+    assert read_alignment(tmp_path).digest == old.digest
+
+
+def other_presence() -> Alignment:
+    settings = AlignSettings(name="files", parties=("telco",), own=("branch",), keep="partial")
+    return align_exactly(settings, [*IDS, "new"], {"telco": IDS})[COORDINATOR]
+
+
+def test_an_alignment_that_is_written_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = aligned()[COORDINATOR], other_presence()
+    write_alignment(tmp_path, first)
+    real, written = files._read_files, list[str]()
+
+    def late(folder: Path, about: files._About) -> dict[str, bytes]:
+        if not written:
+            written.append("between alignment.json and the other files")
+            write_alignment(tmp_path, second)
+        return real(folder, about)
+
+    monkeypatch.setattr(files, "_read_files", late)
+    assert read_alignment(tmp_path).digest == second.digest
 
 
 def shorter(path: Path) -> None:

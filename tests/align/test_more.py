@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from colonnade.align.files import Alignment, read_alignment, write_alignment
+from colonnade.align.label_holder import LabelHolder
 from colonnade.align.more import new_ids
 from colonnade.align.private import blind
 from colonnade.errors import DataError, Refused, RowsDisagree
 from colonnade.wire.messages import COORDINATOR
 from tests.align.conftest import NewMeeting
-from tests.align.hub import Hub, Meeting, Side
+from tests.align.hub import Hub, Killed, Meeting, Side
 
 OLD = [f"c{number}" for number in range(12)]
 NEW = [f"n{number}" for number in range(6)]
@@ -104,6 +105,25 @@ def test_a_side_that_wrote_before_all_were_done_starts_from_where_both_were(meet
     after = read_alignment(here.folder / "telco")
     assert after.digest != first and after.extends == (before["telco"].digest,)
     assert after.digest == read_alignment(here.folder / COORDINATOR).digest
+
+
+def test_a_label_holder_that_died_before_it_said_stop_extends_again(
+    meeting: NewMeeting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The parties still wait for its STOP, and have written what it extends now."""
+    before, _ = align(meeting)
+    settings = before.settings.model_copy(update={"more": True})
+    here = Meeting(Hub(before.hub.names), before.credentials, settings, before.folder)
+    parties = [here.party(n, [*GROWN[n], "late"], settings={"more": True}) for n in settings.parties]
+    with monkeypatch.context() as dying:
+        dying.setattr(LabelHolder, "stop", lambda self, why: (_ for _ in ()).throw(Killed()))
+        assert isinstance(here.label_holder(GROWN[COORDINATOR]).wait().error, Killed)
+    first = read_alignment(here.folder / COORDINATOR).digest
+    sides = [here.label_holder([*GROWN[COORDINATOR], "late"]), *parties]
+    assert [side.wait().error for side in sides] == [None] * 3
+    after = [read_alignment(here.folder / name) for name in (COORDINATOR, *settings.parties)]
+    assert len({side.digest for side in after}) == 1
+    assert all(side.extends[-1] == first and side.ids[-1] == "late" for side in after)
 
 
 @pytest.mark.parametrize("more", [(COORDINATOR, "shop"), ("telco",)])

@@ -6,7 +6,7 @@ from tests.architecture.source import Source, lines, package
 
 BASE = {
     "errors", "randomness", "config", "extras", "federation", "folder", "gpu", "layout", "mapped", "numerals",
-    "plugins", "record", "row_split", "rows", "tasks", "temporary", "withdrawn", "psi",
+    "plugins", "record", "row_split", "rows", "tasks", "temporary", "withdrawn", "written", "psi",
 }  # fmt: skip
 DOMAIN = {"admm", "upload_cache", "models", "privacy", "schedule", "wire"} | BASE
 TRAINING = {"engines", "evaluate", "methods"} | DOMAIN
@@ -58,7 +58,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "record": {"errors", "folder"},  # what a stored run says, by name and type; nothing of how it is computed
     "numerals": set(),  # how numbers read, whatever they are of
     "psi": set(),  # counts then and now, whatever was counted
-    "withdrawn": {"errors", "folder"},  # ids of people who withdrew, and marks; nothing of what rows or runs are
+    "withdrawn": {
+        "errors",
+        "folder",
+        "written",
+    },  # ids of people who withdrew, and marks; nothing of what rows or runs are
+    "written": set(),  # a file is whole, whatever is in it
     "temporary": set(),  # a folder, and nothing of what is put there
     "mapped": {"errors", "temporary"},  # numbers in files, whoever's they are
     "rows": {"errors", "mapped"},  # rows to predict: columns by party, and nothing of who trained what
@@ -101,7 +106,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     | TRAINING,  # the loop uses all stations of the data flow
     "job": {"callbacks", "fit", "progress", "run", "data"} | TRAINING,  # a configuration file as objects
     "deploy": {"align", "identity", "joining", "web"} | RUNNING,  # the processes of separate organisations
-    "web": {"config", "errors", "extras", "folder"},  # an HTTP server in a thread and its callers, whatever it serves
+    "web": {
+        "config",
+        "errors",
+        "extras",
+        "folder",
+        "written",
+    },  # an HTTP server in a thread and its callers, whatever it serves
     "service": {"align", "deploy", "identity", "web"} | RUNNING,  # long-lived processes around those of single runs
     "trackers": {"errors", "extras", "live", "progress", "record", "run"},  # callbacks; a training does not know which
     "watching": {"deploy", "identity", "ledger_files", "service", "web"}

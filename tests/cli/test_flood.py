@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import json
+import logging
+import socket
 import threading
 import time
 import warnings
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import typer
 
 from colonnade.cli import flood
 from colonnade.cli.operating import Journal, operated
 from colonnade.errors import RunError
+from colonnade.watching.source import OneRun
+from colonnade.web.background import Address, HttpServer
+from colonnade.web.page import Page
+from colonnade.web.sessions import Sessions
+from tests.processes import LONG
 
 
 class Clock:
@@ -123,3 +132,41 @@ def test_whatever_ends_a_process_is_json_too(clock: Clock) -> None:
     ]  # fmt: skip
     with pytest.raises(RunError), operated(Journal("text")):
         raise RunError("for people the command line says it")
+
+
+def test_what_strangers_send_over_http_is_one_line_with_a_count(capsys: pytest.CaptureFixture[str]) -> None:
+    """No key is needed for any of it, so it must neither fill the log nor stand in it as anything but an event."""
+    page = Page(OneRun(Path(), "x"), Sessions(None))
+    with operated(Journal("json")), HttpServer(page.app(), Address()) as server:
+        host, _, port = server.url.rpartition("//")[2].rpartition(":")
+
+        def say(text: str) -> None:
+            with socket.create_connection((host, int(port)), timeout=LONG) as stranger:
+                stranger.sendall(text.encode())
+                if not text.endswith("half"):
+                    stranger.recv(100)
+
+        for _ in range(50):
+            say("garbage\r\n\r\n")
+            say("GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n")
+            say(f"POST /login HTTP/1.1\r\nHost: {host}:{port}\r\nOrigin: {server.url}\r\nContent-Length: 9\r\n\r\nhalf")
+        assert httpx.get(f"{server.url}/login").status_code == 200
+    told = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert {(line["level"], line["event"], line["of"]) for line in told} == {("warning", "logged", "uvicorn.error")}
+    assert len(told) < 10 and sum(line.get("more", 1) for line in told) >= 100
+    assert not any("trace" in line for line in told), "a call that broke off is no fault"
+
+
+def test_a_fault_of_the_program_is_an_event_that_says_where(clock: Clock) -> None:
+    with operated(Journal("json")):
+        try:
+            raise ValueError("of\nthe inside")
+        except ValueError:
+            logging.getLogger("colonnade.web.app").exception("a call to %s failed", "/v1\n/predict")
+    (line,) = clock.told()
+    assert (line["event"], line["of"], line["reason"]) == (
+        "logged", "colonnade.web.app", "a call to /v1 /predict failed"
+    )  # fmt: skip
+    assert line["trace"][-2:] == ["ValueError: of", "the inside"] and any(
+        "test_flood.py" in one for one in line["trace"]
+    )

@@ -7,6 +7,7 @@ import io
 import json
 import shutil
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,35 @@ def test_a_whole_new_chain_is_found_out_by_the_store_beside_it_or_a_hash_that_wa
     assert cli("ledger", "verify", run).code == 0, "a chain alone proves nothing against whoever can write the folder"
     told = cli("ledger", "verify", run, "--head", head)
     assert told.code == 1 and "noted earlier is not in the chain" in told.out
+
+
+def as_at_a_party(run: Path) -> Path:
+    """The two files of a ledger under the names that a party's folder has: the store is read, the lines are beside."""
+    (run / "run.db").rename(run / "party.db")
+    return run / "ledger.jsonl"
+
+
+@pytest.mark.parametrize("values", [{"rows": 0}, {"chain": "0" * 64}])
+def test_a_change_in_the_lines_beside_a_party_s_store_is_named(run: Path, values: dict[str, object]) -> None:
+    lines = as_at_a_party(run)
+    change(lines, 3, **values)
+    assert open_ledger(run).path.name == "party.db"
+    found = verify(replace(open_ledger(run), deployed=False))
+    assert found.place == 3 and found.problem.startswith("in ledger.jsonl, its hash does not follow")
+
+
+def test_a_line_beside_a_party_s_store_that_is_no_entry(run: Path) -> None:
+    lines = as_at_a_party(run)
+    kept = lines.read_text().splitlines()
+    lines.write_text("\n".join([*kept[:2], kept[2][:40]]))
+    found = verify(replace(open_ledger(run), deployed=False))
+    assert found.place == 3 and found.problem.startswith("in ledger.jsonl, it cannot be read")
+
+
+def test_lines_beside_a_party_s_store_may_be_from_before_the_last_entries(run: Path) -> None:
+    lines = as_at_a_party(run)
+    lines.write_text("".join(f"{line}\n" for line in lines.read_text().splitlines()[:2]))
+    assert not verify(replace(open_ledger(run), deployed=False)).problem
 
 
 def test_a_ledger_of_an_earlier_version_is_shown_and_not_proved(cli: Call, run: Path) -> None:

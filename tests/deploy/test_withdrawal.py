@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import torch
 from colonnade.align.files import read_alignment
 from colonnade.deploy.settings import read_coordinator
 from colonnade.deploy.start import check_split, left_out_by, read_undertaking
+from colonnade.deploy.withdrawal import start
 from colonnade.deploy.withdrawal.limits import check_request, check_rows, people_at
 from colonnade.deploy.withdrawal.marks import mark_runs
 from colonnade.deploy.withdrawal.side import Aligned
@@ -24,6 +26,7 @@ from colonnade.store import Store
 from colonnade.wire.messages import Purpose, Query, Request
 from colonnade.withdrawn import read_mark, read_withdrawn, withdraw
 from tests.cli.organisations import align_by_hand, customers, furnish
+from tests.processes import LONG
 
 
 @pytest.fixture
@@ -172,6 +175,24 @@ def test_a_thread_names_a_damaged_run_once_and_marks_it_later(bank: Path) -> Non
     (bank / "run/one/withdrawn.json").unlink()
     thread._mark(side)
     assert read_mark(bank / "run/one") is not None and len(told) == 1
+
+
+def test_a_fault_of_the_program_does_not_end_the_thread_that_hears_who_withdrew(
+    bank: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    heard, faults = threading.Event(), [ValueError("a bug")]
+
+    def step(self: WithdrawalQuestions) -> None:
+        if faults:
+            raise faults.pop()
+        heard.set()
+        self._ending.wait(LONG)
+
+    monkeypatch.setattr(WithdrawalQuestions, "_step", step)
+    monkeypatch.setattr(start, "AGAIN", 0.01)
+    with WithdrawalQuestions(read_coordinator(bank / "coordinator.toml"), tells([])):
+        assert heard.wait(LONG)
+    assert "ValueError: a bug" in capsys.readouterr().err
 
 
 def test_versions_are_listed_although_a_mark_is_damaged(tmp_path: Path) -> None:

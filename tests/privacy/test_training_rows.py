@@ -17,8 +17,9 @@ from colonnade.errors import Refused, RunError, UnknownTrainingRows
 from colonnade.federation import Federation
 from colonnade.methods import VIMADMMJ, LinearADMM
 from colonnade.privacy.training_rows import TrainingRows
-from colonnade.saved import TRAINED, replace_file
+from colonnade.saved import TRAINED
 from colonnade.wire.messages import COORDINATOR, Purpose
+from colonnade.written import replace_file
 from tests.federations import small
 from tests.trainers import TINY
 

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,12 +18,14 @@ from colonnade.deploy.decision import decided
 from colonnade.errors import ConfigError
 from colonnade.fit import fit
 from colonnade.progress import Progress
+from colonnade.service.versions import change_models
 from colonnade.watching.overview import Overview
 from colonnade.watching.serving import page_of, page_of_training
 from colonnade.watching.source import Organisation
-from colonnade.web.background import HttpServer
+from colonnade.web.background import Address, HttpServer
 from colonnade.web.callers import add_caller
 from colonnade.web.settings import HttpSection
+from colonnade.withdrawn import mark
 from tests.cli.conftest import SMALL
 from tests.driven import Browser, browsing
 from tests.federations import small
@@ -162,3 +165,23 @@ def test_a_person_decides_on_the_page(story: Story, browser: Browser, axe: str, 
     kept = decided(story.place, digest, story.me)
     assert kept is not None and kept.approved
     assert [(one["event"], one["decision"], one["by"]) for one in told] == [("decided", "approved", "desk")]
+
+
+def test_a_version_says_whose_rows_trained_it_and_texts_of_others_stay_texts(browser: Browser, tmp_path: Path) -> None:
+    told = "failed: party 'telco' refuses: <img src=x onerror=alert(1)><script>alert(2)</script>"
+    (tmp_path / "run").mkdir()
+    for number in (1, 2):
+        fit(small(), "vimadmm", rounds=1, checkpoint_every=1, out=tmp_path / f"run/v{number}", progress=False)
+    (tmp_path / "run/v1/run.json").unlink()
+    change_models(tmp_path / "run", lambda models: replace(models.noted(1, "failed", told), failed=(1,)))
+    mark(tmp_path / "run/v2", [3, 4])
+    http = HttpSection(page=True, page_without_key=True, callers=tmp_path / "callers.json")
+    source = Organisation("churn", Overview([tmp_path / "run"]), tmp_path / "run")
+    page = page_of(http, source)
+    with HttpServer(page.app(), Address()) as server, closing(page):
+        browser.open(server.url)
+        browser.until("document.querySelector('#models table')")
+        assert told in browser.text("#models")
+        assert browser.js("document.querySelectorAll('#models img, #models script').length") == 0
+        assert "trained with 2 rows of people who withdrew since" in browser.text("#models")
+        assert "failed" in browser.text("#runs")

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import shutil
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from colonnade.fit import fit
 from colonnade.live import Event
+from colonnade.service.versions import change_models
+from colonnade.watching.overview import Overview, Status
 from colonnade.watching.runs import LABEL_HOLDER, PARTY, RunReader, RunStatus
-from colonnade.watching.source import OneRun
+from colonnade.watching.source import FRESH, OneRun, Organisation
 from colonnade.watching.stores import Described, Read
 from colonnade.watching.view import MOST_POINTS, _parties, thinned, view_of
 from tests.federations import small
@@ -64,3 +68,37 @@ def test_the_same_run_before_and_after_its_end(tmp_path: Path) -> None:
 def test_a_training_that_has_not_begun_is_beginning(tmp_path: Path) -> None:
     shown = OneRun(tmp_path / "not yet", "Training").state("")["shown"]
     assert isinstance(shown, dict) and shown["status"]["state"] == "beginning"
+
+
+def test_names_that_somebody_makes_up_cost_no_look_at_the_files(tmp_path: Path) -> None:
+    """Each look reads every run, and those who watch wait for one another."""
+    for name in ("first", "second"):
+        fit(small(), "vimadmm", rounds=1, out=tmp_path / name, progress=False)
+    overview = Overview([tmp_path])
+    page, looks, look = Organisation("bank", overview, tmp_path), list[None](), overview.look
+
+    def counted() -> Status:
+        looks.append(None)
+        return look()
+
+    overview.look = counted  # type: ignore[method-assign]
+    assert page.state("first")["shown"]["status"]["run"] == "first"  # type: ignore[index]
+    before = len(looks)
+    for number in range(200):
+        assert page.state(f"made up {number}")["shown"] is not None
+    assert len(looks) - before < 50, "as many as time has passed, and not one for each"
+    fit(small(), "vimadmm", rounds=1, out=tmp_path / "third", progress=False)
+    time.sleep(2 * FRESH)
+    assert page.state("third")["shown"]["status"]["run"] == "third"  # type: ignore[index]
+
+
+def test_a_version_that_was_given_up_is_not_one_that_goes_on(tmp_path: Path) -> None:
+    """`not running` says that the command that began it would go on; this one has another number next time."""
+    for name in ("v1", "v2"):
+        fit(small(), "vimadmm", rounds=1, checkpoint_every=1, out=tmp_path / name, progress=False)
+    (tmp_path / "v1" / "run.json").unlink()
+    change_models(tmp_path, lambda models: replace(models.noted(1, "failed", "party 'telco' refuses"), failed=(1,)))
+    shown = Organisation("churn", Overview([tmp_path]), tmp_path).state("v1")
+    assert shown["shown"]["status"]["state"] == shown["runs"][0]["state"] == "failed"  # type: ignore[index]
+    assert "party 'telco' refuses" in shown["shown"]["status"]["note"]  # type: ignore[index]
+    assert shown["runs"][1]["state"] == "finished"  # type: ignore[index]

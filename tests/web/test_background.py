@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
+import time
+from contextlib import ExitStack, closing, suppress
+from pathlib import Path
+
 import httpx
 import pytest
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 
 from colonnade.errors import ConfigError
+from colonnade.identity.certificates import make_trial
+from colonnade.web import background
 from colonnade.web.background import Address, HttpServer
+from tests.processes import LONG
 
 
 def hello() -> FastAPI:
@@ -16,6 +25,15 @@ def hello() -> FastAPI:
     @app.get("/hello")
     def say() -> dict[str, str]:
         return {"said": "hello"}
+
+    @app.get("/slow")
+    def wait() -> dict[str, str]:
+        time.sleep(0.5)
+        return {"said": "hello"}
+
+    @app.post("/body")
+    async def read(request: Request) -> dict[str, str]:
+        return {"said": (await request.body()).decode()}
 
     return app
 
@@ -40,3 +58,66 @@ def test_a_block_that_fails_frees_the_address() -> None:
         raise ValueError("for a reason")
     with HttpServer(hello(), Address(port=int(server.url.rpartition(":")[2]))):
         pass
+
+
+def talking(server: HttpServer, said: bytes) -> socket.socket:
+    host, _, port = server.url.rpartition("//")[2].rpartition(":")
+    made = socket.create_connection((host, int(port)), timeout=LONG)
+    made.sendall(said)
+    return made
+
+
+HEADER = b" HTTP/1.1\r\nHost: here\r\n"
+BODY = b"POST /body" + HEADER + b"Content-Length: 4\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "then"),
+    [
+        (b"", b""),
+        (b"GET /hel", b""),
+        (b"GET /hello" + HEADER + b"\r\n", b"GET /hel"),
+        (BODY + b"ha", b""),
+        (BODY + b"four", BODY),
+    ],
+    ids=["nothing", "half a call", "half of the second call", "half a body", "half of the second body"],
+)
+def test_whoever_keeps_a_call_back_is_cut_off(monkeypatch: pytest.MonkeyPatch, said: bytes, then: bytes) -> None:
+    """Else a few strangers without a key would hold all connections for as long as they like."""
+    monkeypatch.setattr(background, "HEAD", 0.2)
+    monkeypatch.setattr(background, "BODY", 0.4)
+    with HttpServer(hello(), Address()) as server, closing(talking(server, said)) as stranger:
+        if then:
+            answered = b""
+            while not answered.endswith(b"}"):
+                answered += stranger.recv(4096)
+            assert b"200 OK" in answered
+            stranger.sendall(then)
+        with suppress(ConnectionResetError):
+            assert stranger.recv(4096) == b""  # cut off, and not after the time that a test may take
+
+
+def test_who_waits_for_an_answer_is_not_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background, "HEAD", 0.1)
+    monkeypatch.setattr(background, "BODY", 0.1)
+    with HttpServer(hello(), Address()) as server:
+        assert httpx.get(f"{server.url}/slow", timeout=LONG).json() == {"said": "hello"}
+
+
+def test_connections_are_counted_before_they_are_encrypted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who never ends the handshake holds a file of the process: a run that trains beside it needs some, too."""
+    monkeypatch.setattr(background, "_most_connections", lambda: 5)
+    make_trial(tmp_path / "certs", ["bank"], ["localhost"])
+    address = Address("127.0.0.1", 0, tmp_path / "certs" / "server.crt", tmp_path / "certs" / "server.key")
+    trusted = ssl.create_default_context(cafile=str(tmp_path / "certs" / "ca.crt"))
+    with HttpServer(hello(), address) as server, ExitStack() as stack:
+        strangers = [stack.enter_context(closing(talking(server, b""))) for _ in range(20)]
+        for stranger in strangers[5:]:
+            with suppress(ConnectionResetError):
+                assert stranger.recv(1) == b""  # closed at once
+        for stranger in strangers:
+            stranger.close()
+        transport = httpx.HTTPTransport(verify=trusted, retries=20)  # until the server has noticed
+        with httpx.Client(transport=transport) as client:
+            there = server.url.replace("127.0.0.1", "localhost")
+            assert client.get(f"{there}/hello", timeout=LONG).json() == {"said": "hello"}

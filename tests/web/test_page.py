@@ -13,10 +13,11 @@ import pytest
 
 from colonnade.config import build
 from colonnade.errors import ConfigError
+from colonnade.web import page as page_module
 from colonnade.web import sessions
 from colonnade.web.background import Address, HttpServer
 from colonnade.web.callers import Callers, add_caller, remove_caller
-from colonnade.web.page import COOKIE, Page
+from colonnade.web.page import Page
 from colonnade.web.proxies import Proxies
 from colonnade.web.sessions import Sessions
 from colonnade.web.settings import HttpSection
@@ -110,6 +111,42 @@ def test_the_cookie_is_for_tls_only_under_tls(desk: Desk) -> None:
     assert desk.post("/login", key=desk.keys["watcher"]).status_code == 403  # a page without TLS
 
 
+def test_another_page_on_this_machine_ends_no_session(desk: Desk) -> None:
+    """Browsers send a cookie to every port of a host: a label holder's page and its own party's are two of them."""
+    token = desk.log_in("desk")
+    other = Page(desk.source, Sessions(desk.page.callers), desk.page.callers, hosts=("127.0.0.1",))
+    with HttpServer(other.app(), Address()) as server:
+        there = Desk(other, desk.source, desk.keys, desk.callers, desk.client, server.url)
+        sent = {"data": {"key": desk.keys["watcher"]}, "headers": {"origin": server.url}}
+        assert there.client.post(f"{server.url}/login", **sent).status_code == 303
+        assert there.client.get(f"{server.url}/watch/state").json()["me"]["name"] == "watcher"
+    assert desk.client.get("/watch/state").json()["me"] == {
+        "name": "desk", "token": token, "decides": True, "proposals": [PROPOSAL]
+    }  # fmt: skip
+
+
+def test_one_who_watches_leaves_room_for_others(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_module, "MOST_OF_ONE", 2)
+
+    reading: list[Iterator[str]] = []
+
+    def stream(who: str) -> httpx.Response:
+        header = {"Authorization": f"Bearer {desk.keys[who]}"}
+        answer = desk.client.send(desk.client.build_request("GET", "/watch/events", headers=header), stream=True)
+        if answer.status_code == 200:
+            reading.append(answer.iter_lines())
+            next(reading[-1])  # it is open
+        return answer
+
+    opened = [stream("watcher") for _ in range(3)]
+    assert [one.status_code for one in opened] == [200, 200, 503]
+    desk.log_in("desk")
+    opened.append(stream("shop"))
+    assert opened[-1].status_code == 200, "the session of another caller"
+    for one in opened:
+        one.close()
+
+
 def test_a_header_opens_what_is_watched_and_nothing_else(desk: Desk) -> None:
     header = {"Authorization": f"Bearer {desk.keys['watcher']}"}
     assert desk.client.get("/watch/state", headers=header).status_code == 200
@@ -173,10 +210,10 @@ def test_a_header_about_the_address_counts_only_of_a_trusted_proxy(desk: Desk) -
 
 def test_a_session_ends_with_its_key_its_time_and_by_hand(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     token = desk.log_in("desk")
-    cookie = desk.client.cookies[COOKIE]
+    ((name, cookie),) = desk.client.cookies.items()
     assert desk.post("/logout").status_code == 403
     assert desk.post("/logout", token=token).headers["location"] == "/login"
-    desk.client.cookies.set(COOKIE, cookie)  # somebody kept it
+    desk.client.cookies.set(name, cookie)  # somebody kept it
     assert desk.client.get("/watch/state").status_code == 401
     desk.client.cookies.clear()
     desk.log_in("desk")

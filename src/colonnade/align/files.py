@@ -16,6 +16,7 @@ import io
 import json
 import os
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from itertools import pairwise
@@ -196,22 +197,47 @@ def write_alignment(folder: Path, alignment: Alignment) -> None:
 
 
 def _put(folder: Path, files: Mapping[str, bytes]) -> None:
-    """All contents safely on the disk first, then all names."""
+    """All contents safely on the disk first, then all names; `alignment.json` is the last of both."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
-        with (folder / f".{name}.part").open("wb") as file:
+        with _part(folder, name).open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-    for name in files:
-        (folder / f".{name}.part").replace(folder / name)
+    _rename(folder, files)
     if PRESENCE not in files:
         (folder / PRESENCE).unlink(missing_ok=True)  # of an earlier alignment here
+
+
+def _rename(folder: Path, names: Iterable[str]) -> None:
+    for name in names:
+        with suppress(FileNotFoundError):  # somebody who reads has finished it meanwhile: `_finished`
+            _part(folder, name).replace(folder / name)
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def _part(folder: Path, name: str) -> Path:
+    return folder / f".{name}.part"
+
+
+def _finished(folder: Path) -> bool:
+    """Finish what a process that died between its renames has begun; False, where nobody did.
+
+    The rows are the new ones then, and everything else is beside, complete. Without that, whoever was killed while it
+    extended an alignment would have left none, and all models that stand on it without rows.
+    """
+    try:
+        begun = _About.model_validate_json(_part(folder, ABOUT).read_bytes())
+        if _sha256((folder / ROWS).read_bytes()) != begun.files.get(ROWS) or not set(begun.files) <= {ROWS, PRESENCE}:
+            return False
+        _rename(folder, [*(name for name in begun.files if name != ROWS), ABOUT])
+    except (OSError, ValidationError):
+        return False
+    return True
 
 
 def _csv(heads: tuple[str, ...], lines: Iterable[tuple[Any, ...]]) -> bytes:
@@ -234,18 +260,25 @@ def read_alignment(folder: str | Path) -> Alignment:
         DataError: the files were damaged, changed by hand, or are of another version.
     """
     folder = Path(folder)
-    about = _read_about(folder)
+    while True:
+        about = _read_about(folder)
+        try:
+            return _assembled(about, _read_files(folder, about))
+        except (ValueError, KeyError, TypeError) as error:
+            why = str(error)
+        if not _finished(folder) and _read_about(folder) == about:  # else it was written while it was read
+            raise _damaged(folder, why)
+
+
+def _read_files(folder: Path, about: _About) -> dict[str, bytes]:
     try:
         contents = {name: (folder / name).read_bytes() for name in about.files}
     except OSError as error:
-        raise _damaged(folder, f"{error.filename and Path(error.filename).name}: {error.strerror}") from None
+        raise ValueError(f"{error.filename and Path(error.filename).name}: {error.strerror}") from None
     changed = [name for name, content in contents.items() if _sha256(content) != about.files[name]]
     if changed:
-        raise _damaged(folder, f"{changed[0]} is not the file that was written")
-    try:
-        return _assembled(about, contents)
-    except (ValueError, KeyError, TypeError) as error:
-        raise _damaged(folder, str(error)) from None
+        raise ValueError(f"{changed[0]} is not the file that was written")
+    return contents
 
 
 def read_heading(folder: Path) -> Heading:

@@ -265,6 +265,8 @@ class Party:
         if self._former is not None:
             alignment = extended(self._former, alignment)
         write_alignment(self._folder, alignment)
+        if self._former is not None:
+            self.present = alignment  # a label holder that dies before it says STOP comes back, and extends this one
         self.notify("written", rows=len(alignment.ids))
         bare = m.Bare(attempt=proposal.attempt)
         self._sender.encrypt(COORDINATOR, "DONE", bare, alignment.digest.encode(), now.cipher)

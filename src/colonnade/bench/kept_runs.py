@@ -19,7 +19,7 @@ from colonnade.folder import claimed
 from colonnade.job import Job
 from colonnade.record import RECORD
 from colonnade.run import Run
-from colonnade.saved import replace_file
+from colonnade.written import replace_file
 
 ABOUT = "bench.json"  # beside the files of the run: what it is of
 PAUSE = 1.0  # seconds between questions whether others are done

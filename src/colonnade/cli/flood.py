@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 REPEATED = {
-    "absent", "asking again", "disconnected", "ignored", "reconnected", "refused", "refusing", "repeating",
+    "absent", "asking again", "disconnected", "ignored", "logged", "reconnected", "refused", "refusing", "repeating",
     "repetition", "server", "started over", "waiting",
 }  # fmt: skip
 FEW = 3  # told one by one
@@ -67,7 +67,7 @@ class Flood:
         self._kinds.clear()
 
     def _kind(self, event: str, facts: Mapping[str, Any], now: float) -> Kind:
-        key: tuple[str, ...] = (event, str(facts.get("run")), str(facts.get("party")), str(facts.get("parties")))
+        key: tuple[str, ...] = (event, *(str(facts.get(name)) for name in ("run", "party", "parties", "of")))
         if key not in self._kinds and len(self._kinds) >= MOST:
             key = (event,)
         return self._kinds.setdefault(key, Kind(event, now))

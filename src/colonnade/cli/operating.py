@@ -14,6 +14,7 @@ import logging
 import sys
 import threading
 import time
+import traceback
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -39,6 +40,7 @@ WARNINGS = {
     "disconnected",
     "ignored",
     "kept to itself",
+    "logged",
     "refused",
     "refusing",
     "server",
@@ -47,6 +49,7 @@ WARNINGS = {
     "retraining due",
 }
 LONGEST = 1000  # characters of a fact
+FRAMES = 8  # parts of the trace of a fault that are told: the last ones, and what was raised
 SENTENCES = {"reason", "trouble", "note", "more"}  # facts that need no name before them
 EXTRAS = {
     "nats": "deploy", "cryptography": "deploy", "private_set_intersection": "align", "pandas": "tables",
@@ -167,12 +170,39 @@ def _warnings_told(journal: Journal) -> Iterator[None]:
         warnings.showwarning = before
 
 
+class Logged(logging.Handler):
+    """What the program's own parts and its libraries log becomes an event: one line, and of a flood a count."""
+
+    def __init__(self, journal: Journal) -> None:
+        super().__init__(logging.WARNING)
+        self._journal = journal
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """One record; of an exception also where it was raised."""
+        facts: dict[str, object] = {"of": record.name, "reason": " ".join(record.getMessage().split())}
+        if record.exc_info and record.exc_info[1] is not None:
+            told = traceback.format_exception(record.exc_info[1])
+            facts["trace"] = [" ".join(line.split()) for part in told[-FRAMES:] for line in part.splitlines()]
+        self._journal("logged", **facts)
+
+
+@contextmanager
+def _logs_told(journal: Journal) -> Iterator[None]:
+    """Inside, nothing is logged past the journal, which strangers' calls could make as long as they like."""
+    root, handler = logging.getLogger(), Logged(journal)
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+
+
 @contextmanager
 def operated(journal: Journal) -> Iterator[Notify]:
     """Run until done, Ctrl-C (status 130) or SIGTERM (143); the last two say how to go on."""
     logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns of every TLS connection that is closed
     try:
-        with terminable(), _warnings_told(journal):
+        with terminable(), _warnings_told(journal), _logs_told(journal):
             yield journal
     except ModuleNotFoundError as missing:
         if missing.name not in EXTRAS:

@@ -13,6 +13,7 @@ from typing import Any
 from colonnade.errors import ColonnadeError, IdentityError, RunError, Unwritable
 from colonnade.identity.credentials import Credentials
 from colonnade.wire.notice import canonical
+from colonnade.written import keep_file
 
 MOST_WORDS = 300  # letters of a reason
 MOST_NAME = 64  # letters of the name of who decided
@@ -106,10 +107,8 @@ def read_kept(path: Path) -> Mapping[str, Any] | None:
 
 
 def write_kept(path: Path, content: Mapping[str, Any]) -> None:
-    """Beside, then renamed: the old file or the new one, never half of one."""
-    beside = path.with_name(path.name + ".part")
+    """The old file or the new one, never half of one; for its owner, as all that an organisation keeps."""
     try:
-        beside.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-        beside.replace(path)
+        keep_file(path, (json.dumps(content, indent=1) + "\n").encode(), 0o600)
     except OSError as error:
         raise Unwritable(f"{path} cannot be written: {error.strerror}; see to the disk") from None

@@ -24,8 +24,9 @@ from colonnade.errors import RunError, Unwritable
 from colonnade.part import PARTY, Part
 from colonnade.privacy.chain import LEDGER
 from colonnade.privacy.ledger import Ledger
-from colonnade.saved import append_lines, last_hash, replace_file, write_ledger
+from colonnade.saved import append_lines, last_hash, write_ledger
 from colonnade.store import Store
+from colonnade.written import replace_file
 
 DRIFT = "drift.json"
 

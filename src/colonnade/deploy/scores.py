@@ -28,8 +28,8 @@ from colonnade.folder import claimed
 from colonnade.model import Model
 from colonnade.predict import Prediction
 from colonnade.psi import Shift
-from colonnade.saved import replace_file
 from colonnade.tasks import Task
+from colonnade.written import replace_file
 
 FILE = "scores.json"
 FORMAT = 1

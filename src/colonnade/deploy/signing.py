@@ -18,7 +18,8 @@ from typing import Any
 from colonnade.errors import IdentityError, RunError, Unwritable
 from colonnade.identity.credentials import Credentials, check_signature
 from colonnade.privacy.chain import HEAD, LEDGER, Head, SignHead, now, walk
-from colonnade.saved import last_hash, read_lines, read_signed, replace_file
+from colonnade.saved import last_hash, read_lines, read_signed
+from colonnade.written import replace_file
 
 NEW_AUTHORITY = "if the authority is a new one since, put the old one's certificate into its file, too"
 

@@ -33,7 +33,8 @@ from colonnade.models.evidence import COUNTS, Evidence
 from colonnade.models.points import Scale
 from colonnade.part import Part
 from colonnade.privacy.ledger import Ledger
-from colonnade.saved import read_json, read_ledger, replace_file, write_ledger
+from colonnade.saved import read_json, read_ledger, write_ledger
+from colonnade.written import replace_file
 
 FILE, FORMAT = "scorecard.json", 1
 HEADINGS = ("column", "bin", "rows", "events", "noise", "woe", "iv", "points")  # noise: the deviation of events

@@ -19,6 +19,7 @@ from colonnade.folder import claimed, in_use
 from colonnade.live import stamp
 from colonnade.record import RECORD, read_record
 from colonnade.withdrawn import read_mark
+from colonnade.written import keep_file
 
 FILE = "models.json"
 KEPT = 200  # changes that the file remembers
@@ -109,10 +110,8 @@ def change_models(folder: Path, change: Callable[[Models], Models]) -> Models:
     """Change what is known of the versions; nobody else does meanwhile."""
     with claimed(folder / ".models"):
         models = change(read_models(folder))
-        beside = folder / f"{FILE}.part"
         try:
-            beside.write_text(json.dumps(asdict(models), indent=1) + "\n", encoding="utf-8")
-            beside.replace(folder / FILE)
+            keep_file(folder / FILE, (json.dumps(asdict(models), indent=1) + "\n").encode())
         except OSError as error:
             raise RunError(f"{folder / FILE} cannot be written: {error.strerror}; see to the disk") from None
         return models

@@ -14,7 +14,7 @@ from colonnade.errors import ColonnadeError, ConfigError
 from colonnade.record import RECORD, STORE
 from colonnade.service.versions import FILE as MODELS
 from colonnade.service.versions import Version, folder_of, list_versions, numbers, read_models
-from colonnade.watching.runs import PARTY_STORE, PROPOSAL, UNKNOWN, RunReader, RunStatus
+from colonnade.watching.runs import GIVEN_UP, PARTY_STORE, PROPOSAL, UNKNOWN, RunReader, RunStatus
 
 MOST_RUNS = 20  # of one place that are shown: the last ones
 HERE = (Path("party.toml"), Path("coordinator.toml"))
@@ -149,7 +149,7 @@ class Overview:
         if (folder / MODELS).exists() or (numbers(folder) and not is_run(folder)):
             models = read_models(folder)
             shown = ModelStatus(folder.name, models.used or None, models.waiting, tuple(list_versions(folder)))
-            return self._runs([folder_of(folder, n) for n in numbers(folder)]) + Status(models=(shown,))
+            return _given_up(self._runs([folder_of(folder, n) for n in numbers(folder)]), shown)
         if is_run(folder):
             return self._runs([folder])
         inside = [path for path in folder.iterdir() if path.is_dir() and is_run(path)]
@@ -163,6 +163,13 @@ class Overview:
         for folder in shown:
             self._readers.setdefault(folder, RunReader(folder))
         return Status(tuple(self._readers[folder].status() for folder in shown), left_out=len(folders) - len(shown))
+
+
+def _given_up(found: Status, model: ModelStatus) -> Status:
+    """A version that was given up has not ended, and is not one that goes on when somebody starts it again."""
+    why = {one.folder: one.why for one in model.versions if one.state == GIVEN_UP}
+    runs = tuple(replace(run, state=GIVEN_UP, note=why[run.folder]) if run.folder in why else run for run in found.runs)
+    return replace(found, runs=runs) + Status(models=(model,))
 
 
 def _waiting(withdrawn: Path) -> tuple[Waiting, ...]:

@@ -21,6 +21,7 @@ PARTY_STORE, PROPOSAL = "party.db", "proposal.json"
 DEPLOYMENT = "deployment.json"  # as `deploy.start` writes it
 TRAINS, WAITS, FINISHED, DIVERGED = "training", "waiting", "finished", "diverged"
 STOPPED, BEGINS, DAMAGED, UNKNOWN = "not running", "beginning", "damaged", "not a run"
+GIVEN_UP = "failed"  # a version that will not go on
 FRESH = 30.0  # seconds within which the last round in live.jsonl counts, though the store is a few ahead
 OVER = (FINISHED, DIVERGED)
 SIMULATION, LABEL_HOLDER, PARTY = "simulation", "label holder", "party"

@@ -12,7 +12,7 @@ from colonnade.engines.message import Notify
 from colonnade.errors import ConfigError
 from colonnade.identity.credentials import Credentials
 from colonnade.watching.overview import Overview
-from colonnade.watching.runs import BEGINS, UNKNOWN, RunReader
+from colonnade.watching.runs import BEGINS, GIVEN_UP, UNKNOWN, RunReader
 from colonnade.watching.view import view_of
 
 FRESH = 0.4  # seconds for which one look serves everybody who watches
@@ -79,16 +79,20 @@ class Organisation:
     me: Credentials | None = None  # of a party, whose people decide
     notify: Notify | None = None
     _seen: dict[str, Remembered] = field(default_factory=dict, repr=False)
+    _names: frozenset[str] = field(default=frozenset(), repr=False)  # of the runs that the last look found
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     _looking: threading.Lock = field(default_factory=threading.Lock, repr=False)  # readers of files are shared
 
     def state(self, run: str) -> Mapping[str, object]:
         """Everything, and one run in full: the one that is asked for, else the last one that is not over."""
+        if run and run not in self._names:
+            self._remembered("")()  # it may have begun since
+        return self._remembered(run if run in self._names else "")()
+
+    def _remembered(self, run: str) -> Remembered:
+        """The looks at a run; names that somebody makes up share that at everything, and cost no look of their own."""
         with self._lock:
-            if run not in self._seen and len(self._seen) > 100:  # names that somebody made up
-                self._seen.clear()
-            look = self._seen.setdefault(run, Remembered(lambda: self._look(run)))
-        return look()
+            return self._seen.setdefault(run, Remembered(lambda: self._look(run)))
 
     def _look(self, run: str) -> Mapping[str, object]:
         with self._looking:
@@ -97,6 +101,7 @@ class Organisation:
     def _looked(self, run: str) -> Mapping[str, object]:
         found = self.overview.look()
         readers = self.overview.readers()
+        self._names = frozenset(readers)
         names = [shown.run for shown in found.runs]
         busy = [shown.run for shown in found.runs if shown.state in ("training", "waiting", "beginning")]
         chosen = run if run in readers else (busy or names or [""])[-1]
@@ -106,7 +111,13 @@ class Organisation:
         for model in plain["models"] if isinstance(plain["models"], list) else ():
             for version in model["versions"]:
                 version.pop("folder", None)
-        return {"title": self.title, **plain, "shown": view_of(readers[chosen]) if chosen in readers else None}
+        view = view_of(readers[chosen]) if chosen in readers else None
+        for shown in found.runs:
+            if (
+                view is not None and shown.run == chosen and shown.state == GIVEN_UP
+            ):  # which the run itself does not say
+                view["status"] |= {"state": shown.state, "note": shown.note}
+        return {"title": self.title, **plain, "shown": view}
 
     def proposals(self) -> Sequence[Mapping[str, object]]:
         """What waits for a person here."""
@@ -133,8 +144,9 @@ class Organisation:
         if not any((p["run"], p["digest"]) == (run, digest) for p in self.proposals()):
             raise ConfigError(f"the proposal of run {run[:64]!r} that was shown does not wait any more; look again")
         decide_about(self.folder, self.me, Decision(run, digest, approved, because, by=who))
-        for look in self._seen.values():
-            look.forget()
+        with self._lock:  # others may ask for another run just now
+            for look in self._seen.values():
+                look.forget()
         if self.notify is not None:
             decision = "approved" if approved else "refused"
             self.notify("decided", run=run, decision=decision, by=who, digest=digest[:12])

@@ -15,6 +15,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from colonnade.errors import ColonnadeError
@@ -103,11 +104,14 @@ async def read_json(request: Request, most: int) -> object:
     taken, size = list[bytes](), int(said) if said.isascii() and said.isdigit() else 0
     if size <= most:
         size = 0
-        async for piece in request.stream():
-            size += len(piece)
-            if size > most:
-                break
-            taken.append(piece)
+        try:
+            async for piece in request.stream():
+                size += len(piece)
+                if size > most:
+                    break
+                taken.append(piece)
+        except ClientDisconnect:  # whoever called went away: nobody reads this
+            raise Problem(400, "the call broke off") from None
     if size > most:
         raise Problem(413, f"the body has more than {most:,} bytes, the most that is taken: send less in one call")
     try:

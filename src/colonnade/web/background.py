@@ -5,6 +5,7 @@ It listens before the block begins, so an address that is taken is said at once,
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 import time
@@ -12,11 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+from weakref import WeakSet
 
 from colonnade.errors import ConfigError
 from colonnade.extras import need
 
-FIRST_CALL = 20.0  # seconds in which a connection has to begin its first call
+HEAD = 20.0  # seconds in which the head of a call has to arrive: after a connection was made, or after an answer
+BODY = 60.0  # seconds in which the rest of a call has to follow its head
 PATIENCE = 10.0  # seconds that the server may take to begin, and its open calls to end
 
 
@@ -46,6 +49,7 @@ class HttpServer:
         self.url = f"{address.scheme}://{f'[{host}]' if ':' in host else host}:{port}"  # with the port that it got
         config = uvicorn.Config(
             app,
+            loop="asyncio",  # it asks `Door` for its connections
             log_config=None,
             access_log=False,
             lifespan="off",
@@ -80,9 +84,28 @@ class HttpServer:
         self._socket.close()
 
 
+class Door(socket.socket):
+    """A socket that listens, with so many connections at a time; what comes beyond them is closed at once.
+
+    They are counted before a TLS handshake begins: whoever never ends it holds a file of the process, too.
+    """
+
+    def __init__(self, family: socket.AddressFamily) -> None:
+        super().__init__(family, socket.SOCK_STREAM)
+        self._taken = WeakSet[socket.socket]()
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """A connection; `ConnectionAbortedError`, which asyncio passes over, for one too many."""
+        taken, where = super().accept()
+        if sum(one.fileno() >= 0 for one in self._taken) >= _most_connections():
+            taken.close()
+            raise ConnectionAbortedError("too many connections")
+        self._taken.add(taken)
+        return taken, where
+
+
 def _bound(address: Address) -> socket.socket:
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    made = socket.socket(family, socket.SOCK_STREAM)
+    made = Door(socket.AF_INET6 if ":" in address.host else socket.AF_INET)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         made.bind((address.host, address.port))
@@ -94,25 +117,41 @@ def _bound(address: Address) -> socket.socket:
 
 
 def _bounded() -> Any:
-    """Connections that cannot use up the files of the process: few enough, and each begins a call soon or is closed."""
+    """Connections whose calls arrive in time: whoever keeps half a call back is cut off, or it would hold them all."""
     h11 = need("uvicorn.protocols.http.h11_impl", extra="serve", purpose="Serving pages")
+    owed = {h11.h11.IDLE: HEAD, h11.h11.SEND_BODY: BODY}  # by what the caller is to send next
 
     class Bounded(h11.H11Protocol):  # type: ignore[misc, name-defined]
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
-            self._first = None
-            if len(self.connections) > _most_connections():
-                transport.abort()
-            else:
-                self._first = self.loop.call_later(FIRST_CALL, self._close_idle)
+            self._late: asyncio.TimerHandle | None = None
+            self._state: object = None
+            self._watch()
 
-        def _close_idle(self) -> None:
-            if self.cycle is None:
-                self.transport.abort()
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self._watch()
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            self._state = None  # the next call has its own time
+            self._watch()
+
+        def _watch(self) -> None:
+            if self.conn.their_state is self._state:
+                return
+            self._state = self.conn.their_state
+            self._unwatch()
+            if self._state in owed:
+                self._late = self.loop.call_later(owed[self._state], self.transport.abort)
+
+        def _unwatch(self) -> None:
+            if self._late is not None:
+                self._late.cancel()
+                self._late = None
 
         def connection_lost(self, exc: Exception | None) -> None:
-            if self._first is not None:
-                self._first.cancel()
+            self._unwatch()
             super().connection_lost(exc)
 
     return Bounded

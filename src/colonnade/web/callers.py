@@ -16,7 +16,6 @@ import secrets
 import stat
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -24,6 +23,7 @@ from typing import Literal, get_args
 
 from colonnade.errors import ConfigError
 from colonnade.folder import claimed
+from colonnade.written import keep_file
 
 Right = Literal["predict", "watch", "decide"]
 RIGHTS: tuple[Right, ...] = get_args(Right)
@@ -146,19 +146,9 @@ def _change(path: Path, change: Callable[[tuple[Caller, ...]], tuple[Caller, ...
     with claimed(path.parent / f".{path.name}.changing"):
         callers = change(read_callers(path))
         text = json.dumps({"format": FORMAT, "callers": [asdict(caller) for caller in callers]}, indent=1) + "\n"
-        beside = path.with_name(f".{path.name}.part")
         try:
-            beside.unlink(missing_ok=True)  # with the rights of whoever made it
-            file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            try:
-                os.write(file, text.encode())
-                os.fsync(file)
-            finally:
-                os.close(file)
-            beside.replace(path)
+            keep_file(path, text.encode(), 0o600)
         except OSError as error:
-            with suppress(OSError):
-                beside.unlink(missing_ok=True)
             raise ConfigError(f"{str(path)!r} cannot be written: {error.strerror}") from None
 
 

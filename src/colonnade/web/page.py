@@ -13,6 +13,7 @@ import json
 import logging
 import math
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -32,11 +33,11 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.routing import Route
 
-COOKIE = "colonnade_session"
+COOKIE = "colonnade_session"  # and the port: browsers send cookies of one machine to all its ports
 PAUSE = 0.5  # seconds between two looks for one who watches
 BEAT = 15.0  # seconds without news after which a line says that the connection lives
 RETRY = 2000  # milliseconds after which a browser tries again
-MOST_STREAMS = 50  # that may be open at a time
+MOST_STREAMS, MOST_OF_ONE = 50, 20  # that may be open at a time, of all and of one
 MOST_FORM = 4096  # bytes of a form
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -76,7 +77,7 @@ class Page:
     hosts: tuple[str, ...] = ()  # names that it may be called by; (): any
     proxies: Proxies = field(default_factory=Proxies)
     _closing: threading.Event = field(default_factory=threading.Event, repr=False)
-    _streams: int = field(default=0, repr=False)
+    _streams: Counter[str] = field(default_factory=Counter, repr=False)  # open ones, by who watches
 
     def close(self) -> None:
         """Send everybody who watches the last state, and end."""
@@ -122,7 +123,7 @@ class Page:
         return request.headers.get("origin") == f"{scheme}://{request.headers.get('host', '')}"
 
     def _session(self, request: Request) -> Session | None:
-        return self.sessions.find(request.cookies.get(COOKIE))
+        return self.sessions.find(request.cookies.get(_cookie(request)))
 
     def _may(self, request: Request, right: Right) -> bool:
         session = self._session(request)
@@ -132,6 +133,14 @@ class Page:
             return False
         caller = self.callers.bearer(request.headers.get("authorization")) if self.callers is not None else None
         return self.open_to_all or (caller is not None and "watch" in caller.may)
+
+    def _who(self, request: Request) -> str:
+        """Whose session or key it is; "": nobody's that is known."""
+        session = self._session(request)
+        if session is not None:
+            return session.name
+        caller = self.callers.bearer(request.headers.get("authorization")) if self.callers is not None else None
+        return "" if caller is None else caller.name
 
     # -- pages --------------------------------------------------------------------------------
 
@@ -162,7 +171,7 @@ class Page:
             return _page("login.html", 403, told=told)
         found = _redirect("/")
         found.set_cookie(
-            COOKIE, cookie, max_age=int(LASTS), httponly=True, samesite="strict", secure=self.secure, path="/"
+            _cookie(request), cookie, max_age=int(LASTS), httponly=True, samesite="strict", secure=self.secure, path="/"
         )
         return found
 
@@ -170,9 +179,9 @@ class Page:
         session, form = self._session(request), await _form(request)
         if session is not None and not session.is_of(form.get("token", "")):
             return _text("this form is not of your session; open the page again", 403)
-        self.sessions.log_out(request.cookies.get(COOKIE))
+        self.sessions.log_out(request.cookies.get(_cookie(request)))
         found = _redirect("/login")
-        found.delete_cookie(COOKIE, path="/")
+        found.delete_cookie(_cookie(request), path="/")
         return found
 
     async def _static(self, request: Request) -> Response:
@@ -204,15 +213,16 @@ class Page:
     async def _events(self, request: Request) -> Response:
         if not self._may(request, "watch"):
             return _text("a key with the right to watch is needed", 401)
-        if self._streams >= MOST_STREAMS:
+        who = self._who(request)
+        if self._streams.total() >= MOST_STREAMS or self._streams[who] >= MOST_OF_ONE:
             return _text("too many watch already", 503)
         responses = need("starlette.responses", extra="serve", purpose="The live page")
-        stream: Response = responses.StreamingResponse(self._stream(request), media_type="text/event-stream")
+        stream: Response = responses.StreamingResponse(self._stream(request, who), media_type="text/event-stream")
         return stream
 
-    async def _stream(self, request: Request) -> AsyncIterator[str]:
+    async def _stream(self, request: Request, who: str) -> AsyncIterator[str]:
         """A state whenever it changed; the last one before the end, always."""
-        self._streams += 1
+        self._streams[who] += 1
         try:
             yield f"retry: {RETRY}\n\n"
             before, quiet = "", 0.0
@@ -237,7 +247,7 @@ class Page:
                 await asyncio.sleep(PAUSE)
                 quiet += PAUSE
         finally:
-            self._streams -= 1
+            self._streams[who] -= 1
 
     # -- what people decide -------------------------------------------------------------------
 
@@ -289,13 +299,22 @@ def _redirect(where: str) -> Response:
     return found
 
 
+def _cookie(request: Request) -> str:
+    """The name of the cookie: pages of two processes on one machine do not end each other's sessions."""
+    return f"{COOKIE}_{request.url.port or ''}".rstrip("_")
+
+
 async def _form(request: Request) -> dict[str, str]:
-    """The fields of a small form; of one that is too long, nothing."""
+    """The fields of a small form; of one that is too long, or broke off, nothing."""
+    gone = need("starlette.requests", extra="serve", purpose="The live page").ClientDisconnect
     body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > MOST_FORM:
-            return {}
+    try:
+        async for part in request.stream():
+            body += part
+            if len(body) > MOST_FORM:
+                return {}
+    except gone:
+        return {}
     return {name: values[-1] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -31,6 +32,8 @@ EVERY = 60.0  # seconds between two questions of a label holder that serves
 PATIENCE = 10.0  # seconds for the answers to one of them
 TICK = 1.0  # seconds between two looks at the list
 AGAIN = 30.0  # seconds after which a side that failed tries again
+
+logger = logging.getLogger(__name__)
 
 
 def side_of(read: PartyFile | CoordinatorFile) -> Side:
@@ -123,6 +126,9 @@ class WithdrawalThread(ABC):
                 if str(error) != self._told and not self._ending.is_set():
                     self._notify("warning", reason=f"people who withdrew: {error}")
                 self._told = str(error)
+                self._ending.wait(AGAIN)
+            except Exception:  # a fault of the program: people who withdraw must be heard for as long as this runs
+                logger.exception("people who withdrew")
                 self._ending.wait(AGAIN)
 
     def _mark(self, side: Side) -> None:

@@ -24,7 +24,8 @@ from colonnade.errors import RunError
 from colonnade.joining.prospect import Prospects
 from colonnade.joining.question import Labelled, Sample
 from colonnade.privacy.ledger import Ledger
-from colonnade.saved import LEDGER, read_ledger, replace_file, write_ledger
+from colonnade.saved import LEDGER, read_ledger, write_ledger
+from colonnade.written import replace_file
 
 QUESTIONS, ESTIMATE = "questions.json", "estimate.json"
 

@@ -106,7 +106,7 @@
 
   // -- one run --------------------------------------------------------------------------------
 
-  const MARKS = {finished: "✓", diverged: "✗", damaged: "✗", waiting: "…", "waits for approval": "?", training: "▸", beginning: "▸", "not running": "■"};
+  const MARKS = {finished: "✓", diverged: "✗", damaged: "✗", failed: "✗", waiting: "…", "waits for approval": "?", training: "▸", beginning: "▸", "not running": "■"};
   function inWords(run) {
     let told = run.state;
     if (run.round !== null && run.rounds) told += `, round ${number(run.round)} of ${number(run.rounds)}`;
@@ -203,9 +203,10 @@
     place.querySelector("div").replaceChildren(table("What tables have cost",
       [["table"], ["runs", "number"], ["all runs together", "words"], ["the policy allows"], ["predictions, which no noise covers", "number"]], rows));
   }
+  const gone = (rows) => rows ? `; trained with ${number(rows)} row${rows === 1 ? " of a person" : "s of people"} who withdrew since` : "";
   function showModels(models) {
     const place = byId("models"), rows = (models || []).flatMap((model) => model.versions.map((one) =>
-      [`${model.run}, version ${one.version}`, one.state, score(one.validation), score(one.test), one.metric || "–", one.why]));
+      [`${model.run}, version ${one.version}`, one.state, score(one.validation), score(one.test), one.metric || "–", one.why + gone(one.withdrawn)]));
     place.hidden = !rows.length;
     if (place.hidden || !changed("models", rows)) return;
     place.querySelector("div").replaceChildren(table("Versions of the model",
