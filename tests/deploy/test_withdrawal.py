@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import threading
 from contextlib import nullcontext
@@ -178,9 +179,13 @@ def test_a_thread_names_a_damaged_run_once_and_marks_it_later(bank: Path) -> Non
 
 
 def test_a_fault_of_the_program_does_not_end_the_thread_that_hears_who_withdrew(
-    bank: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    bank: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard, faults = threading.Event(), [ValueError("a bug")]
+    logged: list[logging.LogRecord] = []
+    listener = logging.Handler()
+    monkeypatch.setattr(listener, "emit", logged.append)
+    monkeypatch.setattr(start.logger, "handlers", [listener])
 
     def step(self: WithdrawalQuestions) -> None:
         if faults:
@@ -192,7 +197,7 @@ def test_a_fault_of_the_program_does_not_end_the_thread_that_hears_who_withdrew(
     monkeypatch.setattr(start, "AGAIN", 0.01)
     with WithdrawalQuestions(read_coordinator(bank / "coordinator.toml"), tells([])):
         assert heard.wait(LONG)
-    assert "ValueError: a bug" in capsys.readouterr().err
+    assert [str(one.exc_info[1]) for one in logged if one.exc_info] == ["a bug"]
 
 
 def test_versions_are_listed_although_a_mark_is_damaged(tmp_path: Path) -> None:

@@ -83,11 +83,12 @@ def check_decision(decision: Decision | None) -> None:
 
 
 def what_leaves(proposal: Proposal) -> list[str]:
-    """What would leave this party, in words, one purpose after the other."""
-    purposes, rounds, rows = proposal.body["purposes"], proposal.training().rounds, len(proposal.train)
-    privacy = proposal.privacy()
-    mechanism = proposal.body["mechanism"]
-    protected = "without noise" if kind_of(mechanism) is PlainEvent.kind else f"mechanism {mechanism!r}"
+    """What would leave this party, in words, one purpose after the other; a refused proposal may hold anything."""
+    said, rounds, rows = proposal.body["purposes"], proposal.training().rounds, len(proposal.train)
+    purposes = said if isinstance(said, list) else []
+    privacy, mechanism = proposal.privacy(), proposal.body["mechanism"]
+    plain = isinstance(mechanism, str) and kind_of(mechanism) is PlainEvent.kind
+    protected = "without noise" if plain else f"mechanism {mechanism!r}"
     if privacy.protects:
         protected = "with noise"
     if privacy.by_row:
