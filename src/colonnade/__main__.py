@@ -6,8 +6,7 @@ import os
 import sys
 
 # How often torch's threads ask whether the others are done before they sleep; read when torch is loaded. As it comes
-# they ask for a millisecond, which on a busy machine takes the cores from those they wait for: beside other processes
-# on two cores a training of 600 rows took 70 s, and 2 to 4 s with this.
+# they ask for a millisecond, which on a busy machine takes the cores from those they wait for, many times a round.
 SPINS = "1000"
 
 

@@ -72,8 +72,7 @@ def _sentence(error: ValidationError, kind: type[BaseModel], section: str) -> st
         wanted = f"needed {meaning}"  # which people read more easily than a regular expression
     if first["type"] == "union_tag_not_found":
         wanted = f"needed 'kind' in it{_kinds(kind, first['loc'])}"
-    if first["type"] == "model_type":
-        known = _known_keys(kind, (*first["loc"], ""))
+    if first["type"] == "model_type" and (known := _known_keys(kind, (*first["loc"], ""))):
         wanted = f"needed settings by name, e.g. {{ {known[0]} = ... }}; there are {', '.join(known)}"
     named = f" {where} = {got!r}" if first["loc"] else ""
     return f"[{section}]{named} is not valid: {wanted}"

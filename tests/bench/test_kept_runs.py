@@ -16,7 +16,7 @@ from colonnade.bench.kept_runs import ABOUT
 from colonnade.bench.perform import measure
 from colonnade.bench.settings import Options
 from colonnade.bench.zoo import run_zoo
-from colonnade.errors import ConfigError
+from colonnade.errors import ConfigError, RunError
 from colonnade.folder import claimed
 from colonnade.job import Job
 from tests.bench.test_cases import FROZEN, LEARNS, TABLES, quiet
@@ -86,7 +86,19 @@ def test_finished_cases_are_told_of_and_nothing_is_trained(tmp_path: Path, monke
         measure("mnist-zoo", Options(finished=True), None, quiet)
 
 
-@pytest.mark.parametrize("key", ["commit", "machine", "training"])
+def test_a_training_that_fails_is_told_and_not_begun_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise RunError("the disk is full")
+
+    monkeypatch.setattr(Job, "fit", fail)
+    with pytest.raises(RunError, match="the disk is full"):
+        results_of(Options(seeds=1, runs=tmp_path))
+    (tmp_path / "a file").write_text("")
+    with pytest.raises(RunError, match="cannot be used"):
+        results_of(Options(seeds=1, runs=tmp_path / "a file"))
+
+
+@pytest.mark.parametrize("key", ["commit", "machine", "training", "sources", "signal"])
 def test_runs_of_something_else_are_refused(tmp_path: Path, key: str) -> None:
     results_of(Options(seeds=1, runs=tmp_path))
     path = tmp_path / "vimadmm-seed-0" / ABOUT

@@ -179,7 +179,12 @@ class _Plan:
             return _fit(_silenced(job, loaded.of(job), self.case), loaded.of, what, notify)
 
         return [
-            Piece(f"{self._name}-seed-{seed}", job, partial(train, job, f"{self.case.name}, seed {seed}"))
+            Piece(
+                f"{self._name}-seed-{seed}",
+                job,
+                partial(train, job, f"{self.case.name}, seed {seed}"),
+                self.case.signal,
+            )
             for seed, job in enumerate(self.jobs[chosen])
         ]
 

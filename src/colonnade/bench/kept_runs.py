@@ -7,15 +7,19 @@ that another commit, machine or setting gave is refused.
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import json
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+import colonnade
 from colonnade.bench.outcome import commit, machine, place_of
 from colonnade.errors import ConfigError, RunError
-from colonnade.folder import claimed
+from colonnade.folder import claimed, in_use
 from colonnade.job import Job
 from colonnade.record import RECORD
 from colonnade.run import Run
@@ -32,13 +36,16 @@ class Piece:
     name: str
     job: Job
     train: Callable[[], Run]
+    signal: bool = True
 
     def about(self) -> dict[str, object]:
         """What a kept run must be of to stand for this training."""
         job = self.job
         return {
             "name": self.name,
+            "signal": self.signal,
             "commit": commit(),
+            "sources": _sources(),
             "machine": place_of(machine(job.training.device)),
             "data": job.data,
             "method": [job.method.name, job.method.model_dump()],
@@ -46,6 +53,15 @@ class Piece:
             "training": job.training.model_dump(mode="json"),
             "privacy": job.privacy.model_dump(mode="json"),
         }
+
+
+@functools.cache
+def _sources() -> str:
+    """Of the program itself: a commit with changes on top, or none at all, does not say what trained."""
+    package, found = Path(colonnade.__file__).parent, hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        found.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes())
+    return found.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -78,16 +94,19 @@ class KeptRuns:
     def take(self, piece: Piece) -> bool:
         """Train, unless another process is at it."""
         place = self.folder / piece.name
-        try:
-            with claimed(place) as claim:
-                if not (place / RECORD).exists():
-                    claim.note("still training")
-                    run = piece.train()
-                    replace_file(place / ABOUT, json.dumps(piece.about(), default=str).encode())
-                    run.save(place)
-                return True
-        except RunError:
-            return False
+        with ExitStack() as held:
+            try:
+                claim = held.enter_context(claimed(place))
+            except RunError:
+                if in_use(place) is None and not (place / RECORD).exists():
+                    raise  # nobody is at it: the folder cannot be used
+                return False
+            if not (place / RECORD).exists():
+                claim.note("still training")
+                run = piece.train()
+                replace_file(place / ABOUT, json.dumps(piece.about(), default=str).encode())
+                run.save(place)
+        return True
 
 
 def share(kept: KeptRuns, missing: Callable[[], Sequence[Piece]]) -> None:
