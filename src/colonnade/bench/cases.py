@@ -154,11 +154,10 @@ class _Plan:
     def missing(self, kept: KeptRuns, loaded: _Loaded, notify: Notify) -> list[Piece]:
         """The trainings that are not there and can be begun: no seed before all tries."""
         tries = self._tries(loaded, notify)
-        tried = [kept.load(piece) for piece in tries]
-        if None in tried:
-            return [piece for piece, run in zip(tries, tried, strict=True) if run is None]
-        chosen = best_of([run for run in tried if run is not None], self.case.name, quiet) if tries else 0
-        return [piece for piece in self._seeds(chosen, loaded, notify) if kept.load(piece) is None]
+        if lacking := [piece for piece in tries if not kept.has(piece)]:
+            return lacking
+        chosen = best_of([_run_of(piece, kept) for piece in tries], self.case.name, quiet) if tries else 0
+        return [piece for piece in self._seeds(chosen, loaded, notify) if not kept.has(piece)]
 
     def _tries(self, loaded: _Loaded, notify: Notify) -> list[Piece]:
         """Every try with the first seed, without test rows; none where there is no choice."""

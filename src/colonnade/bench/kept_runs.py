@@ -44,7 +44,7 @@ class Piece:
         return {
             "name": self.name,
             "signal": self.signal,
-            "commit": commit(),
+            "commit": _commit(),
             "sources": _sources(),
             "machine": place_of(machine(job.training.device)),
             "data": job.data,
@@ -53,6 +53,9 @@ class Piece:
             "training": job.training.model_dump(mode="json"),
             "privacy": job.privacy.model_dump(mode="json"),
         }
+
+
+_commit = functools.cache(commit)  # asks git, which a process that waits for others would do every second
 
 
 @functools.cache
@@ -70,15 +73,15 @@ class KeptRuns:
 
     folder: Path
 
-    def load(self, piece: Piece) -> Run | None:
-        """The run of a training, if it is there.
+    def has(self, piece: Piece) -> bool:
+        """Whether the run of a training is there.
 
         Raises:
             ConfigError: there is one that something else gave.
         """
         place = self.folder / piece.name
         if not (place / RECORD).exists():
-            return None
+            return False
         try:
             there = json.loads((place / ABOUT).read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -89,7 +92,11 @@ class KeptRuns:
             raise ConfigError(
                 f"--runs {str(self.folder)!r}: the run {piece.name!r} there is of another {other}; name another folder"
             )
-        return Run.load(place)
+        return True
+
+    def load(self, piece: Piece) -> Run | None:
+        """The run of a training, if it is there; refused as by `has`."""
+        return Run.load(self.folder / piece.name) if self.has(piece) else None
 
     def take(self, piece: Piece) -> bool:
         """Train, unless another process is at it."""
