@@ -1,35 +1,148 @@
-"""What a GPU and its host do not wait for: work recorded as one CUDA graph, and copies in both directions.
+"""What a GPU and its host do not wait for: work recorded as one CUDA graph, work side by side, and copies both ways.
 
 Many small kernels take less time than launching them from Python one by one, and a plain copy makes the host wait
 until the device has done everything before it. What is recorded must not ask the device for anything: a host's decision
 is taken between two graphs. On a CPU nothing here does anything.
+
+Kernels of one small network leave parts of a GPU idle, so groups of parties run in *lanes*: a stream each, and a few
+beside it for parties of the group. Work is recorded in the lane in which it will be replayed. cuBLAS keeps a workspace
+for each stream, whose address a graph remembers: two graphs that were recorded in one stream and replayed side by side
+would write into the same one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+import functools
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+LANES = 4  # with those beside them 28 streams: torch gives out 32 different ones, and then the same again
+BESIDE = 6  # more than this gained nothing
+BEFORE = 2  # calls that are not recorded: kernels are compiled and chosen in the first
+KEPT = 4  # recordings of one work: batches, and a shorter one at the end of an epoch
+
+Place = Callable[[int], contextlib.AbstractContextManager[object]]
+
+
+class Lane(NamedTuple):
+    """A stream, and those for what runs side by side within it."""
+
+    stream: torch.cuda.Stream
+    beside: tuple[torch.cuda.Stream, ...]
+
+
+def lanes(device: torch.device) -> tuple[Lane, ...]:
+    """The same ones in every round: memory that a stream has freed is its own to use again."""
+    return _lanes(torch.cuda.current_device() if device.index is None else device.index)
+
+
+@functools.cache
+def _lanes(index: int) -> tuple[Lane, ...]:
+    device = torch.device("cuda", index)
+    made = [torch.cuda.Stream(device) for _ in range(LANES * (1 + BESIDE))]
+    return tuple(Lane(first, tuple(made[LANES + k :: LANES])) for k, first in enumerate(made[:LANES]))
+
+
+def own_lane(device: torch.device) -> Lane:
+    """The lane that the caller runs in; the first one for all who run in none."""
+    here = torch.cuda.current_stream(device)
+    return next((lane for lane in lanes(device) if lane.stream == here), lanes(device)[0])
+
+
+@contextlib.contextmanager
+def side_by_side(device: torch.device, streams: Sequence[torch.cuda.Stream]) -> Iterator[Place]:
+    """Gives the place of work k: one of the streams, after all that was begun here; what follows here waits for it."""
+    here = torch.cuda.current_stream(device)
+    for stream in streams:
+        stream.wait_stream(here)
+    try:
+        yield lambda k: torch.cuda.stream(streams[k % len(streams)])
+    finally:
+        for stream in streams:
+            here.wait_stream(stream)
+
+
+def parties_apart(device: torch.device, count: int) -> contextlib.AbstractContextManager[Place]:
+    """Gives the place where party k of a group runs: on a GPU beside the others, its backward pass there, too."""
+    if device.type != "cuda" or count == 1:
+        return contextlib.nullcontext(_here)
+    return side_by_side(device, own_lane(device).beside[:count])
+
+
+def groups_apart(device: torch.device, count: int) -> contextlib.AbstractContextManager[Place]:
+    """Gives the place where group k of a run's parties runs: on a GPU in a lane of its own."""
+    if device.type != "cuda" or count == 1:
+        return contextlib.nullcontext(_here)
+    return side_by_side(device, [lane.stream for lane in lanes(device)[:count]])
+
+
+def _here(_: int) -> contextlib.AbstractContextManager[object]:
+    return contextlib.nullcontext()
+
 
 def take_aside(work: Callable[[], None], device: torch.device) -> None:
-    """Do something on a stream of its own, as CUDA graphs require before it is recorded."""
-    with torch.cuda.device(device):  # streams and graphs belong to the current one, which need not be this
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            work()
-        torch.cuda.current_stream().wait_stream(side)
+    """Do something in the lane in which it is recorded next, as CUDA graphs require."""
+    # Streams and graphs belong to the current device, which need not be this one.
+    with torch.cuda.device(device), side_by_side(device, [own_lane(device).stream]) as place, place(0):
+        work()
 
 
 def record(work: Callable[[], None], device: torch.device) -> torch.cuda.CUDAGraph:
     """The work as a graph, recorded and not done. Other threads may use the device meanwhile."""
     with torch.cuda.device(device):
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, stream=own_lane(device).stream, capture_error_mode="thread_local"):
             work()
     return graph
+
+
+class Recordings:
+    """One work on a tensor, recorded for each key under which it keeps coming; elsewhere than on a GPU never."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[object, int | _Recording] = OrderedDict()
+
+    def __call__(self, key: object, work: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+        """`work(x)`; whatever else the work reads must be the same tensors under the same key."""
+        if not x.is_cuda:
+            return work(x)
+        known = self._known.get(key, 0)
+        if isinstance(known, int) and known < BEFORE:
+            self._known[key] = known + 1
+            return work(x)
+        recording = known if isinstance(known, _Recording) else _Recording.of(work, x)
+        self._known[key] = recording
+        self._known.move_to_end(key)
+        if len(self._known) > KEPT:
+            self._known.popitem(last=False)
+        return recording(x)
+
+
+class _Recording(NamedTuple):
+    graph: torch.cuda.CUDAGraph
+    read: Tensor
+    written: Tensor
+
+    @classmethod
+    def of(cls, work: Callable[[Tensor], Tensor], x: Tensor) -> _Recording:
+        read, written = x.clone(), []
+        take_aside(lambda: _drop(work(read)), x.device)
+        graph = record(lambda: written.append(work(read)), x.device)
+        return cls(graph, read, written[0])
+
+    def __call__(self, x: Tensor) -> Tensor:
+        self.read.copy_(x)
+        self.graph.replay()
+        return self.written.clone()
+
+
+def _drop(_: Tensor) -> None:
+    """Nobody needs it."""
 
 
 def to_device(value: Tensor, device: torch.device) -> Tensor:

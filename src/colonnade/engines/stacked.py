@@ -15,6 +15,7 @@ from torch import Tensor
 
 from colonnade.engines.base import CohortBuilder, Collected, GroupUploads, numbers_of
 from colonnade.engines.party import PartySide
+from colonnade.gpu import groups_apart
 from colonnade.methods.base import Method, Received
 from colonnade.models.allocator import keep_large_blocks
 from colonnade.models.choose import choose_way
@@ -89,17 +90,21 @@ class Stacked:
     def run_round(self, request: Request, down: Down) -> Collected:
         """Hand the request to each group and collect what it released.
 
-        All groups compute before the first one releases: a gate waits for numbers, and a GPU then has the next group's
-        work already.
+        All groups compute before the first one releases, on a GPU side by side: a gate waits for numbers, and the GPU
+        then has everybody's work already.
         """
         uploaded: list[list[GroupUploads]] = [[] for _ in request.queries]
         releases = [Messages([]) for _ in request.queries]
         replies = [Received(down.common, down.groups[n] if down.groups else {}) for n in range(len(self.sides))]
-        prepared = [side.prepare(request, reply) for side, reply in zip(self.sides, replies, strict=True)]
+        prepared = []
+        with groups_apart(self.schema.device, len(self.sides)) as place:
+            for number, (side, reply) in enumerate(zip(self.sides, replies, strict=True)):
+                with place(number):
+                    prepared.append(side.prepare(request, reply))
         for side, answers in zip(self.sides, prepared, strict=True):
-            place = {name: i for i, name in enumerate(side.cohort.names)}
+            index = {name: i for i, name in enumerate(side.cohort.names)}
             for at, passed in enumerate(map(side.release, answers)):
-                uploaded[at].append(GroupUploads(tuple(place[p] for p in passed.parties), passed.sent))
+                uploaded[at].append(GroupUploads(tuple(index[p] for p in passed.parties), passed.sent))
                 releases[at].passed.append(passed)
         return Collected(uploaded, releases)
 

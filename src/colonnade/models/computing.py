@@ -12,7 +12,6 @@ they are set here for as long as a network runs, and put back.
 from __future__ import annotations
 
 import contextlib
-import functools
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -28,7 +27,6 @@ Precision = Literal["float32", "tf32", "bfloat16"]
 Tensors = Mapping[str, Tensor]
 Pass = Callable[[Tensors, Tensors, Tensor], Tensor]  # parameters, buffers and columns of one party: embedding
 
-STREAMS = 6  # kernels of one party leave parts of a GPU idle; more streams than this gained nothing
 SHAPES_AT_MOST = 256  # compiled variants of one network: column shapes times batch sizes
 
 
@@ -107,28 +105,6 @@ def compiled(skeleton: nn.Module, computing: Computing) -> Pass:
             ) from None
 
     return once
-
-
-@contextlib.contextmanager
-def side_by_side(
-    device: torch.device, parties: int
-) -> Iterator[Callable[[int], contextlib.AbstractContextManager[object]]]:
-    """Gives the place where party k runs: on a GPU one of a few streams, its backward pass there, too."""
-    if device.type != "cuda" or parties == 1:
-        yield lambda k: contextlib.nullcontext()
-        return
-    here, streams = torch.cuda.current_stream(device), _streams(device)[:parties]
-    for stream in streams:
-        stream.wait_stream(here)
-    yield lambda k: torch.cuda.stream(streams[k % len(streams)])
-    for stream in streams:
-        here.wait_stream(stream)
-
-
-@functools.cache
-def _streams(device: torch.device) -> list[torch.cuda.Stream]:
-    """The same ones in every step: memory that one has freed is its own to use again."""
-    return [torch.cuda.Stream(device) for _ in range(STREAMS)]
 
 
 def _channels_last(value: Tensor) -> Tensor:

@@ -23,7 +23,8 @@ from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from colonnade.errors import ModelError
-from colonnade.models.computing import Computing, Pass, compiled, side_by_side
+from colonnade.gpu import Recordings, parties_apart
+from colonnade.models.computing import Computing, Pass, compiled
 from colonnade.models.copies import without_numbers
 from colonnade.models.dropout import KeyedDropout
 
@@ -87,6 +88,7 @@ class Stack:
         self.computing = computing or Computing()
         self._skeletons = _Skeletons(modules[0])
         self._passes: dict[Mode, Pass] = {}  # compiled ones, from their first use on
+        self._recordings = Recordings()  # of compiled passes that teach nothing
         self.way: Way = way if way is not None else self.best_guess()
 
     def best_guess(self) -> Way:
@@ -166,7 +168,7 @@ class Stack:
         dtype = x.dtype if x.is_floating_point() else self._weights_dtype()
         with self.computing.switches(x.device):
             if self.way == "compiled" and mode is not Mode.PREDICT:  # whose numbers of rows are many
-                return self._compiled(x, mode).to(dtype)
+                return self._fast(x, mode).to(dtype)
             with self.computing.rounding(x.device):
                 return self._eager(x, mode).to(dtype)
 
@@ -194,12 +196,19 @@ class Stack:
                 outputs.append(functional_call(skeleton, state, (x[k],), tie_weights=tied))
         return torch.stack(outputs)
 
+    def _fast(self, x: Tensor, mode: Mode) -> Tensor:
+        """Compiled; what parties upload as one recorded graph (local steps are recorded whole, models/graphs.py)."""
+        if mode is not Mode.UPLOAD or torch.is_grad_enabled():
+            return self._compiled(x, mode)
+        places = tuple(value.data_ptr() for value in (*self.parameters.values(), *self.buffers.values()))
+        return self._recordings((x.shape, x.dtype, places), lambda x: self._compiled(x, mode), x)
+
     def _compiled(self, x: Tensor, mode: Mode) -> Tensor:
         if mode not in self._passes:
             self._passes[mode] = compiled(self._skeletons[mode], self.computing)
         run, buffers, outputs = self._passes[mode], self._buffers_for(mode), []
         slices = {name: value.unbind() for name, value in self.parameters.items()}  # backward: one stack each
-        with side_by_side(x.device, self.size) as place:
+        with parties_apart(x.device, self.size) as place:
             for k in range(self.size):
                 own = {n: v[k] for n, v in slices.items()}, {n: v[k] for n, v in buffers.items()}
                 with place(k):
@@ -223,6 +232,7 @@ class Stack:
     def pick(self, index: Sequence[int]) -> Stack:
         """A copy with some of the parties; give it back with `put`."""
         part = copy.copy(self)
+        part._recordings = Recordings()
         chosen = list(index)
         part.parameters = {
             k: v.detach()[chosen].clone().requires_grad_(v.requires_grad) for k, v in self.parameters.items()
