@@ -19,7 +19,7 @@ from torch import Tensor
 from colonnade.privacy import added, normal
 from colonnade.privacy.added import AddedNoise, Draw
 from colonnade.privacy.bounded import BoundedGaussian
-from colonnade.privacy.gaussian import Gaussian, SeededNoise
+from colonnade.privacy.gaussian import Gaussian, SeededNoise, SystemNoise
 from colonnade.privacy.grid import clip_factors, factors_at_once, step_of
 from colonnade.privacy.normal import cipher_normals
 
@@ -126,7 +126,21 @@ def test_drawn_ahead_or_not_the_numbers_of_an_address_are_the_same() -> None:
     kept = AddedNoise(SeededNoise(SEED), 10.0)
     for number in (1, 2, 3, 4):
         assert released(kept, PARTIES, number) == released(AddedNoise(SeededNoise(SEED), 10.0), PARTIES, number)
-    assert kept._ahead is not None, "nothing was drawn ahead, so nothing is compared"
+    assert kept._next[PARTIES][1] is not None, "nothing was drawn ahead, so nothing is compared"
+
+
+def test_groups_that_release_in_turn_are_each_drawn_ahead() -> None:
+    noise, groups = AddedNoise(Counted(), 10.0), (PARTIES[:1], PARTIES[1:])
+    seen = [value for number in (1, 2, 3) for group in groups for value in released(noise, group, number)]
+    assert len(set(seen)) == len(seen)
+    assert all(noise._next[group][1] is not None for group in groups)
+
+
+def test_what_is_kept_in_mind_does_not_grow_with_the_choices_of_parties() -> None:
+    noise = AddedNoise(Counted(), 10.0)
+    for number in range(1, 40):
+        released(noise, (f"party{number}",), number)
+    assert len(noise._next) == added.GROUPS
 
 
 def test_a_draw_that_fails_releases_nothing() -> None:
@@ -190,6 +204,24 @@ def test_the_ciphers_numbers_have_the_law_of_normal_numbers_across_pieces() -> N
     steps = np.rint(drawn * 2**20).astype(np.int64)  # on the grid: low bits are fair
     for bit in range(8):
         assert abs((steps >> bit & 1).mean() - 0.5) < 2 / np.sqrt(many)
+
+
+@pytest.mark.usefixtures("known_key")
+@pytest.mark.parametrize("cells", [1, 2, 17, 1000])
+def test_bits_that_a_device_turns_are_the_same_noise(cells: int) -> None:
+    """The way of a GPU, on this processor: bits drawn by threads, all turned at once, rounded to whole steps."""
+    noise, source = AddedNoise(SystemNoise(), 10.0), SystemNoise()
+    steps = noise.begin_words(source, Draw(PARTIES, 1, "TRAIN.0", cells), torch.device("cpu"))()
+    wanted = torch.tensor(by_the_book(cells, noise.in_steps, cells), dtype=torch.float64).round()
+    assert steps.shape == (3, cells) and (steps == wanted).all()
+
+
+def test_bits_come_under_a_new_key_for_every_party_and_release() -> None:
+    noise, source = AddedNoise(SystemNoise(), 10.0), SystemNoise()
+    drawn = [noise.begin_words(source, Draw(PARTIES, 1, "TRAIN.0", 5000), torch.device("cpu"))() for _ in range(2)]
+    rows = torch.cat(drawn)
+    assert len({tuple(row.tolist()) for row in rows}) == 6
+    assert 0.9 < float(rows.std()) / noise.in_steps < 1.1
 
 
 def test_threads_begin_at_a_size_that_the_tests_reach() -> None:

@@ -2,26 +2,30 @@
 
 On a CPU one thread takes a party's numbers through everything, draw to cut to sum, while they are in its cache.
 
-On a GPU norm, cut and sum are computed there. The noise is still drawn by the host: the numbers of an address are
-those of every other device and engine, bit by bit, and the operating system's cipher is the host's. It is
-drawn ahead: once two releases after each other are alike, the next one's noise is drawn in threads while the GPU
-computes that upload. A draw that was not asked for is thrown away. So every release has a draw of its own, nothing
-of it outlives the process, and a run that is resumed draws the same again if it is seeded and anew if it is not.
+On a GPU norm, cut and sum are computed there. What is random still comes from the host. In a simulation it draws the
+noise, whose numbers are then those of every other device and engine, bit by bit. Elsewhere it draws the bits of the
+operating system's cipher, and the GPU turns them into normal numbers, most of the work. Both are drawn ahead: once two
+releases of the same parties after each other are alike, the next one's are drawn in threads while the GPU computes that
+upload. A draw that was not asked for is thrown away. So every release has a draw of its own, nothing of it outlives the
+process, and a run that is resumed draws the same again if it is seeded and anew if it is not.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from colonnade.privacy.box_muller import SPARE, normals_of
 from colonnade.privacy.grid import add_on_grid, add_steps, step_of
 from colonnade.privacy.side_by_side import PIECE, beside, side_by_side
 
+GROUPS = 8  # whose next draw is kept in mind
 WORTH_A_THREAD = 2**13  # cells of one party's upload from which drawing in a thread pays
 PLAIN = {torch.float32, torch.float64}  # what NumPy rounds as torch does
 Within = Callable[[Tensor], Tensor]  # (P, cells) -> (P, 1) factors that bring them within their bound
@@ -32,6 +36,15 @@ class Draws(Protocol):
 
     def normals(self, parties: Sequence[str], number: int, what: str, count: int, deviation: float) -> Tensor:
         """(P, count) normal numbers of that standard deviation in float64, every party with a draw of its own."""
+        ...
+
+
+@runtime_checkable
+class DrawsWords(Protocol):
+    """A source of random bits that nobody can repeat."""
+
+    def fill(self, words: np.ndarray, start: int, stop: int) -> None:
+        """Put random 64-bit words from start to stop; behind the last one there is room for `SPARE` more."""
         ...
 
 
@@ -57,8 +70,8 @@ class AddedNoise:
         self.step = step_of(deviation)
         self.in_steps = deviation / self.step
         self._lock = threading.Lock()
-        self._expected: Draw | None = None  # what is drawn ahead or, after one release only, would be
-        self._ahead: Callable[[], Tensor] | None = None
+        # By parties, of whom a run may have several groups: what comes next, and what of it is drawn already.
+        self._next: OrderedDict[tuple[str, ...], tuple[Draw, Callable[[], Tensor] | None]] = OrderedDict()
 
     def add(
         self, upload: Mapping[str, Tensor], parties: Sequence[str], number: int, what: str, within: Within
@@ -95,22 +108,26 @@ class AddedNoise:
         device = next(iter(upload.values())).device
         cells = torch.cat([value.detach().flatten(1).double() for value in upload.values()], dim=1)
         factors = within(cells)
-        sums = add_steps(cells, factors, self._steps(draw, device).to(device, non_blocking=True), self.step)
+        sums = add_steps(cells, factors, self._steps(draw, device), self.step)
         parts = torch.split(sums, [value[0].numel() for value in upload.values()], dim=1)
         return {name: part.reshape(v.shape).to(v) for (name, v), part in zip(upload.items(), parts, strict=True)}
 
     def _steps(self, draw: Draw, device: torch.device) -> Tensor:
-        """(P, cells) whole numbers: this release's noise, and it alone."""
+        """(P, cells) whole numbers on the device: this release's noise, and it alone."""
         with self._lock:
-            alike, ahead = draw == self._expected, self._ahead
-            self._expected, self._ahead = draw.next, None
+            expected, ahead = self._next.pop(draw.parties, (None, None))
+            alike = draw == expected
             steps = ahead() if alike and ahead is not None else self._begin(draw, device)()
-            if alike:
-                self._ahead = self._begin(draw.next, device)
+            self._next[draw.parties] = draw.next, self._begin(draw.next, device) if alike else None
+            if len(self._next) > GROUPS:
+                self._next.popitem(last=False)
         return steps
 
     def _begin(self, draw: Draw, device: torch.device) -> Callable[[], Tensor]:
-        """Draw in threads; what is returned waits for it. Fewer than 2^26 steps fit an int32."""
+        """Draw in threads; what is returned waits for it."""
+        if device.type == "cuda" and isinstance(self.source, DrawsWords):
+            return self.begin_words(self.source, draw, device)
+        # Fewer than 2^26 steps fit an int32.
         room = torch.empty(len(draw.parties), draw.cells, dtype=torch.int32, pin_memory=device.type == "cuda")
         rows = room.numpy()
 
@@ -122,7 +139,21 @@ class AddedNoise:
 
         def wait() -> Tensor:
             drawn()
-            return room
+            return room.to(device, non_blocking=True)
+
+        return wait
+
+    def begin_words(self, source: DrawsWords, draw: Draw, device: torch.device) -> Callable[[], Tensor]:
+        """Draw bits in threads, every party's under a key of its own; the device makes normal numbers of them."""
+        parties, even = len(draw.parties), draw.cells + draw.cells % 2
+        room = torch.empty(parties * even + SPARE, dtype=torch.int64, pin_memory=device.type == "cuda")
+        words = room.numpy()
+        drawn = beside(lambda place: source.fill(words, place * even, (place + 1) * even), parties)
+
+        def wait() -> Tensor:
+            drawn()
+            there = room[: parties * even].view(parties, even).to(device, non_blocking=True)
+            return normals_of(there)[:, : draw.cells].mul_(self.in_steps).round_()
 
         return wait
 
