@@ -20,7 +20,7 @@ from colonnade.config import Settings
 from colonnade.errors import ConfigError, ModelError
 from colonnade.models.heads import HeadSettings
 from colonnade.models.local import Regressor, check_local
-from colonnade.models.resnet import ResNet, Stem, embed
+from colonnade.models.resnet import ResNet, Stem, convolve, embed
 from colonnade.models.ridge import Ridge, RidgeSettings
 from colonnade.models.trees import Trees, TreeSettings
 from colonnade.plugins import Table
@@ -160,8 +160,8 @@ class ConvNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, C, h, w) -> (B, embedding); patches are first enlarged to 32 x 32."""
-        x = F.interpolate(x, (32, 32))
-        for layer in (self.conv1, self.conv2, self.conv3):
+        x = F.avg_pool2d(F.relu(convolve(self.conv1, F.interpolate(x, (32, 32)))), 2)
+        for layer in (self.conv2, self.conv3):
             x = F.avg_pool2d(F.relu(layer(x)), 2)
         return embed(F.relu(self.conv4(x)), self.project, self.norm)
 
