@@ -13,7 +13,9 @@ from torch import Tensor, nn
 from colonnade.errors import ConfigError, ModelError
 from colonnade.fit import fit, resume
 from colonnade.methods import VIMADMM
-from colonnade.models.computing import Computing
+from colonnade.models import computing as computing_module
+from colonnade.models import stack as stack_module
+from colonnade.models.computing import Computing, SharedPasses
 from colonnade.models.dropout import keyed_mask, with_keyed_dropout
 from colonnade.models.encoders import ModelSettings, build_encoder
 from colonnade.models.optimise import SGD
@@ -191,6 +193,35 @@ class TestCompiled:
             torch.testing.assert_close(found, eager.forward(x, Mode.UPLOAD), rtol=1e-5, atol=1e-5)
             torch.testing.assert_close(stack.forward(x, Mode.PREDICT), eager.forward(x, Mode.PREDICT))
         assert all(torch.equal(value, before[name]) for name, value in stack.tensors().items())
+
+    def test_a_network_like_one_before_is_not_compiled_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        x, compile_pass = columns(3, 6, 6), computing_module.compiled
+        made: list[nn.Module] = []
+
+        def counted(skeleton: nn.Module, how: Computing) -> Any:
+            made.append(skeleton)
+            return compile_pass(skeleton, how)
+
+        monkeypatch.setattr(computing_module, "compiled", counted)
+        monkeypatch.setattr(stack_module, "PASSES", SharedPasses())
+        one, other = (stack_of(dropping, Computing(compile=True)).forward(x, Mode.UPLOAD) for _ in range(2))
+        assert len(made) == 1 and torch.equal(one, other)
+        rounded = stack_of(dropping, Computing("bfloat16", compile=True)).forward(x, Mode.UPLOAD)
+        assert len(made) == 2 and not torch.equal(rounded, one)
+
+    def test_networks_that_differ_in_a_plain_attribute_share_nothing(self) -> None:
+        class Scaled(nn.Module):
+            def __init__(self, by: float) -> None:
+                super().__init__()
+                self.weight, self.by = nn.Parameter(torch.ones(3)), torch.tensor(by)  # no buffer: nothing saves it
+
+            def forward(self, x: Tensor) -> Tensor:
+                return x * self.weight * self.by
+
+        x = columns(3)
+        for by in (1.0, 2.0, 3.0):
+            found = stack_of(lambda by=by: Scaled(by), Computing(compile=True)).forward(x, Mode.LEARN)
+            torch.testing.assert_close(found, x * by)
 
     def test_rounded_and_compiled_is_within_the_same_hundredth(self) -> None:
         x = columns(3, 6, 6)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -27,7 +28,8 @@ Precision = Literal["float32", "tf32", "bfloat16"]
 Tensors = Mapping[str, Tensor]
 Pass = Callable[[Tensors, Tensors, Tensor], Tensor]  # parameters, buffers and columns of one party: embedding
 
-SHAPES_AT_MOST = 256  # compiled variants of one network: column shapes times batch sizes
+SHAPES_AT_MOST = 1024  # compiled variants in one process: networks times column shapes times batch sizes
+KEPT = 64  # compiled passes that later runs of a process find again
 
 
 @dataclass(frozen=True)
@@ -93,8 +95,10 @@ def compiled(skeleton: nn.Module, computing: Computing) -> Pass:
         with computing.rounding(x.device):
             return functional_call(skeleton, (ordered, dict(buffers)), (reorder(x),))  # type: ignore[no-any-return]
 
-    # The limit is counted over all stacks of a process, and the default of 8 is less than CIFAR's patches need.
-    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, SHAPES_AT_MOST)
+    # The limits are counted over all stacks of a process, and the default of 8 is less than CIFAR's patches need.
+    limits = torch._dynamo.config
+    limits.recompile_limit = max(limits.recompile_limit, SHAPES_AT_MOST)
+    limits.accumulated_recompile_limit = max(limits.accumulated_recompile_limit, SHAPES_AT_MOST)
     run: Pass = torch.compile(one, dynamic=False, fullgraph=True)
 
     def once(parameters: Tensors, buffers: Tensors, x: Tensor) -> Tensor:
@@ -109,6 +113,26 @@ def compiled(skeleton: nn.Module, computing: Computing) -> Pass:
             ) from None
 
     return once
+
+
+class SharedPasses:
+    """Compiled passes by what they are of: a second run with a network like the first's compiles nothing."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[object, tuple[nn.Module, Pass]] = OrderedDict()
+
+    def of(self, key: object, network: nn.Module, skeleton: nn.Module, computing: Computing) -> Pass:
+        """The pass of a network; `key` holds what two networks must share for one pass to serve both.
+
+        The network is kept with its pass: a key names parts of it by their addresses, which nothing else may get.
+        """
+        whole = key, computing
+        if whole not in self._known:
+            self._known[whole] = network, compiled(skeleton, computing)
+            if len(self._known) > KEPT:
+                self._known.popitem(last=False)
+        self._known.move_to_end(whole)
+        return self._known[whole][1]
 
 
 def _channels_last(value: Tensor) -> Tensor:

@@ -24,11 +24,12 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from colonnade.errors import ModelError
 from colonnade.gpu import Recordings, parties_apart
-from colonnade.models.computing import Computing, Pass, compiled
+from colonnade.models.computing import Computing, Pass, SharedPasses
 from colonnade.models.copies import without_numbers
 from colonnade.models.dropout import KeyedDropout
 
 Way = Literal["single", "layers", "vmap", "each", "compiled"]
+PASSES = SharedPasses()
 
 
 class Mode(Enum):
@@ -205,7 +206,10 @@ class Stack:
 
     def _compiled(self, x: Tensor, mode: Mode) -> Tensor:
         if mode not in self._passes:
-            self._passes[mode] = compiled(self._skeletons[mode], self.computing)
+            network = self._skeletons.module
+            self._passes[mode] = PASSES.of(
+                (architecture_key(network), mode), network, self._skeletons[mode], self.computing
+            )
         run, buffers, outputs = self._passes[mode], self._buffers_for(mode), []
         slices = {name: value.unbind() for name, value in self.parameters.items()}  # backward: one stack each
         with parties_apart(x.device, self.size) as place:
