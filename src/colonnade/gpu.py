@@ -21,7 +21,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-LANES = 4  # with those beside them 28 streams: torch gives out 32 different ones, and then the same again
+LANES = 4  # with those beside them and one for copies 29 streams: torch gives out 32, and then the same again
 BESIDE = 6  # more than this gained nothing
 BEFORE = 2  # calls that are not recorded: kernels are compiled and chosen in the first
 KEPT = 4  # recordings of one work: batches, and a shorter one at the end of an epoch
@@ -143,6 +143,40 @@ class _Recording(NamedTuple):
 
 def _drop(_: Tensor) -> None:
     """Nobody needs it."""
+
+
+class Aside(NamedTuple):
+    """A stream for copies that nothing waits for yet; on a CPU nothing."""
+
+    stream: torch.cuda.Stream | None
+
+    def here(self) -> contextlib.AbstractContextManager[object]:
+        """Copies inside it are made beside other work, after all that had been begun when this was made."""
+        return contextlib.nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
+
+    def keep(self, there: Tensor) -> None:
+        """The memory of a tensor that is copied to is nobody else's before the copy has been made."""
+        if self.stream is not None:
+            there.record_stream(self.stream)
+
+    def arrived(self) -> None:
+        """What is begun from now on comes after the copies."""
+        if self.stream is not None:
+            torch.cuda.current_stream(self.stream.device).wait_stream(self.stream)
+
+
+def aside(device: torch.device) -> Aside:
+    """Where copies are made beside what the device is at."""
+    if device.type != "cuda":
+        return Aside(None)
+    stream = _copies(torch.cuda.current_device() if device.index is None else device.index)
+    stream.wait_stream(torch.cuda.current_stream(device))
+    return Aside(stream)
+
+
+@functools.cache
+def _copies(index: int) -> torch.cuda.Stream:
+    return torch.cuda.Stream(torch.device("cuda", index))
 
 
 def to_device(value: Tensor, device: torch.device) -> Tensor:

@@ -56,10 +56,6 @@ class Computing:
                 "use precision = 'float32' or 'bfloat16' here"
             )
 
-    def fuses(self, device: torch.device) -> bool:
-        """Whether optimisers are compiled, too: on a CPU their kernels are few and large already."""
-        return self.compile and device.type == "cuda"
-
     def switches(self, device: torch.device) -> contextlib.AbstractContextManager[None]:
         """torch's global switches as this precision needs them, for forward and backward passes alike."""
         return self._switched() if device.type == "cuda" else contextlib.nullcontext()

@@ -16,7 +16,7 @@ from torch import Tensor
 from colonnade.errors import ModelError
 from colonnade.models.cohort import Cohort
 from colonnade.models.graphs import replay, worth_capturing
-from colonnade.models.optimise import Optimiser, fused, rate_of
+from colonnade.models.optimise import Optimiser, rate_of
 
 
 class Slope(NamedTuple):
@@ -93,8 +93,7 @@ def one_step(
         outputs, derivative = goal if isinstance(goal, Slope) else (goal, None)
         gradients = list(torch.autograd.grad(outputs, parameters, derivative, materialize_grads=True))
         with torch.no_grad():
-            step = fused(optimiser) if cohort.encoder.computing.fuses(cohort.device) else optimiser.step
-            step(parameters, gradients, cohort.optimiser["+".join(names)], active, inputs["rate"])
+            optimiser.step(parameters, gradients, cohort.optimiser["+".join(names)], active, inputs["rate"])
             if before is not None and active is not None:
                 for name, old in before.items():
                     buffers[name][~active] = old[~active]

@@ -7,8 +7,7 @@ and Adam's step count run on for one that sits out. Contract tests hold these ag
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import torch
@@ -130,13 +129,6 @@ class AdamW(Settings):
 
 
 Optimiser = Annotated[SGD | AdamW, Field(discriminator="kind")]
-
-
-@functools.cache
-def fused(optimiser: Optimiser) -> Callable[..., None]:
-    """The optimiser's step, compiled: a GPU reads and writes every number once, in a few kernels."""
-    step: Callable[..., None] = torch.compile(optimiser.step, dynamic=False)
-    return step
 
 
 def rate_of(optimiser: Optimiser, round_number: int) -> float:

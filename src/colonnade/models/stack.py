@@ -5,7 +5,7 @@ Five ways to run the same forward pass, all with the same result:
     layers   a Sequential of linear layers and activations: one batched product per layer
     vmap     everything else: `functional_call` under `vmap`
     each     one party after the other, where vmap cannot go or does not pay
-    compiled as each, its passes in training compiled; on a GPU parties run side by side
+    compiled as each, its passes in training compiled; on a GPU predictions of many rows, too, and parties side by side
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from colonnade.models.dropout import KeyedDropout
 
 Way = Literal["single", "layers", "vmap", "each", "compiled"]
 PASSES = SharedPasses()
+AT_ONCE = 1024  # rows of a compiled prediction; fewer are predicted eagerly, since compiling takes seconds
 
 
 class Mode(Enum):
@@ -168,8 +169,10 @@ class Stack:
             raise ModelError("BatchNorm cannot learn from a batch of one row; use a larger batch")
         dtype = x.dtype if x.is_floating_point() else self._weights_dtype()
         with self.computing.switches(x.device):
-            if self.way == "compiled" and mode is not Mode.PREDICT:  # whose numbers of rows are many
+            if self.way == "compiled" and mode is not Mode.PREDICT:
                 return self._fast(x, mode).to(dtype)
+            if self.way == "compiled" and x.is_cuda and x.shape[1] >= AT_ONCE:
+                return self._in_pieces(x).to(dtype)
             with self.computing.rounding(x.device):
                 return self._eager(x, mode).to(dtype)
 
@@ -198,11 +201,20 @@ class Stack:
         return torch.stack(outputs)
 
     def _fast(self, x: Tensor, mode: Mode) -> Tensor:
-        """Compiled; what parties upload as one recorded graph (local steps are recorded whole, models/graphs.py)."""
-        if mode is not Mode.UPLOAD or torch.is_grad_enabled():
+        """Compiled; what teaches nothing as one recorded graph (local steps are recorded whole, models/graphs.py)."""
+        if mode is Mode.LEARN or torch.is_grad_enabled():
             return self._compiled(x, mode)
         places = tuple(value.data_ptr() for value in (*self.parameters.values(), *self.buffers.values()))
-        return self._recordings((x.shape, x.dtype, places), lambda x: self._compiled(x, mode), x)
+        return self._recordings((mode, x.shape, x.dtype, places), lambda x: self._compiled(x, mode), x)
+
+    def _in_pieces(self, x: Tensor) -> Tensor:
+        """Predictions, compiled for one number of rows: they come in any number, and each would be compiled anew."""
+        outputs = []
+        for piece in x.split(AT_ONCE, dim=1):
+            lacking = AT_ONCE - piece.shape[1]
+            full = functional.pad(piece, (0, 0) * (x.dim() - 2) + (0, lacking)) if lacking else piece
+            outputs.append(self._fast(full, Mode.PREDICT)[:, : piece.shape[1]])
+        return torch.cat(outputs, dim=1)
 
     def _compiled(self, x: Tensor, mode: Mode) -> Tensor:
         if mode not in self._passes:

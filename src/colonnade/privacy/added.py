@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from colonnade.gpu import aside
 from colonnade.privacy.box_muller import SPARE, normals_of
 from colonnade.privacy.grid import add_on_grid, add_steps, step_of
 from colonnade.privacy.side_by_side import PIECE, beside, side_by_side
@@ -144,15 +145,27 @@ class AddedNoise:
         return wait
 
     def begin_words(self, source: DrawsWords, draw: Draw, device: torch.device) -> Callable[[], Tensor]:
-        """Draw bits in threads, every party's under a key of its own; the device makes normal numbers of them."""
+        """Draw bits in threads, every party's under a key of its own; the device makes normal numbers of them.
+
+        They travel as soon as they are drawn, beside whatever the device is at.
+        """
         parties, even = len(draw.parties), draw.cells + draw.cells % 2
         room = torch.empty(parties * even + SPARE, dtype=torch.int64, pin_memory=device.type == "cuda")
-        words = room.numpy()
-        drawn = beside(lambda place: source.fill(words, place * even, (place + 1) * even), parties)
+        words, rows = room.numpy(), room[: parties * even].view(parties, even)
+        there = torch.empty(parties, even, dtype=torch.int64, device=device)
+        travel = aside(device)
+        travel.keep(there)
+
+        def one(place: int) -> None:
+            source.fill(words, place * even, (place + 1) * even)
+            with travel.here():
+                there[place].copy_(rows[place], non_blocking=True)
+
+        drawn = beside(one, parties)
 
         def wait() -> Tensor:
             drawn()
-            there = room[: parties * even].view(parties, even).to(device, non_blocking=True)
+            travel.arrived()
             return normals_of(there)[:, : draw.cells].mul_(self.in_steps).round_()
 
         return wait
