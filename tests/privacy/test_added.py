@@ -157,10 +157,10 @@ def test_a_draw_that_fails_releases_nothing() -> None:
 # -- the cipher's numbers, under a key that is known -------------------------------------------------------------------
 
 
-def by_the_book(count: int, deviation: float, pairs: int) -> list[float]:
-    """Box and Muller with `math`, from the cipher's bits in one piece; so many pairs at once."""
+def by_the_book(count: int, deviation: float, pairs: int, before: int = 0) -> list[float]:
+    """Box and Muller with `math`, from the cipher's bits in one piece behind so many words; so many pairs at once."""
     even = count + count % 2
-    bits = Cipher(AES(KEY), CTR(bytes(16))).encryptor().update(bytes(8 * even))
+    bits = Cipher(AES(KEY), CTR(bytes(16))).encryptor().update(bytes(8 * (before + even)))[8 * before :]
     words = [int.from_bytes(bits[place : place + 8], "little") % 2**52 for place in range(0, len(bits), 8)]
     out = []
     for start in range(0, even, 2 * pairs):
@@ -209,18 +209,19 @@ def test_the_ciphers_numbers_have_the_law_of_normal_numbers_across_pieces() -> N
 @pytest.mark.usefixtures("known_key")
 @pytest.mark.parametrize("cells", [1, 2, 17, 1000])
 def test_bits_that_a_device_turns_are_the_same_noise(cells: int) -> None:
-    """The way of a GPU, on this processor: bits drawn by threads, all turned at once, rounded to whole steps."""
+    """The way of a GPU, on this processor: bits drawn in a thread, all turned at once, rounded to whole steps."""
     noise, source = AddedNoise(SystemNoise(), 10.0), SystemNoise()
     steps = noise.begin_words(source, Draw(PARTIES, 1, "TRAIN.0", cells), torch.device("cpu"))()
-    wanted = torch.tensor(by_the_book(cells, noise.in_steps, cells), dtype=torch.float64).round()
-    assert steps.shape == (3, cells) and (steps == wanted).all()
+    even = cells + cells % 2
+    rows = [by_the_book(cells, noise.in_steps, cells, before=place * even) for place in range(3)]
+    assert torch.equal(steps, torch.tensor(rows, dtype=torch.float64).round())
 
 
-def test_bits_come_under_a_new_key_for_every_party_and_release() -> None:
+def test_bits_come_under_a_new_key_for_every_release_and_differ_between_parties() -> None:
     noise, source = AddedNoise(SystemNoise(), 10.0), SystemNoise()
     drawn = [noise.begin_words(source, Draw(PARTIES, 1, "TRAIN.0", 5000), torch.device("cpu"))() for _ in range(2)]
     rows = torch.cat(drawn)
-    assert len({tuple(row.tolist()) for row in rows}) == 6
+    assert len(set(rows.flatten().tolist())) > 0.99 * rows.numel()
     assert 0.9 < float(rows.std()) / noise.in_steps < 1.1
 
 

@@ -44,8 +44,8 @@ class Draws(Protocol):
 class DrawsWords(Protocol):
     """A source of random bits that nobody can repeat."""
 
-    def fill(self, words: np.ndarray, start: int, stop: int) -> None:
-        """Put random 64-bit words from start to stop; behind the last one there is room for `SPARE` more."""
+    def fill(self, words: np.ndarray, count: int) -> None:
+        """Put so many random 64-bit words at the beginning; behind the last one there is room for `SPARE` more."""
         ...
 
 
@@ -145,28 +145,24 @@ class AddedNoise:
         return wait
 
     def begin_words(self, source: DrawsWords, draw: Draw, device: torch.device) -> Callable[[], Tensor]:
-        """Draw bits in threads, every party's under a key of its own; the device makes normal numbers of them.
-
-        They travel as soon as they are drawn, beside whatever the device is at.
-        """
+        """Draw bits in a thread; they travel as soon as they are drawn, and the device makes normal numbers of them."""
         parties, even = len(draw.parties), draw.cells + draw.cells % 2
-        room = torch.empty(parties * even + SPARE, dtype=torch.int64, pin_memory=device.type == "cuda")
-        words, rows = room.numpy(), room[: parties * even].view(parties, even)
-        there = torch.empty(parties, even, dtype=torch.int64, device=device)
-        travel = aside(device)
+        count = parties * even
+        room = torch.empty(count + SPARE, dtype=torch.int64, pin_memory=device.type == "cuda")
+        words, there, travel = room.numpy(), torch.empty(count, dtype=torch.int64, device=device), aside(device)
         travel.keep(there)
 
-        def one(place: int) -> None:
-            source.fill(words, place * even, (place + 1) * even)
+        def one(_: int) -> None:
+            source.fill(words, count)
             with travel.here():
-                there[place].copy_(rows[place], non_blocking=True)
+                there.copy_(room[:count], non_blocking=True)
 
-        drawn = beside(one, parties)
+        drawn = beside(one, 1)
 
         def wait() -> Tensor:
             drawn()
             travel.arrived()
-            return normals_of(there)[:, : draw.cells].mul_(self.in_steps).round_()
+            return normals_of(there.view(parties, even))[:, : draw.cells].mul_(self.in_steps).round_()
 
         return wait
 

@@ -66,15 +66,14 @@ class SystemNoise:
             return _drawn(self, parties, number, what, count, deviation)
         return cipher_normals(len(parties), count, deviation)
 
-    def fill(self, words: np.ndarray, start: int, stop: int) -> None:
+    def fill(self, words: np.ndarray, count: int) -> None:
         """Random words from the same, of which a GPU makes normal numbers by itself."""
         try:
-            from colonnade.privacy.normal import Filling
+            from colonnade.privacy.normal import fill
         except ImportError:
-            words[start:stop] = system_stream().integers(-(2**63), 2**63 - 1, stop - start, np.int64, endpoint=True)
+            words[:count] = system_stream().integers(-(2**63), 2**63 - 1, count, np.int64, endpoint=True)
             return
-        for _ in Filling(words).with_new_key(start, stop):
-            pass
+        fill(words, count)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ half the time of NumPy's generators.
 
 from __future__ import annotations
 
+import functools
 import secrets
 from collections.abc import Iterator
 
@@ -63,6 +64,21 @@ class Filling:
             size = (end - at) * _WORD
             cipher.update_into(_NOTHING[:size], self._view[at * _WORD : at * _WORD + size + _BLOCK - 1])
             yield self.words[at:end]
+
+
+def fill(words: np.ndarray, count: int) -> None:
+    """Fill so many words with a cipher's bits under a new key, in one call that lets go of the interpreter throughout.
+
+    A call for each party would ask for the interpreter as often, just when the caller needs it to begin work on a GPU.
+    """
+    view, size = memoryview(words).cast("B"), count * _WORD  # type: ignore[arg-type]
+    cipher = Cipher(AES(secrets.token_bytes(_KEY)), CTR(bytes(_BLOCK))).encryptor()
+    cipher.update_into(_zeros(size), view[: size + _BLOCK - 1])
+
+
+@functools.lru_cache(maxsize=4)
+def _zeros(size: int) -> memoryview:
+    return memoryview(np.zeros(size, np.uint8))  # type: ignore[arg-type]  # pages that nobody writes to take no memory
 
 
 def cipher_uniforms(streams: int, count: int) -> Tensor:
