@@ -104,7 +104,8 @@ def record(work: Callable[[], None], device: torch.device) -> torch.cuda.CUDAGra
 class Recordings:
     """One work on a tensor, recorded for each key under which it keeps coming; elsewhere than on a GPU never."""
 
-    def __init__(self) -> None:
+    def __init__(self, keep: int = KEPT) -> None:
+        self.keep = keep
         self._known: OrderedDict[object, int | _Recording] = OrderedDict()
 
     def __call__(self, key: object, work: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
@@ -118,7 +119,7 @@ class Recordings:
         recording = known if isinstance(known, _Recording) else _Recording.of(work, x)
         self._known[key] = recording
         self._known.move_to_end(key)
-        if len(self._known) > KEPT:
+        if len(self._known) > self.keep:
             self._known.popitem(last=False)
         return recording(x)
 

@@ -211,7 +211,8 @@ def test_the_ciphers_numbers_have_the_law_of_normal_numbers_across_pieces() -> N
 def test_bits_that_a_device_turns_are_the_same_noise(cells: int) -> None:
     """The way of a GPU, on this processor: bits drawn in a thread, all turned at once, rounded to whole steps."""
     noise, source = AddedNoise(SystemNoise(), 10.0), SystemNoise()
-    steps = noise.begin_words(source, Draw(PARTIES, 1, "TRAIN.0", cells), torch.device("cpu"))()
+    draw = Draw(PARTIES, 1, "TRAIN.0", cells)
+    steps = noise._steps_of(noise.begin_words(source, draw, torch.device("cpu")).arrived(), draw)
     even = cells + cells % 2
     rows = [by_the_book(cells, noise.in_steps, cells, before=place * even) for place in range(3)]
     assert torch.equal(steps, torch.tensor(rows, dtype=torch.float64).round())
@@ -219,8 +220,8 @@ def test_bits_that_a_device_turns_are_the_same_noise(cells: int) -> None:
 
 def test_bits_come_under_a_new_key_for_every_release_and_differ_between_parties() -> None:
     noise, source = AddedNoise(SystemNoise(), 10.0), SystemNoise()
-    drawn = [noise.begin_words(source, Draw(PARTIES, 1, "TRAIN.0", 5000), torch.device("cpu"))() for _ in range(2)]
-    rows = torch.cat(drawn)
+    draw, nowhere = Draw(PARTIES, 1, "TRAIN.0", 5000), torch.device("cpu")
+    rows = torch.cat([noise._steps_of(noise.begin_words(source, draw, nowhere).arrived(), draw) for _ in range(2)])
     assert len(set(rows.flatten().tolist())) > 0.99 * rows.numel()
     assert 0.9 < float(rows.std()) / noise.in_steps < 1.1
 

@@ -101,6 +101,7 @@ class Stacked:
             for number, (side, reply) in enumerate(zip(self.sides, replies, strict=True)):
                 with place(number):
                     prepared.append(side.prepare(request, reply))
+        self.ledger.settle()  # messages of before are sealed while a GPU computes these uploads
         for side, answers in zip(self.sides, prepared, strict=True):
             index = {name: i for i, name in enumerate(side.cohort.names)}
             for at, passed in enumerate(map(side.release, answers)):

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from colonnade.gpu import aside
+from colonnade.gpu import Aside, Recordings, aside
 from colonnade.privacy.box_muller import SPARE, normals_of
 from colonnade.privacy.grid import add_on_grid, add_steps, step_of
 from colonnade.privacy.side_by_side import PIECE, beside, side_by_side
@@ -63,6 +63,21 @@ class Draw(NamedTuple):
         return self._replace(number=self.number + 1)
 
 
+class Coming(NamedTuple):
+    """A draw that was begun in threads, and travels to where the upload is as soon as it is drawn."""
+
+    draw: Draw
+    drawn: Callable[[], object]  # waits for the threads
+    travel: Aside
+    there: Tensor  # where it will be
+
+    def arrived(self) -> Tensor:
+        """The noise, in the form in which it travels."""
+        self.drawn()
+        self.travel.arrived()
+        return self.there
+
+
 class AddedNoise:
     """Adds noise of one deviation from one source to uploads, on the grid of that noise."""
 
@@ -72,7 +87,9 @@ class AddedNoise:
         self.in_steps = deviation / self.step
         self._lock = threading.Lock()
         # By parties, of whom a run may have several groups: what comes next, and what of it is drawn already.
-        self._next: OrderedDict[tuple[str, ...], tuple[Draw, Callable[[], Tensor] | None]] = OrderedDict()
+        self._next: OrderedDict[tuple[str, ...], tuple[Draw, Coming | None]] = OrderedDict()
+        self._places: OrderedDict[object, Tensor] = OrderedDict()  # of a device, to which draws travel
+        self._recordings = Recordings(keep=2 * GROUPS)
 
     def add(
         self, upload: Mapping[str, Tensor], parties: Sequence[str], number: int, what: str, within: Within
@@ -105,66 +122,77 @@ class AddedNoise:
         return {name: value.to(upload[name].device) for name, value in out.items()}
 
     def add_at_once(self, upload: Mapping[str, Tensor], draw: Draw, within: Within) -> dict[str, Tensor]:
-        """All parties together, on the device of their upload."""
-        device = next(iter(upload.values())).device
-        cells = torch.cat([value.detach().flatten(1).double() for value in upload.values()], dim=1)
-        factors = within(cells)
-        sums = add_steps(cells, factors, self._steps(draw, device), self.step)
+        """All parties together, on the device of their upload; on a GPU as one recorded graph."""
+        values = torch.cat([value.detach().flatten(1) for value in upload.values()], dim=1)
+
+        def summed(x: Tensor) -> Tensor:
+            cells = x.double()
+            return add_steps(cells, within(cells), self._steps_of(noise, draw), self.step)
+
+        with self._lock:
+            expected, coming = self._next.pop(draw.parties, (None, None))
+            if coming is not None and expected != draw:
+                coming.drawn()  # and thrown away: it must not travel to where the other one is
+                coming = None
+            noise = (coming or self._begin(draw, values.device)).arrived()
+            sums = self._recordings((noise.data_ptr(), values.shape, values.dtype), summed, values)
+            following = self._begin(draw.next, values.device) if expected == draw else None
+            self._next[draw.parties] = draw.next, following
+            if len(self._next) > GROUPS:
+                self._next.popitem(last=False)
         parts = torch.split(sums, [value[0].numel() for value in upload.values()], dim=1)
         return {name: part.reshape(v.shape).to(v) for (name, v), part in zip(upload.items(), parts, strict=True)}
 
-    def _steps(self, draw: Draw, device: torch.device) -> Tensor:
-        """(P, cells) whole numbers on the device: this release's noise, and it alone."""
-        with self._lock:
-            expected, ahead = self._next.pop(draw.parties, (None, None))
-            alike = draw == expected
-            steps = ahead() if alike and ahead is not None else self._begin(draw, device)()
-            self._next[draw.parties] = draw.next, self._begin(draw.next, device) if alike else None
-            if len(self._next) > GROUPS:
-                self._next.popitem(last=False)
-        return steps
+    def _steps_of(self, noise: Tensor, draw: Draw) -> Tensor:
+        """(P, cells) whole numbers of what has travelled: these themselves, or random words."""
+        if noise.dtype != torch.int64:
+            return noise
+        return normals_of(noise.view(len(draw.parties), -1))[:, : draw.cells].mul_(self.in_steps).round_()
 
-    def _begin(self, draw: Draw, device: torch.device) -> Callable[[], Tensor]:
-        """Draw in threads; what is returned waits for it."""
+    def _begin(self, draw: Draw, device: torch.device) -> Coming:
+        """Begin to draw."""
         if device.type == "cuda" and isinstance(self.source, DrawsWords):
             return self.begin_words(self.source, draw, device)
         # Fewer than 2^26 steps fit an int32.
-        room = torch.empty(len(draw.parties), draw.cells, dtype=torch.int32, pin_memory=device.type == "cuda")
+        shape, travel = (len(draw.parties), draw.cells), aside(device)
+        there = self._place(draw.parties, shape, torch.int32, device, travel)
+        room = torch.empty(shape, dtype=torch.int32, pin_memory=device.type == "cuda")
         rows = room.numpy()
 
         def one(place: int) -> None:
             noise = self._drawn(draw, place)[0].numpy()
             rows[place] = np.rint(noise, out=noise)
+            with travel.here():
+                there[place].copy_(room[place], non_blocking=True)
 
-        drawn = beside(one, len(draw.parties))
+        return Coming(draw, beside(one, len(draw.parties)), travel, there)
 
-        def wait() -> Tensor:
-            drawn()
-            return room.to(device, non_blocking=True)
-
-        return wait
-
-    def begin_words(self, source: DrawsWords, draw: Draw, device: torch.device) -> Callable[[], Tensor]:
-        """Draw bits in a thread; they travel as soon as they are drawn, and the device makes normal numbers of them."""
-        parties, even = len(draw.parties), draw.cells + draw.cells % 2
-        count = parties * even
+    def begin_words(self, source: DrawsWords, draw: Draw, device: torch.device) -> Coming:
+        """Draw bits in a thread, of which the device makes normal numbers."""
+        travel, count = aside(device), len(draw.parties) * (draw.cells + draw.cells % 2)
+        there = self._place(draw.parties, (count,), torch.int64, device, travel)
         room = torch.empty(count + SPARE, dtype=torch.int64, pin_memory=device.type == "cuda")
-        words, there, travel = room.numpy(), torch.empty(count, dtype=torch.int64, device=device), aside(device)
-        travel.keep(there)
+        words = room.numpy()
 
         def one(_: int) -> None:
             source.fill(words, count)
             with travel.here():
                 there.copy_(room[:count], non_blocking=True)
 
-        drawn = beside(one, 1)
+        return Coming(draw, beside(one, 1), travel, there)
 
-        def wait() -> Tensor:
-            drawn()
-            travel.arrived()
-            return normals_of(there.view(parties, even))[:, : draw.cells].mul_(self.in_steps).round_()
-
-        return wait
+    def _place(
+        self, parties: tuple[str, ...], shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, travel: Aside
+    ) -> Tensor:
+        """The same memory for draws of the same parties and size: a recorded graph reads it there."""
+        key = parties, shape, dtype, device
+        if key not in self._places:
+            self._places[key] = torch.empty(shape, dtype=dtype, device=device)
+            travel.keep(self._places[key])
+            if len(self._places) > 2 * GROUPS:
+                self._places.popitem(last=False)
+        self._places.move_to_end(key)
+        return self._places[key]
 
     def _drawn(self, draw: Draw, place: int) -> Tensor:
         """(1, cells): one party's noise, in steps."""

@@ -14,6 +14,7 @@ as 0, and the upload leaves like any other.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,7 +32,7 @@ from colonnade.privacy.labels.plain import PLAIN
 from colonnade.privacy.ledger import Callers, Entry, Ledger
 from colonnade.privacy.mechanism import Hiding, Mechanism, Protection, Unchanged
 from colonnade.privacy.sealed import Array, Release, Upload, seal, unwrap
-from colonnade.privacy.side_by_side import beside, side_by_side
+from colonnade.privacy.side_by_side import side_by_side
 from colonnade.wire.codec import all_finite, encode
 from colonnade.wire.messages import (
     COORDINATOR,
@@ -130,7 +131,6 @@ class Gate:
         Whatever may be refused is refused before the first event is written. `part` tells apart the pieces of one
         round, so that a mechanism never draws the same noise for two of them. `about` is the digest of the rows.
         """
-        self.ledger.settle()  # a reply of before, while a GPU still computes this upload
         clean, mechanism = canonical_all(unwrap(upload)), self.protection.before(purpose)
         told = mechanism.event.bare  # whether anybody may be told that numbers are not finite
         self._check(clean, parties, rows)
@@ -181,21 +181,25 @@ class Gate:
     ) -> Callable[[], tuple[Release, ...]]:
         """Seal and record in order; in threads where there is much to hash, since hashing lets other threads run.
 
-        `aside`: nobody waits for them now, but whoever wants a message or looks into the ledger.
+        `aside`: not now, but when somebody wants a message or looks into the ledger; engines do while a GPU computes.
+        Threads that begin now would ask for the interpreter just when the caller has to give the GPU its next work.
         """
         many = count > 1 and sum(value.nbytes for value in host.values()) >= count * WORTH_A_THREAD
-        if many and aside:
-            sealing = beside(one, count)
-        else:
-            done = side_by_side(one, count) if many else [one(place) for place in range(count)]
-            sealing = done.copy
+
+        @functools.cache
+        def sealing() -> tuple[Release, ...]:
+            return tuple(side_by_side(one, count) if many else map(one, range(count)))
+
+        later = many and aside
+        if not later:
+            sealing()  # before the ledger expects it: what is refused here is none of its business
         self.ledger.expect(lambda: [e for released in sealing() for e in self._with_training(entry(released))])
-        if not (many and aside):
+        if not later:
             self.ledger.settle()
 
         def sealed() -> tuple[Release, ...]:
             self.ledger.settle()
-            return tuple(sealing())
+            return sealing()
 
         return sealed
 
