@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -27,6 +27,7 @@ from colonnade.errors import Diverged, GateError
 from colonnade.gpu import to_host
 from colonnade.layout import canonical_all
 from colonnade.privacy.events import EmptyEvent, Parameters, Unit
+from colonnade.privacy.finite import made_finite, unasked
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.labels.plain import PLAIN
 from colonnade.privacy.ledger import Callers, Entry, Ledger
@@ -137,11 +138,11 @@ class Gate:
         self._check_numbers(mechanism)
         self.protection.check(self.ledger, parties, purpose, rows)
         copy = to_host(clean) if isinstance(mechanism, Unchanged) else None  # on its way while the numbers are checked
-        if _unasked(clean.values(), told) or not all_finite(*clean.values()):
-            clean, copy = {name: _finite(value, parties, told) for name, value in clean.items()}, None
+        if unasked(clean.values(), told) or not all_finite(*clean.values()):
+            clean, copy = {name: made_finite(value, parties, told) for name, value in clean.items()}, None
         values = mechanism(clean, parties, number, f"{purpose.value}.{part}")
         values = {  # rounding may overflow
-            name: value if value is clean[name] else _finite(value, parties, told) for name, value in values.items()
+            name: value if value is clean[name] else made_finite(value, parties, told) for name, value in values.items()
         }
         hidden, extra = None, self.numbers.header
         if isinstance(mechanism, Hiding):
@@ -182,7 +183,6 @@ class Gate:
         """Seal and record in order; in threads where there is much to hash, since hashing lets other threads run.
 
         `aside`: not now, but when somebody wants a message or looks into the ledger; engines do while a GPU computes.
-        Threads that begin now would ask for the interpreter just when the caller has to give the GPU its next work.
         """
         many = count > 1 and sum(value.nbytes for value in host.values()) >= count * WORTH_A_THREAD
 
@@ -386,18 +386,3 @@ def repeat(ledger: Ledger, sender: str, kind: str, number: int, payload: bytes) 
 def _lacks(rows: int) -> Parameters:
     """What the ledger says of a release about rows that the party lacks: it is zero there, which shows that it does."""
     return ((LACKING, float(rows)),) if rows else ()
-
-
-def _unasked(values: Iterable[Tensor], told: bool) -> bool:
-    """Whether numbers are made finite without asking if they are: nobody is told, and a GPU takes time to answer."""
-    return not told and any(value.is_cuda for value in values)
-
-
-def _finite(values: Tensor, parties: Sequence[str], told: bool) -> Tensor:
-    """The values, if all are finite; with 0 for those that are not, where nobody may be told."""
-    if not _unasked([values], told) and all_finite(values):
-        return values
-    if told:
-        finite = torch.isfinite(values.flatten(1)).all(dim=1)  # (P,)
-        raise Diverged(parties[int((~finite).nonzero()[0])], "upload")
-    return torch.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)
