@@ -5,8 +5,7 @@
     label holder   has the others' scores of these rows from their training, and fits the stacks of all subsets again
 
 So nobody who was there is asked for anything, and what they hold stays as it is to the last bit. Labels behind noise
-are the ones that were drawn in the training: to hand out others would cost the label epsilon a second time. A party
-that leaves needs no training at all: the model has a stack without it.
+are the ones that were drawn in the training: to hand out others would cost the label epsilon a second time.
 
 The result is a run of its own, beside the old one. Its ledger, traffic and label exposure are those of both trainings
 together, and its record says who joined when, and what was released for it.
@@ -14,33 +13,26 @@ together, and its record says who joined when, and what was released for it.
 
 from __future__ import annotations
 
-import datetime
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from colonnade.checkpoint import describe, fingerprint
+from colonnade.checkpoint import describe
 from colonnade.config import Settings, build
-from colonnade.engines.base import DEPLOYED, Encoders
-from colonnade.engines.coordinator import is_model
+from colonnade.engines.base import Encoders
 from colonnade.errors import ConfigError, DoubtfulScore, RunError
 from colonnade.federation import Federation
 from colonnade.fit import Trainer
-from colonnade.methods.base import Extends, Method
-from colonnade.methods.without import outputs
+from colonnade.methods.base import Method
 from colonnade.model import Model
 from colonnade.models.encoders import ModelSettings, PartySettings
-from colonnade.part import open_parts
 from colonnade.privacy.ledger import Ledger
-from colonnade.privacy.mechanism import Protection
 from colonnade.privacy.training_rows import TrainingRows, noised
 from colonnade.progress import Watcher
-from colonnade.record import RECORD, STORE, About, Joined, Result, Sections
+from colonnade.record import Joined, Sections
+from colonnade.regroup import Ended, Regrouping, check_data, check_kept, free_folder, now
 from colonnade.run import Run
 from colonnade.wire.messages import COORDINATOR
 from colonnade.wire.traffic import RoundTraffic, Traffic
@@ -74,9 +66,7 @@ def extend(
         RunError: the data are not those of the run, it kept no scores, or there is a run in `out` already.
     """
     run = run if isinstance(run, Run) else Run.load(run, encoders)
-    folder = None if out is None else Path(out)
-    if folder is not None and any((folder / name).exists() for name in (RECORD, STORE)):
-        raise RunError(f"{folder} already holds a run; choose another folder")
+    folder = free_folder(out)
     newcomer = _newcomer(run, federation)
     settings = _settings(run.model_settings, newcomer, model)
     method, trained = _alone(run.method), run.training.on_parties([newcomer])
@@ -100,18 +90,12 @@ def check_joinable(run: Run) -> None:
         ConfigError: its method has no such models, or it is one of separate organisations.
         RunError: it kept no scores.
     """
-    if not isinstance(run.method, Extends):
-        raise ConfigError(
-            f"nobody can join a model of {run.method.name}, whose parties were trained together: train it again with "
-            "all of them, or use one_message"
-        )
-    if run.about["engine"] == DEPLOYED:
-        raise ConfigError(
-            "this run is one of separate organisations, whose parties agreed to it as it is: joining is possible in "
-            "simulations only; propose a new run to all of them and the newcomer"
-        )
-    if not run.kept:
-        raise RunError("this run kept no scores of its parties, which joining needs: train it again with this version")
+    check_kept(
+        run,
+        "join",
+        "all of them",
+        "joining is possible in simulations only; propose a new run to all of them and the newcomer",
+    )
 
 
 def _newcomer(run: Run, federation: Federation) -> str:
@@ -122,14 +106,7 @@ def _newcomer(run: Run, federation: Federation) -> str:
     if len(new) != 1 or missing:
         told = f"{', '.join(new) or 'none'} new" + (f", {', '.join(missing)} missing" if missing else "")
         raise ConfigError(f"needed the parties of the run ({', '.join(there)}) and one more; got: {told}")
-    counts = run.about["rows"]
-    rows = counts["train"] + counts["validation"] + counts["test"]
-    if federation.partial or run.about.get("data") != fingerprint(federation.only(there)):
-        held = "" if federation.rows == rows else f" (it has {rows:,} rows, these are {federation.rows:,})"
-        raise RunError(
-            f"rows, labels, split or columns are not those that the run was trained on{held}; a party that joins must "
-            f"hold every row of it, and {new[0]!r} may lack some"
-        )
+    check_data(run, federation, f"; a party that joins must hold every row of it, and {new[0]!r} may lack some")
     return new[0]
 
 
@@ -169,18 +146,12 @@ class _Extension:
 
     def run(self, settings: ModelSettings, encoders: Encoders, config: Sections | None) -> Run:
         """The run with all parties."""
-        model = self._model(settings, encoders)
-        state = self._joined(model)
-        model.state = {name: value for name, value in state.items() if is_model(name)}
-        result = self._result(model, state)
-        old, seconds = self.before, self.before.result["seconds"] + self.alone.result["seconds"]
-        result["seconds"] = seconds
-        joined = Run(
-            model, old.training, self._about(model), old.history, self._traffic(), result, config or old.config
-        )
-        joined.kept = {name: value for name, value in state.items() if not is_model(name)}
-        joined.tested = self.trainer.tested
-        return joined
+        old, new = self.before, self.alone
+        regrouping, model = Regrouping(old, self.trainer, self.federation), self._model(settings, encoders)
+        ended = Ended(f"{self.newcomer} joined", old.result["seconds"] + new.result["seconds"])
+        about = regrouping.about(model, [*old.about["parties"], *describe(self.trainer)["about"]["parties"]])
+        about["joined"] = [*old.about.get("joined", []), self._joined()]
+        return regrouping.run(model, [old.kept, new.kept], ended, about, self._traffic(), config)
 
     def _model(self, settings: ModelSettings, encoders: Encoders) -> Model:
         """Every part as it is, with a coordinator's part that is still to be fitted."""
@@ -200,41 +171,6 @@ class _Extension:
         model.rounds, model.from_tables = old.rounds, old.from_tables
         model.trained = TrainingRows.of(f) if noised(model.ledger) else None
         return model
-
-    def _joined(self, model: Model) -> dict[str, Tensor]:
-        """The coordinator's state with the stacks of all parties."""
-        c, method = self.trainer.coordinator, self.before.method
-        parts = [model.parts[name] for name in self.federation.names]
-        schema = open_parts(model.design, parts, Ledger(), Protection()).schema
-        schema = replace(schema, rows=self.federation.rows, train=c.schema.train)
-        assert isinstance(method, Extends)
-        assert c.home is not None
-        with torch.no_grad():
-            fitted = method.join(schema, [self.before.kept, self.alone.kept], c.home)
-        scale = {name: value for name, value in c.state.items() if name.startswith("target.")}
-        return {**scale, **fitted}
-
-    def _result(self, model: Model, state: dict[str, Tensor]) -> Result:
-        """How good the model is on validation and test rows, of which all scores are known."""
-        c, split = self.trainer.coordinator, self.federation.split
-        result: Result = {
-            **self.alone.result,
-            "stop": f"{self.newcomer} joined",
-            "rounds": self.before.result["rounds"],
-        }
-        logits = {part: self._outputs(state, rows) for part, rows in (("val", split.validation), ("test", split.test))}
-        if logits["val"] is not None:
-            result["validation_score"] = c.judge(logits["val"])
-            result["validation_metrics"] = c.judge.all(logits["val"])
-            c.decision = model.decision = c.decide(logits["val"])
-        if logits["test"] is not None:
-            result.update(self.trainer.measured(logits["test"]))  # type: ignore[typeddict-item]
-        return result
-
-    def _outputs(self, state: dict[str, Tensor], rows: Tensor) -> Tensor | None:
-        method = self.before.method
-        told = method.recall(state, rows) if isinstance(method, Extends) and len(rows) else None
-        return None if told is None else outputs(method, state, told)
 
     # -- the record ---------------------------------------------------------------------------------
 
@@ -256,29 +192,16 @@ class _Extension:
                         _add(merged, one, places)
         return total
 
-    def _about(self, model: Model) -> About:
-        """The facts of both; the machine is the one that trained last."""
-        old, new = self.before.about, describe(self.trainer)["about"]
-        parties = {party["name"]: party for party in (*old["parties"], *new["parties"])}
+    def _joined(self) -> Joined:
+        """Who joined, and what was released for it."""
         labels = [e for e in self.alone.ledger if e.owner == COORDINATOR and e.rows]
-        joined: Joined = {
+        return {
             "party": self.newcomer,
-            "when": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            "when": now(),
             "run": self.before.id,
             "present": list(self.before.model.parts),
             "labels": labels[0].mechanism if labels else "none",
             "rows": len(self.federation.split.train),
-        }
-        engine = open_parts(model.design, [model.parts[name] for name in model.parts], Ledger(), Protection())
-        return {
-            **old,
-            "federation": self.federation.name,
-            "parties": [parties[name] for name in self.federation.names],
-            "groups": [list(group.parties) for group in engine.schema.groups],
-            "data": fingerprint(self.federation),
-            "ways": list(engine.ways),
-            "machine": new["machine"],
-            "joined": [*old.get("joined", []), joined],
         }
 
 

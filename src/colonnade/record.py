@@ -20,8 +20,7 @@ if sys.version_info >= (3, 11):
 else:  # Python 3.10
     from typing_extensions import NotRequired, Required
 
-FORMAT = 1
-RECORD, STORE = "run.json", "run.db"
+FORMAT, RECORD, STORE = 1, "run.json", "run.db"
 
 Section = Mapping[str, Any]  # one section of a configuration file as read, before it is checked
 Sections = Mapping[str, Section]  # by name: `data`, `method`, ...
@@ -76,13 +75,18 @@ class TaskAbout(TypedDict):
     positive: NotRequired[Positive]
 
 
-class Joined(TypedDict):
-    """A party that joined a finished model."""
+class Regrouped(TypedDict):
+    """A party that left a finished model, or joined one; those who were there neither trained nor sent anything."""
 
     party: str
     when: str  # date and time in UTC
-    run: str  # id of the run that it joined
-    present: list[str]  # who was there; they neither trained nor sent anything
+    run: str  # id of the run before
+    present: list[str]  # who else was there
+
+
+class Joined(Regrouped):
+    """What the party got and sent that joined."""
+
     labels: str  # how those that it got were protected, as the ledger calls it
     rows: int  # of how many rows it got labels and sent scores
 
@@ -99,6 +103,7 @@ class About(TaskAbout):
     stratified: NotRequired[bool]  # classes were counted to split the rows
     data: NotRequired[str]
     joined: NotRequired[list[Joined]]  # after the training
+    left: NotRequired[list[Regrouped]]  # likewise
     engine: str
     ways: Sequence[str]
     machine: Machine

@@ -315,7 +315,7 @@ class Run(Outward):
 
     def record(self) -> RunRecord:
         """The run as plain values: what `run.json` holds, and all a report needs."""
-        t, decision = self.traffic, self.model.decision
+        decision = self.model.decision
         record: RunRecord = {
             "format": FORMAT,
             "id": self.id,
@@ -329,14 +329,7 @@ class Run(Outward):
             "label_exposure": self.label_exposure.value,
             "privacy": self.privacy.model_dump(),
             "history": self.history,
-            "traffic": {
-                "up": t.up,
-                "down": t.down,
-                "multicast": t.multicast,
-                "evaluation": t.evaluation,
-                "per_party": t.per_party(),
-                "rounds": t.to_json(),
-            },
+            "traffic": self.traffic.record(),
             "releases": [[owner, purpose.value, n] for (owner, purpose), n in self.ledger.counts().items()],
             "mechanisms": sorted({release.mechanism for release in self.ledger}),
             "tally": [party.to_json() for party in tally(self.ledger, self.privacy.neighbours)],
@@ -380,6 +373,12 @@ class Run(Outward):
         from colonnade.extend import extend  # stands above runs: imported only here
 
         return extend(self, federation, **how)
+
+    def leave(self, party: str, federation: Federation, **how: Any) -> Run:
+        """The run without one of its parties; nobody trains or sends anything (`leave.leave`)."""
+        from colonnade.leave import leave  # stands above runs: imported only here
+
+        return leave(self, party, federation, **how)
 
     def report(self, folder: str | Path) -> Path:
         """Write report.html (one self-contained file), the files beside it, and return its path."""

@@ -110,6 +110,8 @@ def check_can_compare(run: Run) -> None:
         )
     if run.about.get("joined"):
         raise RunError(f"{_where(run)} was joined by a party after its training; compare the run that it joined")
+    if run.about.get("left"):
+        raise RunError(f"{_where(run)} was left by a party after its training; compare the run that it left")
 
 
 def write_gain(found: UploadGain, folder: Path) -> None:

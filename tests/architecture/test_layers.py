@@ -31,8 +31,10 @@ EVERYTHING = {
     "extend",
     "identity",
     "joining",
+    "leave",
     "ledger_files",
     "many",
+    "regroup",
     "report",
     "scorecards",
     "search_space",
@@ -122,7 +124,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "estimate": RUNNING,  # the bytes of a job, before it runs
     "estimators": RUNNING,  # scikit-learn's face of tables, trainings and models
     "audit": RUNNING,  # attacks runs from outside; nothing below knows that it is attacked
-    "extend": RUNNING,  # trains a newcomer, and puts two trainings together
+    "regroup": RUNNING,  # makes a run of other parties from what one kept
+    "extend": {"regroup"} | RUNNING,  # trains a newcomer, and puts two trainings together
+    "leave": {"regroup"} | RUNNING,  # takes a party out
     "upload_gain": RUNNING,  # trains a finished run again without what its uploads say
     "explain": RUNNING,  # asks finished runs, and trains again; nothing below knows that it is explained
     "many": {"search_space"} | RUNNING,  # several trainings, one folder each, perhaps in processes of their own
@@ -164,7 +168,7 @@ MAY_IMPORT_LATE: dict[str, set[str]] = {
         "run",
         "upload_gain",
     },  # reading a run as a report does and training it again, only when asked; names for the type checker
-    "run": {"report", "explain", "extend"},  # drawing, explaining, extending only when asked: a run needs none
+    "run": {"report", "explain", "extend", "leave"},  # only when asked: a run needs none of them
 }
 
 # Outside library -> where it may be imported.

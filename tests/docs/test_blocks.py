@@ -100,6 +100,8 @@ def test_python_runs(text: str, world: dict[str, Any]) -> None:
         before = cn.Federation.from_tables(first, labels="default", id="customer")
         world["fit"](before, "one_message", model={"encoder": "ridge"}, out="runs/before")
         text = text.replace("runs/first", "runs/before")
+    if ".leave(" in text:
+        world["fit"](world["federation"], "one_message", model={"encoder": "ridge"}, out="runs/with-shop")
     exec(compile(text.replace("from colonnade.fit import fit\n", ""), "page", "exec"), world)  # noqa: S102
 
 

@@ -34,6 +34,7 @@ from colonnade.cli.extend import extend
 from colonnade.cli.forget import forget
 from colonnade.cli.init import app as init
 from colonnade.cli.keys import app as keys
+from colonnade.cli.leave import leave
 from colonnade.cli.ledger import app as ledger
 from colonnade.cli.models import models
 from colonnade.cli.nats_config import nats_config
@@ -61,8 +62,8 @@ app = typer.Typer(
     epilog="Start with colonnade demo: real data, half a minute, no network.",
 )
 COMMANDS = (
-    demo, check, train, compare, tune, resume, extend, predict, report, explain, columns, scorecard, estimate, worth,
-    audit, doctor, status, watch,
+    demo, check, train, compare, tune, resume, extend, leave, predict, report, explain, columns, scorecard, estimate,
+    worth, audit, doctor, status, watch,
 )  # fmt: skip
 for command in COMMANDS:
     app.command()(command)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from colonnade.record import TrafficRound
+from colonnade.record import TrafficRecord, TrafficRound
 
 
 @dataclass
@@ -106,6 +106,17 @@ class Traffic:
         up = sum((r.up for r in self.rounds), zeros)
         down = sum((r.down for r in self.rounds), zeros)
         return {p: {"up": int(u), "down": int(d)} for p, u, d in zip(self.parties, up, down, strict=True)}
+
+    def record(self) -> TrafficRecord:
+        """All of it as plain values."""
+        return {
+            "up": self.up,
+            "down": self.down,
+            "multicast": self.multicast,
+            "evaluation": self.evaluation,
+            "per_party": self.per_party(),
+            "rounds": self.to_json(),
+        }
 
     def to_json(self, start: int = 0, until: int | None = None) -> list[TrafficRound]:
         """One object per round, from the `start`-th on, up to round number `until`."""
