@@ -19,11 +19,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from colonnade.models.line_search import lower
 from colonnade.tasks import Task
 
 RIDGE = 1.0  # pulls to the mean of the models as strongly as a row or two would
 STEPS = 50  # Newton needs about ten
-HALVINGS = 30  # of a step that does not lower the loss
 TOLERANCE = 1e-10  # of the projected gradient, per row
 CELLS = 2**22  # numbers of the rows' design matrices that are in memory at once
 
@@ -57,20 +57,11 @@ def fit_blend(task: Task, parts: Tensor, targets: Tensor, counts: Tensor | None 
         if int(failed):
             break
         step = torch.zeros_like(place).index_put((free,), move)
-        lower = _line_search(problem, place, step, value, slope)
-        if lower is None:
+        there = lower(problem.value, place, step, slope, problem.project)
+        if there is None:
             break
-        place = lower
+        place = there
     return Blend(place[:models].contiguous(), place[models:].contiguous())
-
-
-def _line_search(problem: _Problem, place: Tensor, step: Tensor, value: float, slope: Tensor) -> Tensor | None:
-    """The first of ever shorter steps, cut at 0, that lowers the loss enough (Armijo); None: no step does."""
-    for halving in range(HALVINGS):
-        there = problem.project(place + step * 0.5**halving)
-        if problem.value(there) <= value + 1e-4 * float(slope @ (there - place)):
-            return None if bool((there == place).all()) else there
-    return None
 
 
 @dataclass(frozen=True)

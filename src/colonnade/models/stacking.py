@@ -10,17 +10,16 @@ matrix of second derivatives built and solved; of many it would be large, and th
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from colonnade.models.line_search import lower
 from colonnade.tasks import Task
 
 RIDGE = 1.0
 STEPS = 100  # Newton needs about ten
-HALVINGS = 30  # of a step that does not lower the loss
 TOLERANCE = 1e-12  # of the gradient, per row
 ROUNDING = 1e-14  # of a loss: the last steps, which are the best, change less
 DIRECT = 128  # numbers of a stack whose second derivatives are built
@@ -46,14 +45,14 @@ def fit_stack(task: Task, z: Tensor, targets: Tensor, counts: Tensor | None = No
     share = (problem.targets * problem.counts).sum(dim=0) / problem.counts.sum()
     place[-1] = _level(task, task.constant(share).double().cpu())  # whoever knows no score says this
     for _ in range(STEPS):
-        value, slope = problem.value(place), problem.slope(place)
+        slope = problem.slope(place)
         if float(slope.abs().max()) <= TOLERANCE * max(1.0, float(heavy.sum())):
             break
         move = _newton_step(problem, place, slope)
-        lower = _line_search(problem, place, move, value, slope)
-        if lower is None:
+        there = lower(problem.value, place, move, slope, rounding=ROUNDING)
+        if there is None:
             break
-        place = torch.cat([lower[:-1], _level(task, lower[-1])[None]])
+        place = torch.cat([there[:-1], _level(task, there[-1])[None]])
     return LinearStack(place[:-1].contiguous(), place[-1].contiguous())
 
 
@@ -151,14 +150,3 @@ def _conjugate_gradients(problem: _Problem, place: Tensor, slope: Tensor) -> Ten
         former, size = size, float((rest * near).sum())
         direction = near + (size / former) * direction
     return step
-
-
-def _line_search(problem: _Problem, place: Tensor, step: Tensor, value: float, slope: Tensor) -> Tensor | None:
-    """The first of ever shorter steps that lowers the loss enough (Armijo); None: no step does."""
-    fall = float((slope * step).sum())
-    for halving in range(HALVINGS):
-        there = place + step * 0.5**halving
-        found = problem.value(there)
-        if math.isfinite(found) and found <= value + 1e-4 * 0.5**halving * fall + ROUNDING * (1 + abs(value)):
-            return None if bool((there == place).all()) else there
-    return None

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from colonnade.models.line_search import lower
 from colonnade.tasks import Task
 
 STEPS = 100  # Newton needs about ten
@@ -103,11 +104,5 @@ def _newton(curvature: Tensor, slope: Tensor) -> Tensor:
 
 
 def _search(problem: _Problem, place: Tensor, step: Tensor, slope: Tensor) -> Tensor | None:
-    """The first of ever shorter steps, put back into the box, that lowers the loss enough; None: no step does."""
-    value = problem.value(place)
-    for halving in range(HALVINGS):
-        there = (place + step * 0.5**halving).clamp(0, 1)
-        found = problem.value(there)
-        if math.isfinite(found) and found <= value + 1e-4 * float((slope * (there - place)).sum()):
-            return None if bool((there == place).all()) else there
-    return None
+    """Where a step leads that lowers the loss, put back into the box; None: no step does."""
+    return lower(problem.value, place, step, slope, lambda there: there.clamp(0, 1), HALVINGS)
