@@ -13,6 +13,7 @@ from colonnade import Federation, Run, fit
 from colonnade.errors import ConfigError, RunError
 from colonnade.leave import leave
 from colonnade.methods import OneMessage
+from colonnade.report.uploads import told_of_uploads
 from colonnade.saved import KEPT
 from colonnade.upload_gain import check_can_compare
 from colonnade.wire.messages import COORDINATOR
@@ -99,6 +100,7 @@ class TestLeaving:
         left = trained(whole, privacy=NOISY).leave("party_2", whole)
         with pytest.raises(RunError, match="was left by a party after its training"):
             check_can_compare(left)
+        assert "asks about the run before that" in told_of_uploads(left.record())
 
 
 class TestRefusals:

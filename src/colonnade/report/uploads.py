@@ -17,6 +17,7 @@ UNMEASURED = (
     "known. {}"
 )
 HOW = "colonnade privacy compare RUN trains again without their signal, and as local_only."
+BEFORE = "A party joined or left after the training; colonnade privacy compare asks about the run before that."
 ELSEWHERE = "Between organisations that is a further run, which every party has to agree to."
 PROTECTS = "it sends nothing computed from columns in training"
 ONE_SEED = (
@@ -32,7 +33,15 @@ def told_of_uploads(record: Record) -> str:
         return " ".join(sentences(cast(UploadGain, found)))
     if not words.noised(record) or words.pools(record) or not _uploaded(record):
         return ""
-    return UNMEASURED.format(ELSEWHERE if record["about"]["engine"] == DEPLOYED else HOW)
+    return UNMEASURED.format(_how(record))
+
+
+def _how(record: Record) -> str:
+    """How it can be measured."""
+    about = record["about"]
+    if about["engine"] == DEPLOYED:
+        return ELSEWHERE
+    return BEFORE if about.get("joined") or about.get("left") else HOW
 
 
 def _uploaded(record: Record) -> bool:
