@@ -112,16 +112,13 @@ class Recordings:
         """`work(x)`; whatever else the work reads must be the same tensors under the same key."""
         if not x.is_cuda:
             return work(x)
-        known = self._known.get(key, 0)
-        if isinstance(known, int) and known < BEFORE:
-            self._known[key] = known + 1
-            return work(x)
-        recording = known if isinstance(known, _Recording) else _Recording.of(work, x)
-        self._known[key] = recording
-        self._known.move_to_end(key)
-        if len(self._known) > self.keep:
+        known = self._known.pop(key, 0)
+        if isinstance(known, int):
+            known = known + 1 if known < BEFORE else _Recording.of(work, x)
+        self._known[key] = known
+        if len(self._known) > self.keep:  # also of those that came once and never again
             self._known.popitem(last=False)
-        return recording(x)
+        return known(x) if isinstance(known, _Recording) else work(x)
 
 
 class _Recording(NamedTuple):
