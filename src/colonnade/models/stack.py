@@ -221,12 +221,15 @@ class Stack:
         return self._recordings((mode, x.shape, x.dtype, places), lambda x: self._compiled(x, mode), x)
 
     def _in_pieces(self, x: Tensor) -> Tensor:
-        """Predictions, compiled for one number of rows: they come in any number, and each would be compiled anew."""
+        """Predictions, compiled for one number of rows: they come in any number, and each would be compiled anew.
+
+        The last piece begins with rows of the one before: rows that nobody asked about might change what is said of
+        others, where a network looks at a batch.
+        """
         outputs = []
-        for piece in x.split(AT_ONCE, dim=1):
-            lacking = AT_ONCE - piece.shape[1]
-            full = functional.pad(piece, (0, 0) * (x.dim() - 2) + (0, lacking)) if lacking else piece
-            outputs.append(self._fast(full, Mode.PREDICT)[:, : piece.shape[1]])
+        for start in range(0, x.shape[1], AT_ONCE):
+            first = min(start, x.shape[1] - AT_ONCE)
+            outputs.append(self._fast(x[:, first : first + AT_ONCE], Mode.PREDICT)[:, start - first :])
         return torch.cat(outputs, dim=1)
 
     def _compiled(self, x: Tensor, mode: Mode) -> Tensor:
