@@ -101,7 +101,7 @@ def estimate(job: Job, federation: Federation) -> Estimate:
         coordinator.receive(request, parties.answer(request))
     if len(federation.split.test) and job.privacy.evaluates():
         request, _ = coordinator.test_request(federation.split.test)
-        coordinator.count_up(request, parties.answer(request))
+        coordinator.count_up(request, parties.answer(request).releases)
     name, batch = trainer.federation.name, coordinator.schedule.batch
     return Estimate(
         job.method.name, name, trainer.training.rounds, batch, coordinator.traffic, _colluders(job, federation)

@@ -331,7 +331,7 @@ class Trainer:
         c, rows = self.coordinator, self.federation.split.test
         request, down = c.test_request(rows)
         answers = self.engine.run_round(request, down)
-        c.count_up(request, answers)
+        c.count_up(request, answers.releases)
         if answers.absent:
             return {"test_score": None, "absent": list(answers.absent)}
         with torch.no_grad():

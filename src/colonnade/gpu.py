@@ -5,15 +5,18 @@ until the device has done everything before it. What is recorded must not ask th
 is taken between two graphs. On a CPU nothing here does anything.
 
 Kernels of one small network leave parts of a GPU idle, so groups of parties run in *lanes*: a stream each, and a few
-beside it for parties of the group. Work is recorded in the lane in which it will be replayed. cuBLAS keeps a workspace
-for each stream, whose address a graph remembers: two graphs that were recorded in one stream and replayed side by side
-would write into the same one.
+beside it for parties of the group. Work is recorded in the lane in which it will be replayed.
+
+cuBLAS keeps a workspace for each stream, whose address a graph remembers. So while a graph is recorded it gets
+workspaces of its own, in memory that is the graph's. Newer versions of torch free those of a stream with the first one
+to go of the graphs that were recorded in it (pytorch/pytorch#193402): the others would write where something else is.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -94,11 +97,28 @@ def take_aside(work: Callable[[], None], device: torch.device) -> None:
 
 def record(work: Callable[[], None], device: torch.device) -> torch.cuda.CUDAGraph:
     """The work as a graph, recorded and not done. Other threads may use the device meanwhile."""
-    with torch.cuda.device(device):
+    with torch.cuda.device(device), _by_itself():
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, stream=own_lane(device).stream, capture_error_mode="thread_local"):
             work()
     return graph
+
+
+@contextlib.contextmanager
+def _by_itself() -> Iterator[None]:
+    """What is recorded inside shares no workspace with other work, and no other graph goes meanwhile: CUDA forbids it.
+
+    Graphs of a training that is over may wait for Python's collector of cycles, which begins whenever it likes.
+    """
+    collecting = gc.isenabled()
+    gc.disable()
+    torch._C._cuda_clearCublasWorkspaces()
+    try:
+        yield
+    finally:
+        torch._C._cuda_clearCublasWorkspaces()  # what was made inside: for nobody else
+        if collecting:
+            gc.enable()
 
 
 class Recordings:
@@ -112,16 +132,13 @@ class Recordings:
         """`work(x)`; whatever else the work reads must be the same tensors under the same key."""
         if not x.is_cuda:
             return work(x)
-        known = self._known.get(key, 0)
-        if isinstance(known, int) and known < BEFORE:
-            self._known[key] = known + 1
-            return work(x)
-        recording = known if isinstance(known, _Recording) else _Recording.of(work, x)
-        self._known[key] = recording
-        self._known.move_to_end(key)
-        if len(self._known) > self.keep:
+        known = self._known.pop(key, 0)
+        if isinstance(known, int):
+            known = known + 1 if known < BEFORE else _Recording.of(work, x)
+        self._known[key] = known
+        if len(self._known) > self.keep:  # also of those that came once and never again
             self._known.popitem(last=False)
-        return recording(x)
+        return known(x) if isinstance(known, _Recording) else work(x)
 
 
 class _Recording(NamedTuple):

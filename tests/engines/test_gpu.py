@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from colonnade import gpu
 from colonnade.bench.made_up import local_work, make_federation, one_round
 from colonnade.bench.made_up import open_trainer as bench_trainer
 from colonnade.bench.settings import Shape
@@ -213,6 +214,28 @@ def test_a_run_from_a_gpu_predicts_alike() -> None:
     logits = run.logits({p.name: p.columns[rows] for p in federation.parties})
     assert logits.device.type == "cpu"
     assert (logits.argmax(1) == federation.labels[rows]).double().mean() == run.result["validation_score"]
+
+
+def test_a_graph_goes_on_as_it_was_when_another_one_of_its_lane_is_gone() -> None:
+    """torch frees a stream's cuBLAS workspaces with any graph recorded in it; a long sum is split up in one."""
+    device = torch.device("cuda", torch.cuda.current_device())
+    left, right = (torch.ones(shape, device=device) for shape in ((64, 2**17), (2**17, 64)))
+    out = torch.empty(64, 64, device=device)
+
+    def multiply() -> None:
+        torch.mm(left, right, out=out)
+
+    gpu.take_aside(multiply, device)
+    kept, other = gpu.record(multiply, device), gpu.record(multiply, device)
+    del other
+    with torch.cuda.stream(gpu.own_lane(device).stream):  # to whom the memory of its workspaces would be given
+        others = [torch.full((2**count,), 7.0, device=device) for count in range(16, 25) for _ in range(4)]
+    torch.cuda.synchronize(device)
+    out.zero_()
+    for _ in range(3):
+        kept.replay()
+    assert bool((out == 2**17).all())
+    assert all(bool((value == 7).all()) for value in others)
 
 
 @pytest.mark.parametrize("bounded", [False, True], ids=["gaussian", "bounded"])

@@ -12,11 +12,13 @@ from torch import Tensor, nn
 from colonnade.engines import queries
 from colonnade.engines.party import PartySide, Prepared
 from colonnade.errors import ConfigError, WireError
-from colonnade.fit import Progress, fit
+from colonnade.fit import Progress, Trainer, fit
 from colonnade.methods import VIMADMM, VIMADMMJ, Centralized, LocalOnly
+from colonnade.methods.base import Received
 from colonnade.models.heads import HeadSettings
+from colonnade.privacy import gate
 from colonnade.saved import fingerprint
-from colonnade.wire.messages import Purpose
+from colonnade.wire.messages import Purpose, Request
 from tests.federations import mixed_encoder, small
 from tests.trainers import ENGINES, TINY, TrainedRound, open_trainer, record, rounds_of, untimed
 
@@ -180,3 +182,36 @@ def test_all_groups_compute_before_the_first_one_releases(monkeypatch: pytest.Mo
     groups = list(dict.fromkeys(names for _, names in order))
     assert len(groups) == 2
     assert order[:4] == [("prepare", groups[0]), ("prepare", groups[1]), ("release", groups[0]), ("release", groups[1])]
+
+
+def test_what_comes_from_a_gpu_is_sealed_when_parties_have_their_next_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if tensors came from a GPU; bytes, traffic and ledger are those of messages that are sealed at once."""
+    order: list[tuple[str, int]] = []
+    prepare, seal = PartySide.prepare, gate.seal
+
+    def noted_prepare(side: PartySide, request: Request, reply: Received) -> Any:
+        order.append(("prepare", request.number))
+        return prepare(side, request, reply)
+
+    def noted_seal(sender: str, kind: str, number: int, payload: bytes) -> Any:
+        order.append((kind, number))
+        return seal(sender, kind, number, payload)
+
+    def trained() -> Trainer:
+        trainer = open_trainer(small(), VIMADMM(local_steps=1), rounds=4, evaluate_every=2, schedule={"batch": 20})
+        trainer.train()
+        return trainer
+
+    near = trained()
+    monkeypatch.setattr(gate, "to_host", lambda sent: ({k: v.clone() for k, v in sent.items()}, lambda: None))
+    monkeypatch.setattr(gate, "WORTH_A_THREAD", 0)
+    monkeypatch.setattr(PartySide, "prepare", noted_prepare)
+    monkeypatch.setattr(gate, "seal", noted_seal)
+    far = trained()
+    for number in (1, 2, 3):
+        sealed = [place for place, event in enumerate(order) if event == ("TRAIN", number)]
+        assert len(sealed) == 4
+        assert order.index(("prepare", number + 1)) < min(sealed)
+        assert max(sealed) < order.index(("prepare", number + 2))
+    assert list(far.ledger) == list(near.ledger)
+    assert far.coordinator.traffic.to_json() == near.coordinator.traffic.to_json()

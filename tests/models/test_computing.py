@@ -194,6 +194,24 @@ class TestCompiled:
             torch.testing.assert_close(stack.forward(x, Mode.PREDICT), eager.forward(x, Mode.PREDICT))
         assert all(torch.equal(value, before[name]) for name, value in stack.tensors().items())
 
+    @pytest.mark.parametrize("rows", [8, 16, 19])
+    def test_predictions_in_pieces_are_of_the_rows_that_were_asked_about(
+        self, rows: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Of a network that looks at a batch, too: the last piece is filled up with rows of the one before."""
+        monkeypatch.setattr(stack_module, "AT_ONCE", 8)
+        x = torch.randn(P, rows, 3, generator=torch.Generator().manual_seed(0))
+
+        def looking() -> nn.Module:
+            return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4, track_running_stats=False), nn.ReLU())
+
+        stack, eager = stack_of(looking, Computing(compile=True)), stack_of(looking, Computing())
+        with torch.no_grad():
+            found = stack._in_pieces(x)
+            pieces = [eager.forward(x[:, at : at + 8], Mode.PREDICT) for at in (*range(0, rows - 8, 8), rows - 8)]
+        assert found.shape[1] == rows
+        torch.testing.assert_close(found, torch.cat([*pieces[:-1], pieces[-1][:, -((rows - 1) % 8 + 1) :]], dim=1))
+
     def test_a_network_like_one_before_is_not_compiled_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
         x, compile_pass = columns(3, 6, 6), computing_module.compiled
         made: list[nn.Module] = []

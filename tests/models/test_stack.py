@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -243,6 +244,36 @@ class TestGrouping:
         up, down = local(1), local(-1)
         assert repr(up) == repr(down)
         assert architecture_key(up) != architecture_key(down)
+
+    @pytest.mark.parametrize(
+        ("one", "other"),
+        [
+            (1.0, 2.0),
+            ([torch.tensor(1.0)], [torch.tensor(1.0 + 1e-6)]),  # printed alike
+            (np.arange(3000), np.where(np.arange(3000) == 1500, 0, np.arange(3000))),  # printed without their middle
+        ],
+    )
+    def test_a_choice_in_a_private_attribute_separates(self, one: Any, other: Any) -> None:
+        class Bend(nn.Module):
+            def __init__(self, by: Any) -> None:
+                super().__init__()
+                self._by = by
+
+            def forward(self, x: Tensor) -> Tensor:
+                return x * self._by
+
+        assert repr(Bend(one)) == repr(Bend(other))
+        assert architecture_key(Bend(one)) == architecture_key(Bend(one))
+        assert architecture_key(Bend(one)) != architecture_key(Bend(other))
+
+    def test_a_hook_separates(self) -> None:
+        plain, hooked = nn.Sequential(nn.Linear(8, 4), nn.ReLU()), nn.Sequential(nn.Linear(8, 4), nn.ReLU())
+        hooked[0].register_forward_hook(lambda layer, args, out: -out)
+        assert architecture_key(plain) != architecture_key(hooked)
+
+    def test_what_torch_keeps_in_a_layer_separates_nothing(self) -> None:
+        assert architecture_key(nn.LSTM(4, 4)) == architecture_key(nn.LSTM(4, 4))
+        assert architecture_key(nn.Conv2d(1, 2, 3)) == architecture_key(nn.Conv2d(1, 2, 3))
 
     def test_columns_of_another_shape_are_another_group(self) -> None:
         """An encoder that accepts any width still cannot be stacked over different widths."""

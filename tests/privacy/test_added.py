@@ -143,6 +143,36 @@ def test_what_is_kept_in_mind_does_not_grow_with_the_choices_of_parties() -> Non
     assert len(noise._next) == added.GROUPS
 
 
+def test_a_draw_that_was_forgotten_does_not_arrive_in_place_of_a_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads are slow: a draw is made when it is waited for, and one that nobody waited for arrives last of all."""
+    late: list[Callable[[], None]] = []
+
+    def beside(work: Callable[[int], None], count: int) -> Callable[[], None]:
+        def draw() -> None:
+            if draw in late:
+                late.remove(draw)
+                for place in range(count):
+                    work(place)
+
+        late.append(draw)
+        return draw
+
+    monkeypatch.setattr(added, "beside", beside)
+    noise = AddedNoise(SeededNoise(SEED), 10.0)
+    for number in (1, 2):
+        released(noise, PARTIES, number)
+    assert len(late) == 1, "nothing was drawn ahead, so nothing can be forgotten"
+    for group in range(added.GROUPS):
+        released(noise, (f"group{group}",), 1)
+    assert PARTIES not in noise._next
+    coming = noise._begin(Draw(PARTIES, 9, "TRAIN.0", 4), torch.device("cpu"))
+    coming.drawn()
+    for draw in list(late):
+        draw()
+    fresh = AddedNoise(SeededNoise(SEED), 10.0)._begin(Draw(PARTIES, 9, "TRAIN.0", 4), torch.device("cpu"))
+    assert torch.equal(coming.arrived(), fresh.arrived())
+
+
 def test_a_draw_that_fails_releases_nothing() -> None:
     class Broken(Counted):
         def normals(self, *address: object, **_: object) -> Tensor:

@@ -57,6 +57,20 @@ class TestLedger:
         assert look(ledger) == seen
         assert asked == [1]
 
+    def test_whoever_waits_for_one_announcement_does_not_wait_for_later_ones(self) -> None:
+        ledger, asked = Ledger(), []
+
+        def announced(number: int) -> Callable[[], list[Entry]]:
+            return lambda: asked.append(number) or [release(number)]  # type: ignore[func-returns-value]
+
+        first = ledger.expect(announced(1))
+        first()
+        second = ledger.expect(announced(2))
+        first()
+        assert asked == [1]
+        second()
+        assert asked == [1, 2] and len(ledger) == 2
+
     def test_what_was_announced_and_failed_is_not_forgotten(self) -> None:
         ledger, tries = Ledger(), iter([False, True])
 

@@ -61,3 +61,18 @@ def test_an_error_beside_is_raised_where_it_is_waited_for() -> None:
     wait = beside(lambda number: 1 // number, 3)
     with pytest.raises(ZeroDivisionError):
         wait()
+
+
+def test_a_failure_is_told_when_nothing_of_it_goes_on() -> None:
+    """What was begun beside the caller may still write where the caller's next work does."""
+    finished: list[int] = []
+
+    def work(number: int) -> None:
+        if number == 0:
+            raise OSError("no entropy")
+        time.sleep(0.2)
+        finished.append(number)
+
+    with pytest.raises(OSError, match="no entropy"):
+        beside(work, 2)()
+    assert finished == [1]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, cast
 
 import numpy as np
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from colonnade.admm.stopping import Watch
-from colonnade.engines.base import Collected, GroupUploads, by_party
+from colonnade.engines.base import Collected, GroupUploads, Message, by_party
 from colonnade.engines.facts import CoordinatorFacts
 from colonnade.engines.plan import TrainingPlan
 from colonnade.engines.queries import open_sum, remember, rows_that_fit
@@ -149,6 +149,7 @@ class CoordinatorSide:
 
     def receive(self, request: Request, collected: Collected) -> None:
         """Take the uploads of a round: evaluate first, then coordinate."""
+        self.traffic.settle()  # messages of before: the engine has sealed them by now
         self.keep, self.away = False, collected.absent
         record: Round = {"round": request.number - 1}
         if collected.absent:
@@ -174,7 +175,7 @@ class CoordinatorSide:
         self.number = request.number
         if len(record) > 1:
             self.history.append(record)
-        self.count_up(request, collected)  # last, because their messages may be hashed beside all this
+        self.traffic.later(partial(self.count_up, request, collected.releases))  # they may not be sealed yet
 
     def uploads(self, request: Request, place: int, uploaded: Sequence[GroupUploads]) -> Uploads:
         """The uploads to one query by group, of others from the upload cache; under a secure sum only the total."""
@@ -201,12 +202,12 @@ class CoordinatorSide:
             if self.caches is not None:
                 self.caches[g].remember([place], rows, {name: value[None] for name, value in values.items()})
 
-    def count_up(self, request: Request, collected: Collected) -> None:
+    def count_up(self, request: Request, releases: Sequence[Sequence[Message]]) -> None:
         """Add the uploads of a round to the traffic."""
         record = self.traffic.open(request.number)
         place = {party: i for i, party in enumerate(self.schema.parties)}
-        for query, releases in zip(request.queries, collected.releases, strict=True):
-            for released in releases:
+        for query, messages in zip(request.queries, releases, strict=True):
+            for released in messages:
                 if query.purpose is Purpose.TRAIN:
                     record.up[place[released.sender]] += len(released.payload)
                 else:

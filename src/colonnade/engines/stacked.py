@@ -6,7 +6,7 @@ this process has just encoded. A contract test holds every number and byte again
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import overload
 
@@ -21,7 +21,7 @@ from colonnade.models.allocator import keep_large_blocks
 from colonnade.models.choose import choose_way
 from colonnade.models.schema import Schema
 from colonnade.models.stack import Stack, Way
-from colonnade.privacy.gate import Down, Gate, Passed
+from colonnade.privacy.gate import Down, Gate
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.mechanism import Protection
 from colonnade.privacy.sealed import Release
@@ -32,22 +32,22 @@ TIMED_ROWS = 256  # rows of the timed first step
 
 @dataclass
 class Messages(Sequence[Release]):
-    """The messages of several groups; they may still be being hashed, so whoever looks at them waits."""
+    """The messages of several groups. They may not be sealed yet: whoever looks at them, or counts them, does it."""
 
-    passed: list[Passed]
+    sealed: list[Callable[[], tuple[Release, ...]]]  # by group
 
     def __len__(self) -> int:
-        return sum(len(part.parties) for part in self.passed)
+        return len(list(iter(self)))
 
     @overload
     def __getitem__(self, place: int) -> Release: ...
     @overload
     def __getitem__(self, place: slice) -> Sequence[Release]: ...
     def __getitem__(self, place: int | slice) -> Release | Sequence[Release]:
-        return [released for part in self.passed for released in part.releases][place]
+        return list(iter(self))[place]
 
     def __iter__(self) -> Iterator[Release]:
-        return (released for part in self.passed for released in part.releases)
+        return (released for group in self.sealed for released in group())
 
 
 @dataclass
@@ -106,7 +106,7 @@ class Stacked:
             index = {name: i for i, name in enumerate(side.cohort.names)}
             for at, passed in enumerate(map(side.release, answers)):
                 uploaded[at].append(GroupUploads(tuple(index[p] for p in passed.parties), passed.sent))
-                releases[at].passed.append(passed)
+                releases[at].sealed.append(passed.sealed)
         return Collected(uploaded, releases)
 
     def parties(self) -> list[PartySide]:

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
@@ -64,12 +65,24 @@ def portable_key(module: nn.Module) -> str:
 def _code_and_choices(layer: nn.Module) -> str:
     """What a forward pass may depend on besides tensors and inner layers; in doubt, two layers differ."""
     kind = type(layer)
-    choices = {
-        name: id(value) if isinstance(value, Tensor) else repr(value)
-        for name, value in vars(layer).items()
-        if not name.startswith("_") and name != "training"
-    }
-    return f"{kind.__module__}.{kind.__qualname__}:{id(kind.forward)}:{sorted(choices.items())}"
+    choices = {name: _said(value) for name, value in vars(layer).items() if name not in _OF_TORCH}
+    hooks = [repr(hook) for those in (layer._forward_pre_hooks, layer._forward_hooks) for hook in those.values()]
+    return f"{kind.__module__}.{kind.__qualname__}:{id(kind.forward)}:{sorted(choices.items())}{hooks or ''}"
+
+
+# What torch itself keeps in a layer: tensors and layers, which are looked at elsewhere, and hooks.
+_OF_TORCH = {*vars(nn.Module()), "_flat_weights", "_flat_weight_refs"}
+
+
+def _said(value: object) -> str:
+    """A choice in words that another one does not have; numbers that would be printed rounded, by their address."""
+    if isinstance(value, (Tensor, np.ndarray)):
+        return str(id(value))
+    if isinstance(value, (list, tuple)):
+        return f"{type(value).__name__}{[_said(one) for one in value]}"
+    if isinstance(value, dict):
+        return str({repr(name): _said(one) for name, one in value.items()})
+    return repr(value)
 
 
 class Stack:
@@ -208,12 +221,15 @@ class Stack:
         return self._recordings((mode, x.shape, x.dtype, places), lambda x: self._compiled(x, mode), x)
 
     def _in_pieces(self, x: Tensor) -> Tensor:
-        """Predictions, compiled for one number of rows: they come in any number, and each would be compiled anew."""
+        """Predictions, compiled for one number of rows: they come in any number, and each would be compiled anew.
+
+        The last piece begins with rows of the one before: rows that nobody asked about might change what is said of
+        others, where a network looks at a batch.
+        """
         outputs = []
-        for piece in x.split(AT_ONCE, dim=1):
-            lacking = AT_ONCE - piece.shape[1]
-            full = functional.pad(piece, (0, 0) * (x.dim() - 2) + (0, lacking)) if lacking else piece
-            outputs.append(self._fast(full, Mode.PREDICT)[:, : piece.shape[1]])
+        for start in range(0, x.shape[1], AT_ONCE):
+            first = min(start, x.shape[1] - AT_ONCE)
+            outputs.append(self._fast(x[:, first : first + AT_ONCE], Mode.PREDICT)[:, start - first :])
         return torch.cat(outputs, dim=1)
 
     def _compiled(self, x: Tensor, mode: Mode) -> Tensor:

@@ -66,7 +66,6 @@ class Draw(NamedTuple):
 class Coming(NamedTuple):
     """A draw that was begun in threads, and travels to where the upload is as soon as it is drawn."""
 
-    draw: Draw
     drawn: Callable[[], object]  # waits for the threads
     travel: Aside
     there: Tensor  # where it will be
@@ -132,14 +131,16 @@ class AddedNoise:
         with self._lock:
             expected, coming = self._next.pop(draw.parties, (None, None))
             if coming is not None and expected != draw:
-                coming.drawn()  # and thrown away: it must not travel to where the other one is
+                coming.drawn()  # and thrown away: it must not travel to where a later one is
                 coming = None
             noise = (coming or self._begin(draw, values.device)).arrived()
             sums = self._recordings((noise.data_ptr(), values.shape, values.dtype), summed, values)
             following = self._begin(draw.next, values.device) if expected == draw else None
             self._next[draw.parties] = draw.next, following
             if len(self._next) > GROUPS:
-                self._next.popitem(last=False)
+                _, (_, forgotten) = self._next.popitem(last=False)
+                if forgotten is not None:
+                    forgotten.drawn()  # likewise
         parts = torch.split(sums, [value[0].numel() for value in upload.values()], dim=1)
         return {name: part.reshape(v.shape).to(v) for (name, v), part in zip(upload.items(), parts, strict=True)}
 
@@ -165,7 +166,7 @@ class AddedNoise:
             with travel.here():
                 there[place].copy_(room[place], non_blocking=True)
 
-        return Coming(draw, beside(one, len(draw.parties)), travel, there)
+        return Coming(beside(one, len(draw.parties)), travel, there)
 
     def begin_words(self, source: DrawsWords, draw: Draw, device: torch.device) -> Coming:
         """Draw bits in a thread, of which the device makes normal numbers."""
@@ -179,7 +180,7 @@ class AddedNoise:
             with travel.here():
                 there.copy_(room[:count], non_blocking=True)
 
-        return Coming(draw, beside(one, 1), travel, there)
+        return Coming(beside(one, 1), travel, there)
 
     def _place(
         self, parties: tuple[str, ...], shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, travel: Aside

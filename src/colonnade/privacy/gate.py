@@ -193,12 +193,12 @@ class Gate:
         later = many and aside
         if not later:
             sealing()  # before the ledger expects it: what is refused here is none of its business
-        self.ledger.expect(lambda: [e for released in sealing() for e in self._with_training(entry(released))])
+        wait = self.ledger.expect(lambda: [e for released in sealing() for e in self._with_training(entry(released))])
         if not later:
-            self.ledger.settle()
+            wait()
 
         def sealed() -> tuple[Release, ...]:
-            self.ledger.settle()
+            wait()
             return sealing()
 
         return sealed
@@ -284,12 +284,12 @@ class CoordinatorGate:
             # After a restart the same request is sealed again: one release.
             return [entry for _, entry in made if not self.ledger.holds(entry.digest)]
 
-        self.ledger.expect(entries)
+        wait = self.ledger.expect(entries)
         if not waits:  # what comes from a GPU is sealed while the GPU goes on, by whoever needs the ledger next
-            self.ledger.settle()
+            wait()
 
         def messages() -> Mapping[str, Release]:
-            self.ledger.settle()
+            wait()
             return sealed
 
         read = common if numbers.full else _like(common, numbers.decode(coded))

@@ -119,6 +119,7 @@ class Ledger:
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self._entries: list[Entry] = []
         self._expected: deque[Callable[[], Sequence[Entry]]] = deque()
+        self._announced = 0  # how often releases were, so far
         self._settling = False
         self._digests: set[str] = set()
         self._precision: dict[str, float] = {}
@@ -145,9 +146,20 @@ class Ledger:
         if precision is not None:
             self._precision[entry.owner] = self._precision.get(entry.owner, 0.0) + precision
 
-    def expect(self, entries: Callable[[], Sequence[Entry]]) -> None:
-        """Add releases whose digests are being computed; `entries` waits for them. Called by the gate."""
+    def expect(self, entries: Callable[[], Sequence[Entry]]) -> Callable[[], None]:
+        """Add releases whose digests are being computed; `entries` waits for them. Called by the gate.
+
+        What is returned waits until they are here, and for nothing that was announced after them.
+        """
         self._expected.append(entries)
+        self._announced += 1
+        place = self._announced
+
+        def wait() -> None:
+            if place > self._announced - len(self._expected):
+                self.settle()
+
+        return wait
 
     def settle(self) -> None:
         """Wait for every release that was announced, and add it."""

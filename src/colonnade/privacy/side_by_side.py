@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import wait as wait_for_all
 from functools import cache
 from typing import TypeVar
 
@@ -53,6 +54,7 @@ def beside(work: Callable[[int], T], count: int) -> Callable[[], list[T]]:
     pending = [_threads()[0].submit(take) for _ in range(min(BESIDE, count))]
 
     def wait() -> list[T]:
+        wait_for_all(pending)  # before the first failure is told: what it left behind must not go on beside the caller
         done = {number: result for one in pending for number, result in one.result().items()}
         return [done[number] for number in range(count)]
 
