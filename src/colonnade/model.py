@@ -28,14 +28,13 @@ from colonnade.engines.base import Encoders, encoders_of
 from colonnade.errors import ConfigError, RunError, Unwritable
 from colonnade.evaluate.answers import Answers
 from colonnade.evaluate.decision import Decision
-from colonnade.evaluate.groups import by_group
-from colonnade.evaluate.metrics import choose_metrics
 from colonnade.methods.base import Method
 from colonnade.part import BROKEN, PARTY, Part
-from colonnade.predict import Prediction, WhenAbsent, named, predicted, read_groups, read_rows, read_truth
+from colonnade.predict import Prediction, WhenAbsent, named, predicted, read_rows
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.training_rows import TrainingRows, noised
 from colonnade.record import RECORD, ByGroup, RunRecord, read_record
+from colonnade.score import scores, scores_by_group
 from colonnade.tasks import Task
 from colonnade.written import replace_file
 
@@ -207,7 +206,7 @@ class Model:
         return named(read, self.task.probabilities(told), self.classes)
 
     def score(
-        self, rows: Any, labels: Any, metrics: Sequence[str] | None = None, *, id: Ids = None
+        self, rows: Any, labels: Any, metrics: Sequence[str] | None = None, *, id: Ids = None, weights: Any = None
     ) -> dict[str, float]:
         """How good the model is on new rows, by the names of metrics; NaN where these rows do not define one.
 
@@ -217,15 +216,19 @@ class Model:
                 table; or a pandas Series or DataFrame, indexed like what `predict` answers.
             metrics: names, e.g. `["auc"]`; None: all that the task has.
             id: as for `logits`.
+            weights: how much each row counts, given as labels are; None: all alike.
         """
-        chosen = choose_metrics(self.task, metrics)
-        read = read_rows(self, rows, id)
-        truth = read_truth(self, read, rows, labels, id)
-        answers = self.answers(predicted(self, read).logits)
-        return {metric.name: metric(self.task, answers.to(metric), truth) for metric in chosen}
+        return scores(self, rows, labels, metrics, id, weights)
 
     def score_by_group(
-        self, rows: Any, labels: Any, by: Any, metrics: Sequence[str] | None = None, *, id: Ids = None
+        self,
+        rows: Any,
+        labels: Any,
+        by: Any,
+        metrics: Sequence[str] | None = None,
+        *,
+        id: Ids = None,
+        weights: Any = None,
     ) -> ByGroup:
         """How good the model is on each group of new rows, with counts and 95 % intervals.
 
@@ -235,16 +238,13 @@ class Model:
             by: each row's group, given as labels are: a column of one of the tables, an array, or a pandas Series.
             metrics: as for `score`.
             id: as for `logits`.
+            weights: as for `score`.
 
         Returns:
             `column` and `groups`: by name `rows`, `small` (too few rows, or too few of a class, to compare) and
             `metrics`, each with `value` and `interval`; None where these rows do not define one.
         """
-        chosen = choose_metrics(self.task, metrics)
-        read = read_rows(self, rows, id)
-        truth = read_truth(self, read, rows, labels, id)
-        groups = read_groups(self, read, rows, by, id)
-        return by_group(chosen, self.task, self.answers(predicted(self, read).logits), truth, groups, None)
+        return scores_by_group(self, rows, labels, by, metrics, id, weights)
 
     def contributions(self, rows: Any, *, party: str | None = None, **how: Any) -> Contributions:
         """What each party, or each column of one party, adds to the score (`explain.of_model.contributions`)."""

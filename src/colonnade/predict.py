@@ -155,12 +155,12 @@ def read_truth(model: Model, rows: Rows, given: Any, labels: Any, id: Ids = None
     Raises:
         DataError: they are not labels of this task, or it is not clear which label belongs to which row.
     """
-    return read_again(as_array(_beside(model, rows, given, labels, id)), model.task)
+    return read_again(as_array(beside(model, rows, given, labels, id)), model.task)
 
 
 def read_groups(model: Model, rows: Rows, given: Any, by: Any, id: Ids = None) -> Grouping:
     """Groups of rows that were read, in their order; given as labels are."""
-    values = np.asarray(_beside(model, rows, given, by, id))
+    values = np.asarray(beside(model, rows, given, by, id))
     if values.ndim != 1:
         raise DataError(f"by: needed one group per row; got an array of shape {values.shape}")
     empty = np.array([value is None or (isinstance(value, float) and math.isnan(value)) for value in values.tolist()])
@@ -170,14 +170,14 @@ def read_groups(model: Model, rows: Rows, given: Any, by: Any, id: Ids = None) -
     return Grouping(by if isinstance(by, str) else "by", tuple(names.tolist()), torch.from_numpy(found))
 
 
-def _beside(model: Model, rows: Rows, given: Any, values: Any, id: Ids) -> Any:
+def beside(model: Model, rows: Rows, given: Any, values: Any, id: Ids) -> Any:
     """One value per row, in the order of the rows."""
     if isinstance(values, str):
         values = _column(model, rows, by_party("new tables", given), values, id)
     elif hasattr(values, "reindex"):  # pandas
         values = _in_order(rows, values)
     if len(values) != len(rows):
-        raise RowsDisagree(f"there are {len(values)} labels or groups and {len(rows)} rows; give one per row")
+        raise RowsDisagree(f"there are {len(values)} labels, groups or weights and {len(rows)} rows; give one per row")
     return values
 
 

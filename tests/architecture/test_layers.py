@@ -10,7 +10,7 @@ BASE = {
 }  # fmt: skip
 DOMAIN = {"admm", "upload_cache", "models", "privacy", "schedule", "wire"} | BASE
 TRAINING = {"engines", "evaluate", "methods"} | DOMAIN
-MODEL = {"design", "model", "part", "predict", "saved"}
+MODEL = {"design", "model", "part", "predict", "saved", "score"}
 LOOP = {"callbacks", "checkpoint", "fit", "job", "keywords", "live", "opening", "outward", "progress", "run", "store"}
 RUNNING = {"data"} | LOOP | MODEL | TRAINING
 EVERYTHING = {
@@ -93,7 +93,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "design": TRAINING,  # what all parts of a model agree on
     "part": {"data", "design", "saved"} | TRAINING,  # what one party holds: from its table to its upload
     "predict": {"data", "design", "part"} | TRAINING,  # new rows through the parts of a model
-    "model": {"data", "design", "part", "predict", "saved"} | TRAINING,  # what remains; it knows no training loop
+    "score": {"data", "predict"} | TRAINING,  # predictions of new rows beside their labels
+    "model": {"data", "design", "part", "predict", "saved", "score"}
+    | TRAINING,  # what remains; it knows no training loop
     "outward": {"privacy"},  # how a run is told to people; it reads runs through the report, when asked
     "run": {"data", "outward"}
     | MODEL
@@ -162,6 +164,7 @@ MAY_IMPORT_LATE: dict[str, set[str]] = {
     "part": {"explain"},  # its owner's explanations, only when asked
     "model": {"explain", "report.notebook"},  # the same, and a card is made only when a notebook asks
     "predict": {"model"},  # the Model, for the type checker
+    "score": {"model"},  # likewise
     "outward": {
         "federation",
         "report",

@@ -169,7 +169,7 @@ def test_labels_that_may_belong_to_other_rows_are_refused(run: Run, new: dict[st
         run.model.score(new, new["telco"]["churn"])
     with pytest.raises(DataError, match="no table has a column 'left'"):
         run.model.score(new, "left")
-    with pytest.raises(RowsDisagree, match="299 labels or groups and 300 rows"):
+    with pytest.raises(RowsDisagree, match="299 labels, groups or weights and 300 rows"):
         run.model.score(new, ["stays"] * 299)
     with pytest.raises(DataError, match="'maybe' is none of the classes"):
         run.model.score(new, ["maybe"] * 300)

@@ -25,6 +25,7 @@ DATES = "dates"
 # What a column of levels may hold later, by what it held in training; a number column only ever holds numbers.
 FITTING = {NUMBER: (NUMBER, TEXT), TEXT: (TEXT,), BOOLEAN: (BOOLEAN,)}
 _SILENT: ContextVar[bool] = ContextVar("silent", default=False)
+_READ: ContextVar[frozenset[str]] = ContextVar("read", default=frozenset())
 SEVERAL = 20  # rows; of fewer, all may have a category that training did not see
 BY_CHANCE = 1e-9  # when rows have only rare categories less often than that, they are written in another way
 MANY_FAR = 0.05  # share of numbers far outside those of the training that is worth a word
@@ -37,7 +38,7 @@ def check_columns(plan: ColumnPlan, frame: Any) -> Any:
         DataError: one is missing.
     """
     ignored = {name for name, one in plan.said.items() if one.kind == "ignore"}
-    beside = {*names_of(plan.id), plan.label, *plan.aside} | ignored
+    beside = {*names_of(plan.id), plan.label, *plan.aside, *_READ.get()} | ignored
     given = [name for name in frame.columns if name not in beside - {*plan.columns}]
     for name in plan.columns:
         if name not in given:
@@ -161,6 +162,16 @@ def unwarned() -> Iterator[None]:
         yield
     finally:
         _SILENT.reset(before)
+
+
+@contextmanager
+def also_read(*given: object) -> Iterator[None]:
+    """Columns whose names are among what is given are read by somebody else: no word about them."""
+    token = _READ.set(frozenset(one for one in given if isinstance(one, str)))
+    try:
+        yield
+    finally:
+        _READ.reset(token)
 
 
 def _warn(text: str) -> None:
