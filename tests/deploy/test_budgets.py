@@ -19,11 +19,12 @@ from colonnade.config import build
 from colonnade.deploy import agreement, coordinator, encryption
 from colonnade.deploy.agreement import Agreement
 from colonnade.deploy.budget import TableBudget, ledger_beside
-from colonnade.deploy.coordinator import CoordinatorProcess, Undertaking
+from colonnade.deploy.coordinator import CoordinatorProcess
 from colonnade.deploy.party_setup import PartySetup
 from colonnade.deploy.policy import Policy
 from colonnade.deploy.predict import Wish
 from colonnade.deploy.table_ledger import TableLedger
+from colonnade.deploy.undertaking import Undertaking
 from colonnade.engines.message import Outgoing
 from colonnade.errors import ConfigError, Refused, RunError
 from colonnade.privacy.events import Unit

@@ -13,9 +13,9 @@ from torch import Tensor
 from colonnade.config import build
 from colonnade.deploy.agreement import Proposal
 from colonnade.deploy.by_row import row_event, row_protection, steps_of
-from colonnade.deploy.coordinator import Undertaking
 from colonnade.deploy.membership import Membership
 from colonnade.deploy.party_setup import Columns, PartySetup
+from colonnade.deploy.undertaking import Undertaking
 from colonnade.errors import ConfigError
 from colonnade.methods import LocalOnly
 from colonnade.models.encoders import ModelSettings

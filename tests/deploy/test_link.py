@@ -20,8 +20,8 @@ from colonnade.bench.noise import SeededNoise
 from colonnade.config import build
 from colonnade.deploy import coordinator as coordinator_module
 from colonnade.deploy.agreement import CLOSED
-from colonnade.deploy.coordinator import Undertaking
 from colonnade.deploy.predict import Asker, Wish, _asking, _check_alignment
+from colonnade.deploy.undertaking import Undertaking
 from colonnade.engines import nats, remote
 from colonnade.engines.link import Link
 from colonnade.errors import Refused, RunError
@@ -458,6 +458,7 @@ def test_one_asker_asks_many_times(tmp_path: Path) -> None:
         file, deadline = tmp_path / "party_0" / "ledger.jsonl", time.monotonic() + LONG
         while file.read_text().count('"PREDICT"') < 4 and time.monotonic() < deadline:
             time.sleep(0.1)
-    assert torch.equal(first, wanted) and torch.equal(again, wanted) and torch.equal(second, wanted[:2])
+    assert torch.equal(first, wanted) and torch.equal(again, wanted)
+    torch.testing.assert_close(second, wanted[:2], rtol=0, atol=1e-12)  # fewer rows are another product
     assert len(after - before) == 7, "two for each question, one for the question that somebody did not consent to"
     assert file.read_text().count('"PREDICT"') == 4, "an idle party writes its files again"

@@ -20,11 +20,11 @@ from colonnade.align.match import Agreed, MatchReport, PartyMatch
 from colonnade.bench.organisations import Trial
 from colonnade.data.column_settings import PartyColumns
 from colonnade.deploy import coordinator as coordinator_module
-from colonnade.deploy.coordinator import Undertaking
 from colonnade.deploy.party_setup import PartySetup
 from colonnade.deploy.policy import Policy
 from colonnade.deploy.predict import Wish
 from colonnade.deploy.tables import PartyTable
+from colonnade.deploy.undertaking import Undertaking
 from colonnade.engines import remote
 from colonnade.errors import ConfigError, Refused
 from colonnade.federation import Federation

@@ -19,8 +19,9 @@ from colonnade.data.stored import from_bytes
 from colonnade.deploy.export import export
 from colonnade.deploy.sections import CoordinatorSection
 from colonnade.deploy.settings import read_coordinator, read_party, split_of
-from colonnade.deploy.start import party_setup, read_undertaking
+from colonnade.deploy.start import party_setup
 from colonnade.deploy.tables import LabelTable, PartyTable
+from colonnade.deploy.undertaking_files import read_undertaking
 from colonnade.design import Design
 from colonnade.errors import ConfigError, DataError
 from colonnade.methods import VIMADMM

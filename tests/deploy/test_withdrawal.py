@@ -13,7 +13,7 @@ import torch
 
 from colonnade.align.files import read_alignment
 from colonnade.deploy.settings import read_coordinator
-from colonnade.deploy.start import check_split, left_out_by, read_undertaking
+from colonnade.deploy.undertaking_files import check_split, left_out_by, read_undertaking
 from colonnade.deploy.withdrawal import start
 from colonnade.deploy.withdrawal.limits import check_request, check_rows, people_at
 from colonnade.deploy.withdrawal.marks import mark_runs
