@@ -45,6 +45,7 @@ def describe(trainer: Trainer) -> Described:
         about["row_weights"] = True
     if s.stratified:
         about["stratified"] = True
+    about.update(cast(About, trainer.regrouped))
     return {
         "id": trainer.id,
         "method": {"name": method.name, "settings": method.model_dump()},

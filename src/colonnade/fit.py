@@ -18,8 +18,8 @@ from colonnade.callbacks import Callback, check_callbacks
 from colonnade.checkpoint import commit, describe, fingerprint, restore, warn_of_another_machine, warn_of_other_bits
 from colonnade.config import Settings, build
 from colonnade.design import Arithmetic, Design
-from colonnade.engines.base import DEPLOYED, Encoders, Engine, check_encoders, cohort_builder
-from colonnade.engines.coordinator import CoordinatorSide, is_model
+from colonnade.engines.base import Encoders, Engine, check_encoders, cohort_builder
+from colonnade.engines.coordinator import CoordinatorSide
 from colonnade.engines.lift_gain import lift_gain
 from colonnade.engines.loop import Loop
 from colonnade.engines.queries import remember
@@ -35,7 +35,7 @@ from colonnade.keywords import settings_of
 from colonnade.methods import make_method
 from colonnade.methods._combinations import settled
 from colonnade.methods._guest import shown_by, with_guest
-from colonnade.methods.base import Extends, Method, check_bins, check_rows
+from colonnade.methods.base import Extends, Method, check_bins, check_rows, is_model
 from colonnade.methods.without import outputs
 from colonnade.model import Model
 from colonnade.models.encoders import ModelSettings
@@ -180,6 +180,9 @@ class Trainer:
     written: dict[str, int] = field(default_factory=lambda: {"history": 0, "traffic": 0, "ledger": 0})
     may_evaluate: bool = True  # something may leave for an evaluation on the test rows, if the settings allow it
     tested: Evaluated | None = None
+    regrouped: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # who joined or left since an earlier run, for the record
 
     @classmethod
     def open(  # the one place where all parts meet
@@ -301,7 +304,7 @@ class Trainer:
         self.ledger.settle()
         run = Run(self._model(state), self.training, describe(self)["about"], c.history, c.traffic, result, self.config)
         run.tested = self.tested
-        if isinstance(c.method, Extends) and self.engine.name != DEPLOYED:  # whose runs nobody can join yet
+        if isinstance(c.method, Extends):
             run.kept = {name: value for name, value in c.state.items() if not is_model(name)}
         if store is not None:
             run.save(store.path.parent)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from colonnade.engines.base import known_rows, numbers_of
 from colonnade.engines.coordinator import CoordinatorSide
 from colonnade.engines.plan import SMALL, USUAL, TrainingPlan
+from colonnade.engines.taken_over import TakenOver
 from colonnade.errors import ConfigError
 from colonnade.evaluate.decision import check_decision
 from colonnade.evaluate.metrics import choose_metric
@@ -50,6 +51,7 @@ class Terms:
     label_key: int | None = field(default=None, repr=False)  # of the label noise; None: the seed's, for simulations
     may_evaluate: bool = True  # something may leave for evaluation, if the settings allow it
     short_rows: bool = True  # parties read requests that leave out row numbers which they know
+    taken: TakenOver | None = None  # parts of a former run, with the labels as they were drawn then
 
 
 def open_coordinator(
@@ -77,7 +79,9 @@ def open_coordinator(
     check_counted(federation.task.positive, privacy.labels)
     check_split_alone(split.stratified, privacy.labels)
     choose_metric(federation.task, training.metric)  # refuses one that the task does not have
-    labels = open_labels(truth, federation.task, train, privacy.labels, noise, split.validation)
+    labels = terms.taken.labels if terms.taken is not None else None
+    if labels is None:
+        labels = open_labels(truth, federation.task, train, privacy.labels, noise, split.validation)
     labels = weigh(labels, federation.weights, training.class_weights, truth, train, privacy.labels)
     if known is not None:
         labels = KnownLabels(labels, known.to(schema.device))
@@ -129,6 +133,7 @@ def open_coordinator(
         traffic=Traffic(schema.parties),
         row_weights=federation.weights,
         home=home,
+        taken=terms.taken,
     )
 
 

@@ -17,11 +17,10 @@ from torch import Tensor
 
 from colonnade.checkpoint import describe, fingerprint
 from colonnade.engines.base import DEPLOYED
-from colonnade.engines.coordinator import is_model
 from colonnade.errors import ConfigError, RunError
 from colonnade.federation import Federation
 from colonnade.fit import Trainer
-from colonnade.methods.base import Extends, State
+from colonnade.methods.base import Extends, State, is_model
 from colonnade.methods.without import outputs
 from colonnade.model import Model
 from colonnade.part import open_parts

@@ -25,9 +25,10 @@ from colonnade.bench.made_up import make_federation
 from colonnade.bench.noise import SeededNoise
 from colonnade.bench.settings import Shape
 from colonnade.config import build
-from colonnade.deploy.coordinator import CoordinatorProcess, Undertaking
+from colonnade.deploy.coordinator import CoordinatorProcess
 from colonnade.deploy.party import PartyProcess
 from colonnade.deploy.party_setup import Columns, PartySetup
+from colonnade.deploy.undertaking import Undertaking
 from colonnade.engines.nats import NatsLink
 from colonnade.engines.remote import Absence
 from colonnade.federation import Federation

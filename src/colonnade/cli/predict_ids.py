@@ -83,7 +83,7 @@ def predict_ids(
 
 def _deployed(folder: Path) -> dict[str, str]:
     """What a run folder says of how it was deployed; nothing, where that cannot be read."""
-    from colonnade.deploy.start import DEPLOYMENT
+    from colonnade.deploy.undertaking_files import DEPLOYMENT
 
     try:
         said = json.loads((folder / DEPLOYMENT).read_text())

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from colonnade.config import build
+from colonnade.deploy.taken_run import Former
 from colonnade.engines.base import Introduction, form_groups
 from colonnade.engines.remote import Absence
 from colonnade.errors import ColonnadeError, IdentityError, WireError
@@ -100,6 +101,15 @@ class Proposal:
     def own(self) -> tuple[str, ...]:
         """Parties of the label holder's organisation, as it says; it knows what they add to a secure sum."""
         return tuple(self.body.get("own", ()))
+
+    @property
+    def former(self) -> Former | None:
+        """The finished run whose parts it takes over; None: everybody trains."""
+        return Former.from_json(self.body["takes_over"]) if "takes_over" in self.body else None
+
+    def trains(self, party: str) -> bool:
+        """Whether a party trains, and does not bring what it has learned in a former run."""
+        return self.former is None or party not in self.former.parties
 
     def method(self) -> Method:
         """The method, from this installation."""
@@ -193,8 +203,7 @@ def _check(proposal: Proposal) -> None:
         if len(proposal.train) == 0 or int(proposal.train.min()) < 0 or int(proposal.train.max()) >= rows:
             raise WireError(f"the proposal's training rows are not among its {rows} rows")
         proposal.method(), proposal.model(), proposal.training(), find_task(body["task"]), proposal.key
-        proposal.privacy()
-        proposal.absence()
+        proposal.privacy(), proposal.absence(), proposal.former
         if not all(isinstance(name, str) and name in parties for name in body.get("own", ())):
             raise WireError("the proposal names a party of the label holder's own that is not among its parties")
     except (KeyError, TypeError, ValueError) as error:

@@ -52,7 +52,9 @@ def why_a_person(policy: Policy, cost: Together | None) -> str:
     return ""
 
 
-def note(folder: Path, proposal: Proposal, state: State, reason: str = "", decision: Decision | None = None) -> None:
+def note(
+    folder: Path, proposal: Proposal, me: str, state: State, reason: str = "", decision: Decision | None = None
+) -> None:
     """Keep the last proposal of a run and what became of it, for whoever decides and for later; and who decided."""
     write_kept(
         folder / PROPOSAL,
@@ -63,7 +65,7 @@ def note(folder: Path, proposal: Proposal, state: State, reason: str = "", decis
             "state": state,
             "reason": reason,
             "facts": dict(in_short(proposal)),
-            "leaves": what_leaves(proposal),
+            "leaves": what_leaves(proposal, me),
             "body": dict(proposal.body),
             "signature": dict(proposal.signature),
             **({"decision": decision.kept()} if decision is not None else {}),
@@ -82,8 +84,8 @@ def check_decision(decision: Decision | None) -> None:
         raise Refused(f"a person refused the run: {decision.because or 'no reason was given'}")
 
 
-def what_leaves(proposal: Proposal) -> list[str]:
-    """What would leave this party, in words, one purpose after the other; a refused proposal may hold anything."""
+def what_leaves(proposal: Proposal, party: str) -> list[str]:
+    """What would leave a party, in words, one purpose after the other; a refused proposal may hold anything."""
     said, rounds, rows = proposal.body["purposes"], proposal.training().rounds, len(proposal.train)
     purposes = said if isinstance(said, list) else []
     privacy, mechanism = proposal.privacy(), proposal.body["mechanism"]
@@ -100,13 +102,19 @@ def what_leaves(proposal: Proposal) -> list[str]:
         Purpose.PREDICT: "prediction, later: the same of rows that are asked about, without noise",
         Purpose.EXPLAIN: "explanation, later: the same of rows that are asked about, without noise",
     }
+    if not proposal.trains(party) and (former := proposal.former):
+        scores = (
+            f"training and evaluation: nothing; what left in the run {former.run!r} is used, beside what others send"
+        )
+        told = {Purpose.TRAIN: scores, **{p: told[p] for p in (Purpose.PREDICT, Purpose.EXPLAIN)}}
     return [text for purpose, text in told.items() if purpose.value in purposes]
 
 
 def in_short(proposal: Proposal) -> Mapping[str, Any]:
     """What an operator needs to see of a proposal."""
     body = proposal.body
-    keys = ("rows", "parties", "label_exposure", "purposes", "mechanism", *(("lacking",) if proposal.lacking else ()))
+    said = [key for key, there in (("lacking", proposal.lacking), ("takes_over", proposal.former)) if there]
+    keys = ("rows", "parties", "label_exposure", "purposes", "mechanism", *said)
     facts = {"method": body["method"]["name"], "rounds": proposal.training().rounds, **{k: body.get(k) for k in keys}}
     if shown := shown_by(proposal.method()):
         facts["shows_columns"] = shown

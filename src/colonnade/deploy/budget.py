@@ -27,12 +27,14 @@ from colonnade.privacy.together import NOT_COVERED, Cost, Together, costs_of, to
 COLUMNS = ("run", "began", "state", "rows", "columns", "unit", "releases", "epsilon (accountant)")
 
 
-def planned(proposal: Proposal, mine: Event) -> list[Cost]:
-    """What training by a proposal would release of a party that uploads as often as any, at most.
+def planned(proposal: Proposal, party: str, mine: Event) -> list[Cost]:
+    """What training by a proposal would release of a party, as if it uploaded as often as any; at most.
 
     `mine` is what the party itself puts before its uploads, where the proposal asks for nothing. What a method brings
     itself depends on the parties' networks: before joining it is unknown, and no budget allows it.
     """
+    if not proposal.trains(party):
+        return []
     if proposal.privacy().by_row:
         return [Cost(row_event(proposal), int(proposal.body["rows"]))]
     schedule, own = proposal.schedule(), brings(proposal.method())
@@ -48,7 +50,7 @@ def spent_by(proposal: Proposal, entries: Iterable[Entry], party: str, mine: Eve
 
     Of training at home (unit ROW) it stays what was agreed on: whatever the model says later would release all of it.
     """
-    return planned(proposal, mine) if proposal.privacy().by_row else costs_of(entries, party)
+    return planned(proposal, party, mine) if proposal.privacy().by_row else costs_of(entries, party)
 
 
 def whole_cost(costs: Sequence[Cost], delta: float, neighbours: Neighbours) -> Together | None:

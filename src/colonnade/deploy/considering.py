@@ -36,19 +36,19 @@ class Considering:
             check_decision(decision)
         except ColonnadeError as error:
             if member.agreement is None:
-                note(self._folder, proposal, "refused", str(error), decision)
+                note(self._folder, proposal, member.me, "refused", str(error), decision)
             raise
         if member.agreement is None and decision is None and (why := why_a_person(member.setup.policy, member.cost)):
             return self._ask_a_person(proposal, why)
         self._waits = ""
-        note(self._folder, proposal, "joined", decision=decision)
+        note(self._folder, proposal, member.me, "joined", decision=decision)
         self._notify("joined", digest=proposal.digest[:12])
         return consent
 
     def _ask_a_person(self, proposal: Proposal, why: str) -> Notice:
         """Keep the proposal for whoever decides; the coordinator is told to wait."""
         run, self._waits = self._member.run, proposal.digest
-        note(self._folder, proposal, "waits for approval", why)
+        note(self._folder, proposal, self._member.me, "waits for approval", why)
         told = f"see colonnade runs, then colonnade approve {run}, or colonnade refuse {run}"
         self._notify("approval needed", digest=proposal.digest[:12], reason=why, note=told)
         return self._pending()

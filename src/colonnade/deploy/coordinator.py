@@ -11,11 +11,9 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
-
-import torch
 
 from colonnade import checkpoint
 from colonnade.deploy.agreement import (
@@ -29,130 +27,35 @@ from colonnade.deploy.agreement import (
     settle,
 )
 from colonnade.deploy.approval import PENDING
-from colonnade.deploy.by_row import agreed_mechanism
 from colonnade.deploy.encryption import encryption_of_coordinator, own_keys, secrets_for
 from colonnade.deploy.signing import check_own, head_signer, sign_file
+from colonnade.deploy.undertaking import Undertaking, in_full
 from colonnade.engines.link import Link
 from colonnade.engines.message import Incoming, Notify, Outgoing
 from colonnade.engines.remote import ASK_AGAIN, DONE, REFUSED, Absence, Away, Remote
 from colonnade.errors import ColonnadeError, ConfigError, IdentityError, Refused, RunError, WireError
-from colonnade.federation import Federation, Party, RowSplit, Task
 from colonnade.fit import Trainer, find_device
 from colonnade.identity.credentials import Credentials
 from colonnade.methods._guest import check_guest, check_shown
 from colonnade.methods.base import (
-    Method,
-    brings,
-    check_absence,
     check_gradients,
     check_labels,
-    check_lacking,
-    check_numbers,
-    check_participation,
 )
-from colonnade.methods.by_row import check_by_row, local_steps_of
-from colonnade.methods.rounds import schedule_of
-from colonnade.methods.without import check_party_dropout
-from colonnade.models.encoders import ModelSettings
-from colonnade.models.ridge import RidgeSettings
-from colonnade.models.trees import TreeSettings
 from colonnade.opening import Terms, open_coordinator
 from colonnade.privacy.chain import HEAD, LEDGER
-from colonnade.privacy.events import PlainEvent
-from colonnade.privacy.gaussian import SystemNoise
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.registry import kind_of
-from colonnade.privacy.settings import PrivacySettings
 from colonnade.progress import Watcher
-from colonnade.record import RECORD, STORE, Sections
-from colonnade.rows import Grouping
-from colonnade.run import Run, Training
+from colonnade.record import RECORD, STORE
+from colonnade.run import Run
 from colonnade.saved import read_lines
 from colonnade.store import Store
 from colonnade.wire.codec import decode
-from colonnade.wire.messages import COORDINATOR, Purpose
+from colonnade.wire.messages import COORDINATOR
 from colonnade.wire.notice import Notice, notice_of
-from colonnade.wire.numbers import WireSettings
 
 T = TypeVar("T")
 Invite = Callable[[Sequence[str]], None]  # tells some parties, who may serve many runs, that there is this one
-PURPOSES = (Purpose.TRAIN, Purpose.EVALUATE, Purpose.PREDICT)
-
-
-@dataclass(frozen=True)
-class Undertaking:
-    """What the label holder needs: labels and rows, method, networks, length, and patience."""
-
-    parties: tuple[str, ...]
-    labels: torch.Tensor = field(repr=False)  # (N,) or (N, K), by row number
-    task: Task
-    split: RowSplit
-    method: Method
-    model: ModelSettings
-    training: Training
-    absence: Absence = field(default_factory=Absence)
-    privacy: PrivacySettings = field(default_factory=PrivacySettings)
-    mechanism: str = PlainEvent.kind.name  # where privacy asks for none: a protection of the parties' own, by name
-    alignment: str = ""  # digest of the rows everybody aligned
-    former: tuple[str, ...] = ()  # digests of the alignments that it extends: their row numbers hold, too
-    purposes: tuple[Purpose, ...] = PURPOSES
-    config: Sections | None = None
-    weights: torch.Tensor | None = field(default=None, repr=False)  # (N,) how much each row counts; None: all alike
-    by: Grouping | None = field(default=None, repr=False)  # groups that the test rows are also measured by
-    held: torch.Tensor | None = field(default=None, repr=False)  # (N, M) who holds which row; None: all hold all
-    own: tuple[str, ...] = ()  # parties of the label holder's organisation
-    withdrawn: tuple[int, ...] = ()  # rows of people who had withdrawn when it began: they are in no part of the split
-
-    @property
-    def may_evaluate(self) -> bool:
-        """Whether anything leaves for evaluation on validation or test rows; with noise nothing does."""
-        return self.privacy.evaluates() and not brings(self.method)
-
-    @property
-    def named_mechanism(self) -> str:
-        """What stands between columns and wire, by name."""
-        return agreed_mechanism(self.privacy) if self.privacy.noised else brings(self.method) or self.mechanism
-
-    def body(self, run: str) -> dict[str, object]:
-        """The text of the proposal."""
-        ours = {"device", "engine", "checkpoint_every", "decision", "epochs"}  # what the label holder does at home
-        if self.training.wire == WireSettings():
-            ours.add("wire")  # as before there was a choice: a run that began then goes on
-        if self.training.class_weights is None:
-            ours.add("class_weights")  # the same
-        training = self.training.model_dump(exclude=ours)
-        if not self.training.schedule.party_dropout:
-            del training["schedule"]["party_dropout"]  # the same
-        usual = {"ridge": RidgeSettings(), "trees": TreeSettings()}
-        unsaid = {name for name, settings in usual.items() if getattr(self.model, name) == settings}  # likewise
-        return {
-            "run": run,
-            "parties": list(self.parties),
-            "method": {"name": self.method.name, "settings": self.method.model_dump()},
-            "model": self.model.model_dump(exclude=unsaid),
-            "training": training,
-            "rows": len(self.labels),
-            "task": self.task.name,
-            "outputs": self.task.outputs,
-            "label_exposure": self.privacy.exposure(self.method.exposes).value,
-            "purposes": [p.value for p in self.purposes if p is not Purpose.EVALUATE or self.may_evaluate],
-            "privacy": self.privacy.model_dump(exclude=set() if self.privacy.by_row else {"unit"}),  # the same
-            "mechanism": self.named_mechanism,
-            "absence": self.absence.model_dump(),
-            "alignment": self.alignment,
-            **({} if self.held is None else {"lacking": True}),
-            **({"own": list(self.own)} if self.own else {}),
-        }
-
-    def federation(self, agreement: Agreement) -> Federation:
-        """The label holder's view: labels and shapes, nobody's columns."""
-        shapes = {p: i.shape for p, i in agreement.introductions.items()}
-        whose = [None] * len(self.parties) if self.held is None else self.held.T.unbind()
-        parties = tuple(
-            Party(name, torch.empty(0, *shapes[name]), held) for name, held in zip(self.parties, whose, strict=True)
-        )
-        name = agreement.proposal.body["run"]
-        return Federation(parties, self.labels, self.task, self.split, name=name, weights=self.weights, by=self.by)
 
 
 class CoordinatorProcess:
@@ -182,7 +85,7 @@ class CoordinatorProcess:
         self._pending: set[str] = set()  # parties where a person has to approve the proposal
         self._invite: Invite = invite or (lambda parties: None)
         training = undertaking.training.model_copy(update={"checkpoint_every": 1})
-        self.undertaking = replace(undertaking, training=training, privacy=_in_full(undertaking))
+        self.undertaking = replace(undertaking, training=training, privacy=in_full(undertaking))
         self.sign = head_signer(credentials, link.run)
         self.store, self.keys = Store(folder / STORE, self.sign), own_keys(folder)
         # With the run's seed, which every party knows, the label noise could be taken away again.
@@ -320,17 +223,21 @@ class CoordinatorProcess:
             schema = replace(schema, held=u.held.to(schema.device))
         federation, ledger, run = u.federation(agreement), Ledger(), self.link.run
         short = agreement.proposal.short_rows
-        terms = Terms(u.privacy, u.absence.then == "continue", self.label_key, u.may_evaluate, short)
+        over = None if u.taken is None else u.taken.over
+        terms = Terms(u.privacy, u.absence.then == "continue", self.label_key, u.may_evaluate, short, over)
         coordinator = open_coordinator(federation, schema, u.method, u.training, ledger, run, terms)
         coordinator.noised = not kind_of(u.named_mechanism).bare
         engine = Remote(self.link, schema, u.method, run, absence or u.absence, self.notify)
         if adders := agreement.adders({}):
             coordinator.opener = adders.opener(coordinator.schedule.most_releases(coordinator.training_plan.rounds))
             engine.roster = adders.roster.digest
-        return Trainer(
+        trainer = Trainer(
             federation, coordinator, engine, u.training, u.model, None, ledger, run, u.privacy, config=u.config,
             may_evaluate=u.may_evaluate,
         )  # fmt: skip
+        if u.taken is not None:
+            trainer.regrouped = u.taken.noted(u.parties, coordinator.labels.event.kind.name, len(u.split.train))
+        return trainer
 
     def _stop_without(self, agreement: Agreement, trainer: Trainer, error: Away, watch: Watcher | None) -> Run:
         """End the run because somebody stayed away; whoever is there is told, the best round is kept."""
@@ -362,32 +269,3 @@ class CoordinatorProcess:
 
 def _persons(parties: set[str]) -> str:
     return f"a person at {', '.join(sorted(parties))} has to approve the run" if parties else ""
-
-
-def _in_full(u: Undertaking) -> PrivacySettings:
-    """The promise with its noise as a number, so that every party sees it before it agrees."""
-    privacy = u.privacy
-    if privacy.protects and privacy.evaluation == "simulated":
-        raise ConfigError(
-            "privacy.evaluation = 'simulated' sends validation rows without noise, which is for simulations only; "
-            "separate organisations use 'none'"
-        )
-    if u.held is not None:
-        check_lacking(u.method)
-    check_absence(u.method, u.absence.then == "continue")
-    check_numbers(u.method, u.training.wire.numbers, privacy.secure_sum.use)
-    schedule = schedule_of(u.method, u.training.schedule, u.split.train, u.parties, u.training.seed)
-    check_participation(u.method, u.training.schedule.participation)
-    goes_on = u.absence.then == "continue"
-    check_party_dropout(u.method, u.training.schedule.party_dropout, goes_on, u.model.head.layers)
-    silence = schedule.someone_may_be_silent or schedule.leaves_out or u.absence.then == "continue"
-    privacy.check_sum(len(u.parties), u.method.needs_uploads, silence, u.held is not None, u.own)
-    if privacy.by_row:
-        weighted = u.weights is not None or u.training.class_weights is not None
-        check_by_row(u.method, privacy, u.task, schedule, u.training.computing, weighted)
-        plan = local_steps_of(u.method, schedule, u.training.rounds)
-        privacy.row_noise(plan, SystemNoise())  # whether it can be carried out
-        return privacy.model_copy(update={"sigma": privacy.sigma_by_row(plan)})
-    if not privacy.protects or privacy.sigma is not None:
-        return privacy
-    return privacy.model_copy(update={"sigma": privacy.noise(schedule.most_releases(u.training.rounds))})

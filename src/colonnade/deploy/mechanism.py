@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 from colonnade.deploy.agreement import Proposal
-from colonnade.deploy.by_row import agreed_mechanism
+from colonnade.deploy.by_row import agreed_mechanism, row_protection
 from colonnade.errors import Refused
-from colonnade.methods.base import brings
+from colonnade.methods.base import BringsNoise, brings
+from colonnade.models.schema import Schema
 from colonnade.privacy.events import Kind
+from colonnade.privacy.gaussian import SystemNoise
+from colonnade.privacy.mechanism import Mechanism, Protection
 from colonnade.privacy.registry import kind_of
+from colonnade.privacy.secure_sum.adders import Adders
 from colonnade.wire.messages import Purpose
+
+
+def protection(proposal: Proposal, schema: Schema, adders: Adders | None, mine: Mechanism) -> Protection:
+    """What stands before every upload: as proposed, with noise that nobody can repeat; or this party's own."""
+    privacy, method = proposal.privacy(), proposal.method()
+    if privacy.by_row:
+        return row_protection(proposal)
+    own = method.mechanism(SystemNoise(), schema) if isinstance(method, BringsNoise) else None
+    if adders is None and own is None and not privacy.protects:
+        return Protection.everywhere(mine)
+    releases = proposal.schedule().most_releases(proposal.training().rounds)  # of the party that uploads most
+    return privacy.protection(releases, SystemNoise(), adders, own, may_evaluate=own is None)
 
 
 def check_mechanism(proposal: Proposal, mine: Kind) -> None:

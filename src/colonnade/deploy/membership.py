@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -20,10 +21,9 @@ from colonnade.deploy.agreement import (
     read_proposal,
 )
 from colonnade.deploy.budget import check_table, check_unit, note_figures, planned, spent_by, whole_cost
-from colonnade.deploy.by_row import row_protection
 from colonnade.deploy.encryption import RunEncryption, encryption_of_party
 from colonnade.deploy.limits import check_training
-from colonnade.deploy.mechanism import check_mechanism
+from colonnade.deploy.mechanism import check_mechanism, protection
 from colonnade.deploy.open_rows import OpenRows
 from colonnade.deploy.party_setup import Columns, PartySetup
 from colonnade.deploy.policy import (
@@ -35,6 +35,7 @@ from colonnade.deploy.policy import (
     check_training_rows,
 )
 from colonnade.deploy.table_ledger import Entered, TableLedger
+from colonnade.deploy.taken_part import part_for
 from colonnade.deploy.withdrawal.limits import check_request as check_withdrawn
 from colonnade.deploy.withdrawal.limits import check_rows
 from colonnade.design import Design
@@ -56,7 +57,6 @@ from colonnade.identity.credentials import Credentials
 from colonnade.methods._guest import check_shown, is_told, shown_by, what_is_shown
 from colonnade.methods._lifts import check_sides
 from colonnade.methods.base import (
-    BringsNoise,
     check_bins,
     check_classifiers,
     check_gradients,
@@ -69,7 +69,6 @@ from colonnade.models.sides import some_of
 from colonnade.models.stack import portable_key
 from colonnade.part import Part
 from colonnade.privacy.gate import Gate
-from colonnade.privacy.gaussian import SystemNoise
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.mechanism import Protection
 from colonnade.privacy.registry import kind_of
@@ -88,15 +87,16 @@ class Membership:
     """One party's place in one run: nothing yet, joined to a proposal, or agreed."""
 
     def __init__(
-        self, run: str, credentials: Credentials, setup: PartySetup, keys: KeyPair, spent: TableLedger
+        self, folder: Path, run: str, credentials: Credentials, setup: PartySetup, keys: KeyPair, spent: TableLedger
     ) -> None:
-        self.me, self.run = credentials.name, run
+        self.me, self.run, self._folder = credentials.name, run, folder
         self.credentials, self.setup, self.keys, self.spent = credentials, setup, keys, spent
         self.table = setup.table or self.me
         self.proposal: Proposal | None = None
         self.agreement: Agreement | None = None
         self.cost: Together | None = None  # of the last proposal that was checked; None: it releases nothing
         self._columns: Columns | None = None
+        self._part: Part | None = None  # of a finished run, which it brings instead of training; None: it trains
         self._rows = OpenRows()  # that may be asked about
         self.left_out = setup.left_out()  # rows of people who had withdrawn when the run began
 
@@ -115,6 +115,7 @@ class Membership:
             self._check(proposal)
             self.left_out = self.setup.left_out()
             check_rows(proposal.train, self.left_out, "the proposal trains on")
+            self._part = part_for(proposal, self.me, self.setup, self._folder)
             self._columns = self._read_columns(proposal)
             self.proposal = proposal
         return join(proposal, self._joined(proposal), self.credentials)
@@ -146,7 +147,7 @@ class Membership:
             check_numbers(proposal.method(), proposal.training().wire.numbers, privacy.secure_sum.use)
             names, whose = proposal.parties, proposal.own
             privacy.check_sum(len(names), proposal.method().needs_uploads, silence, proposal.lacking, whose)
-            costs = planned(proposal, self.setup.mechanism.event)
+            costs = planned(proposal, self.me, self.setup.mechanism.event)
         except (ConfigError, AccountingError) as error:
             raise Refused(f"the proposal cannot be carried out: {error}") from None
         policy = self.setup.policy
@@ -156,10 +157,6 @@ class Membership:
         others = [run for run in self.spent.runs(self.table) if run.proposal != proposal.digest]
         check_table(policy, self.table, others, costs)
         self.cost = whole_cost(costs, privacy.delta, privacy.neighbours)
-
-    def _releases(self, proposal: Proposal) -> int:
-        """How often the party that uploads most uploads in training."""
-        return proposal.schedule().most_releases(proposal.training().rounds)
 
     def agree(self, notice: Notice) -> Agreement:
         """Check the agreement against the proposal that was joined; it holds from `adopt` on.
@@ -178,7 +175,7 @@ class Membership:
 
     def enter(self, proposal: Proposal, limited: bool) -> None:
         """Charge the table with what was agreed on, once; `Refused`, if it is limited and the budget is used up."""
-        costs, rows = tuple(planned(proposal, self.setup.mechanism.event)), int(proposal.body["rows"])
+        costs, rows = tuple(planned(proposal, self.me, self.setup.mechanism.event)), int(proposal.body["rows"])
         entered = Entered(proposal.digest, self.run, self.me, self.table, self.columns.digest(), rows, costs)
         policy = self.setup.policy if limited else Policy()
         self.spent.enter(entered, lambda others: check_table(policy, self.table, others, costs))
@@ -197,6 +194,7 @@ class Membership:
     def adopt(self, agreement: Agreement) -> str:
         """From now on this holds; the digest of the columns it holds for."""
         if self._columns is None:
+            self._part = part_for(agreement.proposal, self.me, self.setup, self._folder)
             self._columns = self._read_columns(agreement.proposal)
         if self._introduction(agreement.proposal) != agreement.introductions[self.me]:
             raise RunError(
@@ -236,7 +234,8 @@ class Membership:
     def _read_columns(self, proposal: Proposal) -> Columns:
         rows = int(proposal.body["rows"])
         seen = rows_of("others" if proposal.privacy().by_row else "training", proposal.train, rows)
-        columns = self.setup.columns_of(str(proposal.body.get("alignment") or ""), seen, rows, self.left_out)
+        plan = None if self._part is None else self._part.plans.get(self.me)
+        columns = self.setup.columns_of(str(proposal.body.get("alignment") or ""), seen, rows, self.left_out, plan)
         held = columns.held[:rows]
         there = held | torch.isin(torch.arange(len(held)), self.left_out)
         enough = bool(held[proposal.train].any()) if proposal.lacking and len(held) == rows else bool(there.all())
@@ -270,7 +269,9 @@ class Membership:
         return introduce(self.me, module, tuple(values.shape[1:]), reads, apart, portable_key)
 
     def _settings(self, proposal: Proposal) -> ModelSettings:
-        """The proposal's settings for this party's local model, with what its own file says of it."""
+        """The proposal's settings for this party's local model, with what its own file says of it; or as they were."""
+        if self._part is not None:
+            return self._part.design.settings
         return proposal.model().of(self.me).with_own(self.setup.model or PartySettings())
 
     def _module(self, proposal: Proposal) -> Local:
@@ -297,14 +298,26 @@ class Membership:
         model, method = self._settings(proposal), proposal.method()
         schema = self.agreement.schema(torch.device(self.setup.device))
         group = schema.groups[schema.position(self.me)[0]]
-        protection, numbers = self._protection(self.agreement, schema), numbers_of(schema)
-        gate = Gate(self.run, ledger, method.upload_arrays(schema, group), protection, numbers=numbers)
+        stands, numbers = self._protection(schema), numbers_of(schema)
+        gate = Gate(self.run, ledger, method.upload_arrays(schema, group), stands, numbers=numbers)
         scaling = frozenset({self.me} if model.scales(columns.scaled) else ())
         owner = Party(self.me, columns.values, columns.held if proposal.lacking else None)
         spares = proposal.privacy().by_row
-        builder = CohortBuilder({self.me: owner}, schema, {self.me: self._module(proposal)}, scaling, spares)
+        scales = {} if self._part is None else {self.me: self._part.tensors}
+        builder = CohortBuilder({self.me: owner}, schema, {self.me: self._module(proposal)}, scaling, spares, scales)
         remembers = proposal.schedule().someone_may_be_silent or self.goes_on
-        return PartySide(method, builder.cohort((self.me,)), gate, remembers)
+        side = PartySide(method, builder.cohort((self.me,)), gate, remembers)
+        if self._part is not None:
+            side.load_models({self.me: self._part.tensors})
+        return side
+
+    def _protection(self, schema: Schema) -> Protection:
+        """What stands before every upload of the agreed run."""
+        agreement = self.agreement
+        assert agreement is not None
+        p = agreement.proposal
+        keys = self.spent.mask_keys(p.digest, make=False) if p.masks_apart else self.keys
+        return protection(p, schema, agreement.adders({self.me: keys}), self.setup.mechanism)
 
     def part(self, tensors: Mapping[str, Tensor]) -> Part:
         """This party's part of the model, given what it learned."""
@@ -325,20 +338,6 @@ class Membership:
             raise RunError(f"party {self.me!r} has not agreed to a run")
         train = self.agreement.proposal.train
         return TrainingRows.of_one(self.me, self.columns.values, train[self.columns.held[train]])
-
-    def _protection(self, agreement: Agreement, schema: Schema) -> Protection:
-        """What stands before every upload: as proposed, with noise that nobody can repeat; or this party's own."""
-        privacy = agreement.proposal.privacy()
-        if privacy.by_row:
-            return row_protection(agreement.proposal)
-        p, method = agreement.proposal, agreement.proposal.method()
-        adders = agreement.adders({self.me: self.spent.mask_keys(p.digest, make=False) if p.masks_apart else self.keys})
-        own = method.mechanism(SystemNoise(), schema) if isinstance(method, BringsNoise) else None
-        if adders is None and own is None and not privacy.protects:
-            return Protection.everywhere(self.setup.mechanism)
-        return privacy.protection(
-            self._releases(agreement.proposal), SystemNoise(), adders, own, may_evaluate=own is None
-        )
 
     # -- limits -------------------------------------------------------------------------------
 

@@ -65,7 +65,7 @@ class PartyProcess:
         self.store, self.ledger = Store(folder / STORE, head_signer(credentials, link.run)), Ledger()
         self._credentials, self._notices = credentials, PartyNotices(link, credentials.name, notify)
         self.spent = TableLedger(setup.spent or ledger_beside(folder))
-        self.member = Membership(self.run, credentials, setup, own_keys(folder), self.spent)
+        self.member = Membership(folder, self.run, credentials, setup, own_keys(folder), self.spent)
         self._proposals = Considering(folder, self.member, notify)
         self.number, self.finished = BEFORE, ""
         self.account: Account | None = None  # of the run in the table ledger, once there is one

@@ -66,14 +66,27 @@ class PartySetup:
     # extension of it they are needed; None: there are no others
 
     withdrawn: Callable[[], Tensor] | None = None  # rows of people who withdrew, as it is known now; None: nobody can
+    finished: Callable[[str], Sequence[Path]] | None = (
+        None  # folders where the party's part of a run may be; None: none
+    )
 
-    def columns_of(self, alignment: str, seen: Tensor, rows: int, left_out: Tensor) -> Columns:
+    def columns_of(
+        self, alignment: str, seen: Tensor, rows: int, left_out: Tensor, plan: ColumnPlan | None = None
+    ) -> Columns:
         """The columns of a run, which may have begun before the alignment was extended.
 
-        `left_out`: rows of people who had withdrawn when it began.
+        `left_out`: rows of people who had withdrawn when it began. `plan`: how the table became columns in a former
+        run; None: the rows that are `seen` say.
         """
         read = self.former.get(alignment, self.columns)
-        return read(seen[~torch.isin(seen, left_out)], rows, left_out) if len(left_out) else read(seen, rows)
+        known = {} if plan is None else {"plan": plan}
+        if len(left_out):
+            return read(seen[~torch.isin(seen, left_out)], rows, left_out, **known)
+        return read(seen, rows, **known)
+
+    def places_of(self, run: str) -> Sequence[Path]:
+        """Folders where the party's part of a finished run may be."""
+        return () if self.finished is None else self.finished(run)
 
     def left_out(self) -> Tensor:
         """Rows of people who withdrew, as it is known now."""

@@ -56,6 +56,11 @@ class PartySection(TableSection):
     categories: tuple[str, ...] = Field((), description="columns that hold categories although they look like numbers")
     alignment: Path = Field(Path("alignment"), description="folder of the aligned rows, made by `colonnade align`")
     folder: Path = Field(Path("party"), description="where the party keeps its model, its ledger and what it sent")
+    takes_over: Path | None = Field(
+        None,
+        description="folder of a finished run, where a proposal takes its parts over; unset: one of that name in or "
+        "beside `folder`",
+    )
     worth: Path = Field(Path("worth"), description="`colonnade worth`: where the ledger of answers is kept")
     policy: Path | None = Field(None, description="what the operator allows; without it the built-in limits hold")
     table_name: str | None = Field(
@@ -107,6 +112,11 @@ class CoordinatorSection(TableSection):
         "complete", description="rows that train: those that all parties hold, or also those that only some hold"
     )
     folder: Path = Field(Path("run"), description="where the run is kept")
+    takes_over: Path | None = Field(
+        None,
+        description="folder of a finished run of one_message whose parts are taken over: parties that are new train "
+        "alone, and those that are not named any more have left",
+    )
     worth: Path = Field(
         Path("worth"), description="`colonnade worth`: where the ledger and the key of the label noise are kept"
     )
@@ -216,7 +226,11 @@ def read_party_file(path: Path, overrides: list[str] | None = None) -> PartyFile
 
 def read_coordinator_file(path: Path, overrides: list[str] | None = None) -> CoordinatorFile:
     """Read coordinator.toml, and check what is not for training."""
-    tables = _tables(path, overrides, OF_THE_COORDINATOR)
+    return coordinator_file_of(_tables(path, overrides, OF_THE_COORDINATOR), path)
+
+
+def coordinator_file_of(tables: Sections, path: Path) -> CoordinatorFile:
+    """The same, of its sections; `path` is where they stand, or stood."""
     section = build(CoordinatorSection, tables.get("coordinator", {}), "coordinator")
     read = CoordinatorFile(_placed(section, path), _connection(tables, path), tables, http=_http(tables, path))
     _ = read.schedule, read.withdrawal  # what is wrong with them is said now

@@ -11,6 +11,7 @@ from colonnade.deploy.sections import (
     CoordinatorFile,
     CoordinatorSection,
     PartyFile,
+    coordinator_file_of,
     read_coordinator_file,
     read_party_file,
 )
@@ -19,6 +20,7 @@ from colonnade.methods import make_method
 from colonnade.methods.base import Method
 from colonnade.models.encoders import ModelSettings, PartySettings
 from colonnade.privacy.settings import PrivacySettings
+from colonnade.record import Sections
 from colonnade.row_split import SplitSettings
 from colonnade.run import Training
 
@@ -52,7 +54,15 @@ def read_party(path: Path, overrides: list[str] | None = None) -> PartyConfig:
 
 def read_coordinator(path: Path, overrides: list[str] | None = None) -> CoordinatorConfig:
     """Read and check coordinator.toml."""
-    read = read_coordinator_file(path, overrides)
+    return _coordinator_of(read_coordinator_file(path, overrides))
+
+
+def coordinator_of(tables: Sections, path: Path) -> CoordinatorConfig:
+    """The same, of sections that were read from a file of this path at another time."""
+    return _coordinator_of(coordinator_file_of(tables, path))
+
+
+def _coordinator_of(read: CoordinatorFile) -> CoordinatorConfig:
     tables = read.tables
     spec = dict(tables.get("method", {}))
     name, preset = spec.pop("name", "vimadmm"), spec.pop("preset", None)

@@ -10,17 +10,19 @@ from pathlib import Path
 
 import torch
 
-from colonnade.align.files import Alignment, read_alignment
-from colonnade.data.beside import Beside
-from colonnade.deploy.coordinator import PURPOSES, CoordinatorProcess, Undertaking
+from colonnade.align.files import read_alignment
+from colonnade.deploy.coordinator import CoordinatorProcess
 from colonnade.deploy.invitation import RUNS, Invitations
 from colonnade.deploy.party import PartyProcess
 from colonnade.deploy.party_setup import PartySetup
 from colonnade.deploy.policy import read_policy
 from colonnade.deploy.scores import count_tested
-from colonnade.deploy.settings import CoordinatorConfig, PartyConfig, read_coordinator, read_party, split_of
-from colonnade.deploy.tables import LabelTable, PartyTable
-from colonnade.deploy.withdrawal.limits import check_rows, people_at
+from colonnade.deploy.settings import CoordinatorConfig, PartyConfig, read_coordinator, read_party
+from colonnade.deploy.tables import PartyTable
+from colonnade.deploy.taking_over import read_taken
+from colonnade.deploy.undertaking import Undertaking
+from colonnade.deploy.undertaking_files import DEPLOYMENT, alignment_of, check_split, read_undertaking
+from colonnade.deploy.withdrawal.limits import people_at
 from colonnade.deploy.withdrawal.start import WithdrawalAnswers, hear_at_start, side_of, stop_for
 from colonnade.engines.connection import NatsConnection
 from colonnade.engines.link import Link
@@ -31,16 +33,10 @@ from colonnade.fit import find_device
 from colonnade.folder import claimed
 from colonnade.identity.credentials import Credentials
 from colonnade.live import Live
-from colonnade.methods.base import check_lacking
 from colonnade.methods.rounds import schedule_of
 from colonnade.progress import Progress, Watcher
-from colonnade.record import RECORD, STORE
-from colonnade.row_split import RowSplit
 from colonnade.run import Run
-from colonnade.store import peek
 from colonnade.withdrawn import read_withdrawn
-
-DEPLOYMENT = "deployment.json"  # beside the run: where its configuration file is, for later predictions
 
 
 def run_party(config: Path, overrides: list[str] | None, once: bool, notify: Notify) -> dict[str, str]:
@@ -88,6 +84,7 @@ def setup_of(read: PartyConfig, table: PartyTable) -> PartySetup:
         former={digest: table.as_of(digest).columns for digest in alignment.extends},
         further=lambda began, named, columns: party_table(read).further(began, named, columns),
         withdrawn=people_at(p.withdrawn, p.alignment, alignment),
+        finished=lambda run: [p.takes_over] if p.takes_over else [p.folder / run, p.folder.with_name(run), p.folder],
     )
 
 
@@ -106,7 +103,7 @@ def run_coordinator(
     read = read_coordinator(config, overrides)
     credentials, folder = read.credentials(), read.coordinator.folder
     people = read_withdrawn(read.coordinator.withdrawn).ids  # until the training begins, more may be on the list
-    undertaking = read_undertaking(read, alignment_of(read))
+    undertaking = undertaking_now(read)
     u = undertaking
     schedule = schedule_of(u.method, u.training.schedule, u.split.train, u.parties, 0)
     if short := schedule.shortfall(u.training.rounds):
@@ -122,7 +119,7 @@ def run_coordinator(
         hear_at_start(read, told, connection)
         check_people = stop_for(side_of(read), lambda: check_split(u.split, alignment_of(read), read))
         if read_withdrawn(read.coordinator.withdrawn).ids != people:
-            undertaking = u = read_undertaking(read, alignment_of(read))
+            undertaking = u = undertaking_now(read)
 
         def noted(now: Progress) -> bool | None:
             check_people()
@@ -140,63 +137,10 @@ def run_coordinator(
         return trained, folder
 
 
-def alignment_of(read: CoordinatorConfig) -> Alignment:
-    """The rows that are aligned now; of a run that began before they were extended, those that there were then."""
-    alignment = read_alignment(read.coordinator.alignment)
-    begun = peek(read.coordinator.folder / STORE, "$.agreement.proposal.alignment")
-    return alignment.as_of(begun[0]) if begun is not None and begun[0] in alignment.extends else alignment
-
-
-def read_undertaking(read: CoordinatorConfig, alignment: Alignment) -> Undertaking:
-    """What the files of the label holder ask for."""
-    c = read.coordinator
-    beside = Beside(c.weights, split_of(c, read.privacy.labels.protects), c.by)
-    lacking = c.parties if c.train_on == "all" else ()
-    if lacking:
-        check_lacking(read.method)
-    gone = left_out_by(read, alignment)
-    labels = LabelTable.read(
-        c.table, c.id, c.label, c.task, alignment, beside, c.classes, c.text, lacking=lacking, withdrawn=gone
-    )
-    if not (c.folder / RECORD).exists():
-        check_split(labels.split, alignment, read)
-    return Undertaking(
-        parties=c.parties,
-        labels=labels.labels,
-        task=labels.task,
-        split=labels.split,
-        method=read.method,
-        model=read.model,
-        training=read.training.in_rounds(read.method, labels.split.train, c.parties),
-        absence=read.absence,
-        privacy=read.privacy,
-        alignment=alignment.digest,
-        former=alignment.extends,
-        purposes=PURPOSES if c.predictions else PURPOSES[:2],
-        config=read.tables,
-        weights=labels.weights,
-        by=labels.by,
-        held=labels.held,
-        own=c.own,
-        withdrawn=tuple(alignment.rows_of(gone).tolist()),
-    )
-
-
-def left_out_by(read: CoordinatorConfig, alignment: Alignment) -> frozenset[str]:
-    """Ids that a run leaves out: of people who have withdrawn by now, or by when it began."""
-    store, now = read.coordinator.folder / STORE, read_withdrawn(read.coordinator.withdrawn).ids
-    if peek(store, "$.agreement.proposal.run") is None:
-        return now
-    then = peek(store, "$.withdrawn")
-    numbers = dict(zip(alignment.rows.tolist(), alignment.ids, strict=True))
-    return frozenset(numbers[row] for row in (then[0] if then else ()) if row in numbers)
-
-
-def check_split(split: RowSplit, alignment: Alignment, read: CoordinatorConfig) -> None:
-    """Refuse to go on with a run whose rows are of people who withdrew since it began."""
-    c, rows = read.coordinator, torch.cat([split.train, split.validation, split.test])
-    gone = alignment.rows_of(read_withdrawn(c.withdrawn).ids)
-    check_rows(rows, torch.from_numpy(gone), f"run {c.run!r} began with")
+def undertaking_now(read: CoordinatorConfig) -> Undertaking:
+    """What the files of the label holder ask for, and those of the run whose parts are taken over, if it names one."""
+    alignment = alignment_of(read)
+    return read_taken(read, alignment, read_undertaking(read, alignment))
 
 
 @contextmanager

@@ -45,11 +45,13 @@ class PartyTable:
     text: TextFormat | None = None  # how a text file is written; None: as the file itself shows
     withdrawn: frozenset[str] = frozenset()  # ids of people who withdrew
 
-    def columns(self, seen: Tensor, rows: int, left_out: Tensor | None = None) -> Columns:
+    def columns(
+        self, seen: Tensor, rows: int, left_out: Tensor | None = None, plan: ColumnPlan | None = None
+    ) -> Columns:
         """Columns (R, F) by row number; statistics and categories come from the rows that are `seen` alone.
 
         `left_out`: rows of people who had withdrawn when the run began. They count as rows that the party does not
-        have, and need not be in the table any more.
+        have, and need not be in the table any more. `plan`: as in a former run, instead of statistics of these rows.
         """
         check_can_store()
         a = self.alignment
@@ -66,7 +68,7 @@ class PartyTable:
         place = np.full(max(rows, int(a.rows.max()) + 1), -1)  # by row number, where it is in the table
         place[a.rows[~out]] = at[~out]
         mine = torch.from_numpy(place[seen.numpy()])
-        plan = ColumnPlan.fit(self.party, frame, mine[mine >= 0], self.settings, id=self.id)
+        plan = plan or ColumnPlan.fit(self.party, frame, mine[mine >= 0], self.settings, id=self.id)
         values = plan.encode(frame, place, on_disk=large(len(place) * plan.width))
         reference = Reference.of(plan, frame, mine[mine >= 0].numpy())
         return Columns(values, torch.from_numpy(place >= 0), scaled=True, plan=plan, reference=reference)

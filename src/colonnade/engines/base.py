@@ -7,7 +7,7 @@ import difflib
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, cast
 
 import torch
@@ -116,6 +116,8 @@ class CohortBuilder:
     modules: Mapping[str, Local]
     scaling: frozenset[str]  # the parties that scale their columns
     spares_training: bool = False  # scales come from rows that do not train: no noise covers them (unit ROW)
+    scales: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)  # by party, tensors of a former part that
+    # has them (`scaling.shift`, `scaling.scale`); of all others they are fitted
 
     def cohort(self, parties: Sequence[str], way: Way | None = None) -> Cohort:
         """A cohort of parties of one group, on the schema's device."""
@@ -141,11 +143,16 @@ class CohortBuilder:
         s, owners = self.schema, self.owners
         if reads is not s.dtype or not set(parties) & self.scaling:
             return {}
-        both = [statistics(owners[p].columns, self._scale_rows(owners[p])) for p in parties]
+        both = [self._known(p) or statistics(owners[p].columns, self._scale_rows(owners[p])) for p in parties]
         return {
             "shift": torch.stack([shift for shift, _ in both]).to(s.device, s.dtype),
             "scale": torch.stack([scale for _, scale in both]).to(s.device, s.dtype),
         }
+
+    def _known(self, party: str) -> tuple[Tensor, Tensor] | None:
+        """Shift and scale as they were in a former run; None: there was none."""
+        known = self.scales.get(party, {})
+        return (known["scaling.shift"], known["scaling.scale"]) if "scaling.shift" in known else None
 
     def _held(self, parties: Sequence[str]) -> Tensor | None:
         """(P, N) which rows they hold; None: all."""

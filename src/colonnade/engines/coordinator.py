@@ -23,19 +23,20 @@ from colonnade.engines.base import Collected, GroupUploads, Message, by_party
 from colonnade.engines.facts import CoordinatorFacts
 from colonnade.engines.plan import TrainingPlan
 from colonnade.engines.queries import open_sum, remember, rows_that_fit
+from colonnade.engines.taken_over import TakenOver, asked_of, opened
 from colonnade.errors import Diverged, RunError
 from colonnade.evaluate.decision import Decision, fit_decision
 from colonnade.evaluate.judge import Judge
 from colonnade.evaluate.metrics import Metric, choose_metric, metric_of
 from colonnade.gpu import to_device
 from colonnade.layout import canonical, canonical_all, check
-from colonnade.methods._guest import opening_reply
 from colonnade.methods.base import (
     Method,
     Reply,
     State,
     Uploads,
     fit_at_home,
+    is_model,
     small_enough,
 )
 from colonnade.methods.rounds import AddsIncrements, New, outside_training
@@ -74,15 +75,16 @@ class CoordinatorSide:
     noised: bool = False  # uploads are: then parties refuse replies that are too large
     row_weights: Tensor | None = field(default=None, repr=False)  # (N,) of the metrics; None: all rows alike
     home: Labels | None = field(default=None, repr=False)  # the true labels, for methods that fit with them at home
+    taken: TakenOver | None = field(default=None, repr=False)  # parts of a former run; None: everybody trains
 
     def __post_init__(self) -> None:
         self.watch = Watch(self.training_plan.stopping)
         self.state: State
-        self.state, opening = opening_reply(self.method, self.schema, self.labels, self.home)
+        self.state, opening = opened(self.method, self.schema, self.labels, self.home, self.taken)
         self.state |= self.labels.state(self.schema.dtype)
         self.state = canonical_all(self.state)
         self.reply: Reply = opening.canonical() if opening else Reply()
-        self.learners: tuple[str, ...] = self.schema.parties if opening else ()
+        self.learners: tuple[str, ...] = asked_of(self.taken, self.schema.parties) if opening else ()
         self.steps: tuple[tuple[str, int], ...] = ()
         self.best_state: State = {}
         self.best_scores: dict[str, float | None] = {}  # every metric of the kept round on the validation rows
@@ -119,7 +121,7 @@ class CoordinatorSide:
         last = number == self.training_plan.rounds + 1
         if not last:
             plan = self.schedule.plan(number)
-            senders = tuple(p for p in plan.senders if p not in self.away)
+            senders = tuple(p for p in asked_of(self.taken, plan.senders) if p not in self.away)
             queries.append(Query(Purpose.TRAIN, senders, plan.rows))
         if len(self.validation) and self.training_plan.asks_after(number - 1):
             queries += self._evaluations(self.validation)
@@ -129,7 +131,7 @@ class CoordinatorSide:
         """Everybody is asked about these rows, in pieces that fit a message."""
         s = self.schema
         fitting = rows_that_fit(self.method, s, summed=self.opener is not None)
-        return tuple(Query(Purpose.EVALUATE, s.parties, part) for part in chunked(rows, fitting))
+        return tuple(Query(Purpose.EVALUATE, asked_of(self.taken, s.parties), part) for part in chunked(rows, fitting))
 
     def count_down(self, request: Request, down: Down) -> None:
         """Add the messages of a request to the traffic."""
@@ -180,6 +182,8 @@ class CoordinatorSide:
     def uploads(self, request: Request, place: int, uploaded: Sequence[GroupUploads]) -> Uploads:
         """The uploads to one query by group, of others from the upload cache; under a secure sum only the total."""
         query = request.queries[place]
+        if self.taken is not None:
+            return self.taken.beside(self.method, self.schema, self.state, query, by_party(self.schema, uploaded))
         if not query.senders and self.caches is None:
             return Uploads(())
         if self.opener is not None:
@@ -298,8 +302,8 @@ class CoordinatorSide:
 
     def _coordinate(self, number: int, uploads: Uploads) -> None:
         plan = self.schedule.plan(number)
-        present = tuple(p for p in plan.learners if p not in self.away)
-        senders = tuple(p for p in plan.senders if p not in self.away)
+        present = tuple(p for p in asked_of(self.taken, plan.learners) if p not in self.away)
+        senders = tuple(p for p in asked_of(self.taken, plan.senders) if p not in self.away)
         plan = replace(plan, rows=to_device(plan.rows, self.schema.device), senders=senders, learners=present)
         try:
             with torch.no_grad():
@@ -392,8 +396,3 @@ class CoordinatorSide:
                 f"this run was begun by an earlier version, which judged rounds by {former.title}; this one judges by "
                 f"{self.metric.title}, and the two cannot be mixed: train it again, or go on with the earlier version"
             )
-
-
-def is_model(name: str) -> bool:
-    """Whether a tensor of the coordinator's state is part of the model; duals and caches are about training rows."""
-    return name != "dual" and not name.startswith("cache.")

@@ -68,6 +68,29 @@ def joined_scores(schema: Schema, kept: Sequence[State]) -> State:
     return {name: value.to(schema.device) for name, value in found.items()} | {"cache.parties": torch.tensor(codes)}
 
 
+def take_over(state: State, kept: State, places: Tensor) -> None:
+    """Put the scores of a former run in the places of the parties that are in both; `places` (N,): its rows, or -1."""
+    there = (places >= 0).nonzero()[:, 0]
+    rows = places[there]
+    former = kept["cache.parties"].tolist()
+    for place, party in enumerate(state["cache.parties"].tolist()):
+        if party in former:
+            for name in ("cache.scores", "cache.seen"):
+                value = kept[name][former.index(party)][rows]
+                state[name][place, there.to(state[name].device)] = value.to(state[name])
+
+
+def beside(state: State, rows: Tensor, uploads: Uploads, asked: Sequence[str]) -> Uploads:
+    """Uploads of those who were asked, with the others' scores and columns from the state; as one group."""
+    codes = torch.tensor([party_code(party) for party in asked], dtype=torch.int64)
+    new = torch.isin(state["cache.parties"].cpu(), codes).to(state["cache.scores"].device)
+    at = rows.to(state["cache.scores"].device)
+    told = {"o": torch.where(new[:, None, None], every_score(uploads).to(at.device), state["cache.scores"][:, at])}
+    if "cache.columns" in state:
+        told[COLUMNS] = state["cache.columns"][None, at]
+    return Uploads((told,))
+
+
 def evaluated(state: State, rows: Tensor) -> Uploads | None:
     """The scores of these rows, as one group; None where some have not been evaluated."""
     at = rows.to(state["cache.evaluated"].device)

@@ -74,6 +74,14 @@ def joined_columns(kept: Sequence[State]) -> State:
     return {name: one[name] for one in kept for name in ("cache.columns",) if name in one}
 
 
+def take_over(state: State, kept: State, places: Tensor) -> None:
+    """Put the guest's columns of a former run in their places; `places` (N,): its rows, or -1."""
+    if "cache.columns" in state and "cache.columns" in kept:
+        there = (places >= 0).nonzero()[:, 0]
+        columns = state["cache.columns"]
+        columns[there.to(columns.device)] = kept["cache.columns"][places[there]].to(columns)
+
+
 def _numbers(parties: int, guest: int) -> list[int]:
     """The sets that have trees, by their bits; of the guest alone, its local model has seen all there is."""
     everyone = 2**parties - 1

@@ -169,6 +169,18 @@ class Extends(FitsAtHome, Protocol):
     def join(self, schema: Schema, kept: Sequence[State], labels: Labels) -> State:
         """A state of all parties of a schema, each of which is in one of the states kept; fitted with true labels."""
 
+    def take_over(self, state: State, kept: State, places: Tensor) -> None:
+        """Put what parties sent in a former run into a new state, each the first time; nothing is fitted.
+
+        `places` (N,): where each row of the new run stood in the former one; -1: nowhere.
+        """
+
+    def beside(self, state: State, rows: Tensor, uploads: Uploads, asked: Sequence[str]) -> Uploads:
+        """The uploads of all parties about these rows: of those that were asked as they came, others' from the state.
+
+        `uploads` has zeros in the places of the others.
+        """
+
 
 @runtime_checkable
 class ChecksLabels(Protocol):
@@ -195,6 +207,11 @@ class Traceable(Protocol):
 
         An array called `o` is the party's own outputs, which the coordinator only weighs and adds up.
         """
+
+
+def is_model(name: str) -> bool:
+    """Whether a tensor of the coordinator's state is part of the model; duals and caches are about training rows."""
+    return name != "dual" and not name.startswith("cache.")
 
 
 def small_enough(*parts: Mapping[str, Tensor]) -> bool:

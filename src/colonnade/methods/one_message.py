@@ -191,6 +191,15 @@ class OneMessage(Settings):
         self.fit_at_home(state, labels)
         return state
 
+    def take_over(self, state: State, kept: State, places: Tensor) -> None:
+        """The scores of a former run, and the guest's columns where it shows them."""
+        _stacks.take_over(state, kept, places)
+        _top.take_over(state, kept, places)
+
+    def beside(self, state: State, rows: Tensor, uploads: Uploads, asked: Sequence[str]) -> Uploads:
+        """What those who were asked say now, and what the others said in the former run."""
+        return _stacks.beside(state, rows, uploads, asked)
+
     def predict(self, state: State, uploads: Uploads) -> Tensor:
         """The stack of all parties."""
         told = _stacks.every_score(uploads)

@@ -9,6 +9,10 @@ from colonnade.privacy.accounting import Neighbours
 from colonnade.privacy.events import LabelExposure
 from colonnade.record import Difference
 
+TAKEN_OVER = (
+    "Parts of the run {!r} are taken over: what its parties sent in training is not sent again, is used here, and "
+    "stands in the ledgers of that run."
+)
 SHOWN = (
     "{0} is named as the label holder's own party and sends it {1}, without noise: they stay in one organisation if it "
     "is one. No other party's columns are sent."
@@ -86,6 +90,7 @@ class Circumstances:
     told: bool = False  # which is passed on to every party
     parties: int = 0  # how many there are; 0: not known
     label_holders: tuple[str, ...] = ()  # parties of the label holder's organisation, where somebody said so
+    former: str = ""  # a run of separate organisations whose parts it takes over; empty: there is none
 
     @property
     def of_label_holder(self) -> tuple[str, ...]:
@@ -93,5 +98,6 @@ class Circumstances:
         return tuple(sorted({*self.label_holders, *([self.guest] if self.guest else ())}))
 
     def of_columns(self) -> list[str]:
-        """What is said of columns that are shown; nothing, where none are."""
-        return [(TOLD if self.told else SHOWN).format(*self.shown)] if self.shown[1] else []
+        """What is said of columns that are shown, and of what left in a former run; nothing, where there is neither."""
+        shown = [(TOLD if self.told else SHOWN).format(*self.shown)] if self.shown[1] else []
+        return shown + ([TAKEN_OVER.format(self.former)] if self.former else [])

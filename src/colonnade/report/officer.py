@@ -85,7 +85,7 @@ def verdict(source: Source) -> list[str]:
     if source.holder:
         return [_labels(source), _stays(source, "The label table")]
     stays = _stays(source, f"{source.party}'s table")
-    return [_outcome(source), stays, *_training(source), *_elsewhere(source), _labels_here(source)]
+    return [_outcome(source), stays, *_training(source), *_former(source), *_elsewhere(source), _labels_here(source)]
 
 
 def _outcome(source: Source) -> str:
@@ -94,7 +94,8 @@ def _outcome(source: Source) -> str:
     bare = any(flow.purpose != "TRAIN" and not flow.noise for flow in source.flows)
     whose, spent = f"{source.party}'s messages", source.spent
     if not source.flows:
-        return f"Nothing computed from {source.party}'s table leaves."
+        earlier = " in this run, but what left in an earlier one is used" if source.former else ""
+        return f"Nothing computed from {source.party}'s table leaves{earlier}."
     if not sent:
         return f"Nothing computed from {source.party}'s table leaves in training; messages outside it have no bound."
     if not all(flow.noise for flow in sent):
@@ -142,6 +143,16 @@ def _agreed(source: Source) -> list[str]:
         return []
     facts = f"delta {s.delta:g}, unit PARTY, exact accountant, for training only"
     return [f"The run agreed on at most epsilon {budget:g} ({facts}); {source.party}'s own ledger has the figure."]
+
+
+def _former(source: Source) -> list[str]:
+    """What left in the run whose parts are taken over."""
+    if not source.former:
+        return []
+    return [
+        f"The run takes over parts of the run {source.former!r}: what left there is used here, and that run has a page "
+        "of its own, which says what bounds it."
+    ]
 
 
 def _elsewhere(source: Source) -> list[str]:

@@ -93,6 +93,11 @@ class Source:
         return what_is_shown(self.method, self.party)
 
     @property
+    def former(self) -> str:
+        """The run whose parts are taken over; empty: there is none."""
+        return self.statement.about.former
+
+    @property
     def spent(self) -> Spent | None:
         """What training cost this party; None: nothing was sent, or its ledger is not here."""
         return next((one for one in self.statement.spent if one.party == self.party and one.releases), None)
@@ -149,7 +154,8 @@ def of_party(folder: Path) -> Source:
     body, party, ledger = about["proposal"], str(about["party"]), read_ledger(folder)
     method = make_method(body["method"]["name"], body["method"]["settings"])
     privacy = PrivacySettings.model_validate(body["privacy"])
-    told = circumstances(method, privacy, deployed=True, uploaded=any(e.purpose.value == "TRAIN" for e in ledger))
+    sent, former = any(e.purpose.value == "TRAIN" for e in ledger), str(body.get("takes_over", {}).get("run", ""))
+    told = circumstances(method, privacy, deployed=True, uploaded=sent, former=former)
     size = _own_size(folder)
     flows = _flows([entry for entry in ledger if entry.owner == party])
     return Source(
@@ -179,12 +185,15 @@ def is_party_folder(folder: Path) -> bool:
     return (folder / PARTY).is_file()
 
 
-def circumstances(method: Method, privacy: PrivacySettings, *, deployed: bool, uploaded: bool) -> Circumstances:
-    """What of a run matters to its promise, from its settings."""
+def circumstances(
+    method: Method, privacy: PrivacySettings, *, deployed: bool, uploaded: bool, former: str = ""
+) -> Circumstances:
+    """What of a run matters to its promise, from its settings; `former`: the run whose parts it takes over."""
     return Circumstances(
         exposure=privacy.exposure(LabelExposure(method.exposes)),
-        uploaded=uploaded,
+        uploaded=uploaded or bool(former),
         deployed=deployed,
+        former=former,
         own=brings(method),
         fits_at_home=isinstance(method, FitsAtHome),
         guest=guest_of(method),

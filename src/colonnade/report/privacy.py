@@ -24,7 +24,7 @@ from colonnade.privacy.settings import PrivacySettings
 from colonnade.privacy.spent import Spent
 from colonnade.privacy.statement import MEANINGLESS, Statement
 from colonnade.privacy.tally import Tally
-from colonnade.record import Sections
+from colonnade.record import About, Sections
 from colonnade.report import words
 from colonnade.report.record import Group, Record, released
 from colonnade.report.tables import Table
@@ -70,9 +70,10 @@ def statement_of(record: Record) -> Statement | None:
     if tallies is None:
         return None
     settings = build(PrivacySettings, record.get("privacy", {}), "privacy")
+    former = taken_over(record["about"])
     about = Circumstances(
         exposure=LabelExposure(record["label_exposure"]),
-        uploaded=record["traffic"]["up"] > 0,
+        uploaded=record["traffic"]["up"] > 0 or bool(former),
         deployed=record["about"]["engine"] == DEPLOYED,
         pooled=words.pools(record),
         own=own_noise(record),
@@ -82,15 +83,17 @@ def statement_of(record: Record) -> Statement | None:
         told=record["method"]["name"] in METHODS and is_told(_method(record)),
         parties=len(record["about"]["parties"]),
         label_holders=own_parties(record.get("config")),
+        former=former,
     )
     return Statement.from_tally(tallies, settings, about)
 
 
 def statement_of_run(run: Run) -> Statement:
     """What a run promises, from its ledger as it is now."""
+    former = taken_over(run.about)
     about = Circumstances(
         exposure=run.label_exposure,
-        uploaded=run.traffic.up > 0,
+        uploaded=run.traffic.up > 0 or bool(former),
         deployed=run.about["engine"] == DEPLOYED,
         pooled=run.method.pools,
         own=brings(run.method),
@@ -100,8 +103,18 @@ def statement_of_run(run: Run) -> Statement:
         told=is_told(run.method),
         parties=len(run.about["parties"]),
         label_holders=own_parties(run.config),
+        former=former,
     )
     return Statement.of(run.ledger, run.privacy, about)
+
+
+def taken_over(about: About) -> str:
+    """The run of separate organisations whose parts were taken over; empty: of a simulation all is in one ledger."""
+    if about["engine"] != DEPLOYED:
+        return ""
+    return max(
+        ((one["when"], one["run"]) for one in (*about.get("joined", []), *about.get("left", []))), default=("", "")
+    )[1]
 
 
 def shown(method: Method) -> tuple[str, str]:

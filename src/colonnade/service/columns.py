@@ -13,6 +13,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from colonnade.data.columns import ColumnPlan
 from colonnade.deploy.party_setup import Columns
 from colonnade.deploy.tables import PartyTable
 from colonnade.wire.messages import rows_digest
@@ -25,8 +26,21 @@ class SharedColumns:
         self._lock = threading.Lock()
         self._known: weakref.WeakValueDictionary[Hashable, Columns] = weakref.WeakValueDictionary()
 
-    def of(self, table: PartyTable, train: Tensor, rows: int, left_out: Tensor | None = None) -> Columns:
-        """The columns of a run; read again where the file, the alignment or the training rows are others."""
+    def of(
+        self,
+        table: PartyTable,
+        train: Tensor,
+        rows: int,
+        left_out: Tensor | None = None,
+        plan: ColumnPlan | None = None,
+    ) -> Columns:
+        """The columns of a run; read again where the file, the alignment or the training rows are others.
+
+        Columns by the `plan` of a former run are that run's, and not shared.
+        """
+        if plan is not None:
+            with self._lock:
+                return table.columns(train, rows, left_out, plan)
         gone = "" if left_out is None else rows_digest(left_out)
         key = (_stamp(table.path), table.alignment.digest, rows, rows_digest(train), gone)
         with self._lock:

@@ -15,8 +15,8 @@ import torch
 
 from colonnade.checkpoint import fingerprint
 from colonnade.deploy.agreement import Agreement
-from colonnade.deploy.coordinator import Undertaking
 from colonnade.deploy.predict import Wish
+from colonnade.deploy.undertaking import Undertaking
 from colonnade.errors import ColonnadeError, RunError
 from colonnade.evaluate.metrics import METRICS, Metric
 from colonnade.predict import Prediction

@@ -19,7 +19,8 @@ from colonnade.align.files import read_alignment
 from colonnade.deploy.invitation import RUN
 from colonnade.deploy.predict import Wish, predict_rows
 from colonnade.deploy.settings import CoordinatorConfig, read_coordinator
-from colonnade.deploy.start import alignment_of, linked, read_undertaking, run_coordinator
+from colonnade.deploy.start import linked, run_coordinator
+from colonnade.deploy.undertaking_files import alignment_of, read_undertaking
 from colonnade.deploy.withdrawal.start import AT_START, WithdrawalQuestions, ask_parties
 from colonnade.engines.message import Notify, named
 from colonnade.errors import ColonnadeError, ConfigError, LinkError, RunError, Unwritable

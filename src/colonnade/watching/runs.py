@@ -18,7 +18,7 @@ from colonnade.watching.stores import Read, StoreReader
 
 _FIGURES = ("round", "rounds", "metric", "score", "best", "bytes", "seconds")
 PARTY_STORE, PROPOSAL = "party.db", "proposal.json"
-DEPLOYMENT = "deployment.json"  # as `deploy.start` writes it
+DEPLOYMENT = "deployment.json"  # as `deploy/undertaking_files.py` calls it
 TRAINS, WAITS, FINISHED, DIVERGED = "training", "waiting", "finished", "diverged"
 STOPPED, BEGINS, DAMAGED, UNKNOWN = "not running", "beginning", "damaged", "not a run"
 GIVEN_UP = "failed"  # a version that will not go on
