@@ -157,7 +157,7 @@ class TestRefusals:
         with pytest.raises(SystemExit) as ended:
             main(["leave", str(scene.trial.place(COORDINATOR)), "--party", "party_1"])
         assert ended.value.code == 2
-        assert "one of separate organisations" in (told := capsys.readouterr().err) and "--absent leave-out" in told
+        assert "one of separate organisations" in (told := capsys.readouterr().err) and "takes_over" in told
 
 
 @pytest.mark.filterwarnings("ignore:rows whose id not every table has")

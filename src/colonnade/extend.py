@@ -94,7 +94,8 @@ def check_joinable(run: Run) -> None:
         run,
         "join",
         "all of them",
-        "joining is possible in simulations only; propose a new run to all of them and the newcomer",
+        "propose a run to all of them and the newcomer that takes the parts of this one over ([coordinator] "
+        f'takes_over = {str(run.path or "its folder")!r}; documentation, page "Parties come and go")',
     )
 
 

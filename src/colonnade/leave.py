@@ -71,7 +71,8 @@ def check_leaving(run: Run, party: str) -> None:
         run,
         "leave",
         "the others",
-        "predict without the party where the others are (--absent leave-out), or propose a new run to the others",
+        "propose a run to the others that takes their parts of this one over ([coordinator] takes_over = "
+        f'{str(run.path or "its folder")!r}; documentation, page "Parties come and go")',
     )
     there = tuple(run.model.parts)
     if party not in there:

@@ -24,6 +24,7 @@ from tests.deploy.trials import (
     Deed,
     Ending,
     Stage,
+    play_all,
     play_cases,
     two_versions,
 )
@@ -148,6 +149,24 @@ def test_trees_are_grown_again_to_the_same_bits(tmp_path: Path) -> None:
     with Stage(tmp_path / "calm", **ONE_MESSAGE) as stage:
         calm = stage.play()
     assert play_cases(tmp_path, {"everybody dies": list(LAST_WORDS)}, calm, **ONE_MESSAGE) == {}
+
+
+def test_whoever_takes_parts_over_does_so_again(tmp_path: Path) -> None:
+    """A run in which one party trains and two bring what they have: each of them dies where it matters."""
+    with Stage(tmp_path / "first", who=PARTIES[:2], **ONE_MESSAGE) as stage:
+        stage.organisations.start()
+        play_all({"first": stage})
+    changes = {**ONE_MESSAGE, "former": stage.trial}
+    with Stage(tmp_path / "calm", **changes) as stage:
+        calm = stage.play()
+    deeds = [
+        Deed("party_0", "after the agreement is stored", None),
+        Deed("party_1", "before a commit", 1),
+        Deed("party_2", "after a commit", 1),
+        Deed(COORDINATOR, "after the agreement is stored", None),
+        Deed(COORDINATOR, "after all answers", 3),
+    ]
+    assert play_cases(tmp_path, {"everybody dies": deeds}, calm, **changes) == {}
 
 
 # Trees at one party, ridge at another and a network at the third: each learns in every round.

@@ -28,6 +28,7 @@ from colonnade.run import Run
 from colonnade.store import Store
 from colonnade.wire.messages import COORDINATOR, Purpose
 from tests.deploy.memory import Room, SmallTrial
+from tests.deploy.trials import taking_over
 from tests.federations import small
 
 TREES: dict[str, Any] = {"encoder": "trees", "trees": {"most": 12, "smallest_leaf": 3}}
@@ -78,11 +79,7 @@ class Second(First):
 
     def undertaking(self) -> Undertaking:
         assert self.former is not None
-        place, now = self.former.place(COORDINATOR), super().undertaking()
-        with closing(Store(place / STORE)) as store:
-            about = store.about()
-        places = torch.arange(len(now.labels)) if self.order is None else self.order
-        return take_over(Run.load(place), about, self.former.undertaking(), now, places)
+        return taking_over(self.former, super().undertaking(), self.order)
 
     def setup(self, name: str) -> PartySetup:
         former = self.former

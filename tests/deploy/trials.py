@@ -22,6 +22,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from colonnade.bench import organisations
@@ -33,6 +34,8 @@ from colonnade.deploy.coordinator import CoordinatorProcess
 from colonnade.deploy.party import PartyProcess
 from colonnade.deploy.party_setup import PartySetup
 from colonnade.deploy.policy import Policy
+from colonnade.deploy.taking_over import take_over
+from colonnade.deploy.undertaking import Undertaking
 from colonnade.engines.coordinator import CoordinatorSide
 from colonnade.engines.nats import NatsLink
 from colonnade.engines.party import PartySide
@@ -230,13 +233,29 @@ class FaultyTrial(Trial):
     mixed: bool = False  # two architectures
     policy: Mapping[str, Any] = field(default_factory=dict)  # of every party
     outside: Mapping[str, str] = field(default_factory=dict)  # network namespaces of the processes
+    who: tuple[str, ...] = PARTIES  # who takes part
+    former: FaultyTrial | None = None  # whose parts are taken over
 
     def federation(self) -> Federation:
-        return small(**self.data)
+        return small(**self.data).only(self.who)
+
+    def undertaking(self) -> Undertaking:
+        return taking_over(self.former, super().undertaking()) if self.former else super().undertaking()
 
     def setup(self, name: str) -> PartySetup:
-        setup = replace(super().setup(name), policy=build(Policy, self.policy, "policy"))
+        setup, former = replace(super().setup(name), policy=build(Policy, self.policy, "policy")), self.former
+        if former is not None:
+            setup = replace(setup, finished=lambda run: [former.place(name)])
         return replace(setup, encoders=mixed_encoder) if self.mixed else setup
+
+
+def taking_over(former: Trial, now: Undertaking, places: Tensor | None = None) -> Undertaking:
+    """An undertaking that takes over the parts of a finished trial; `places`: which row each was there."""
+    place = former.place(COORDINATOR)
+    with contextlib.closing(Store(place / "run.db")) as store:
+        about = store.about()
+    rows = torch.arange(len(now.labels)) if places is None else places
+    return take_over(Run.load(place), about, former.undertaking(), now, rows)
 
 
 def work(trial: FaultyTrial, name: str) -> None:

@@ -21,6 +21,7 @@ import pytest
 import colonnade as cn
 from colonnade.cli.main import command_line
 from colonnade.deploy.policy import Policy
+from colonnade.deploy.sections import CoordinatorSection
 from colonnade.job import SECTIONS, read_job
 from colonnade.web.settings import HttpSection
 from tests.architecture.source import ROOT
@@ -112,6 +113,8 @@ def test_toml_is_read(text: str) -> None:
         read_job(read)
     elif read.keys() == {"http"}:
         HttpSection(**read["http"])
+    elif read.keys() == {"coordinator"}:
+        CoordinatorSection(**{"table": "labels.csv", "id": "customer", "label": "churned", **read["coordinator"]})
     elif read.keys() == {"withdrawal"} or all(not isinstance(value, dict) for value in read.values()):
         Policy(**read)
     else:

@@ -3,6 +3,7 @@
     alignment.csv    row,id: the rows this side holds, in order of their numbers
     presence.csv     row and a column of 0 and 1 per party: who holds it (label holder, keep = "partial")
     alignment.json   everything else, with the digests of the files above; written last
+    former/          alignments with other parties that this one replaced, each in a folder (label holder)
 
 The digest in alignment.json is the same on all sides of one alignment, and different for any other. An alignment that
 was extended (`more.py`) also says what was agreed on before, step by step: each names the digest of the one before.
@@ -30,6 +31,7 @@ from colonnade.align.match import Agreed, MatchReport
 from colonnade.errors import DataError, MissingData, RowsDisagree
 
 ABOUT, ROWS, PRESENCE = "alignment.json", "alignment.csv", "presence.csv"
+FORMER = "former"
 FORMAT = 1
 
 
@@ -194,6 +196,34 @@ def write_alignment(folder: Path, alignment: Alignment) -> None:
         _put(folder, files)
     except OSError as error:
         raise DataError(f"the alignment folder {str(folder)!r} cannot be written: {error.strerror}") from None
+
+
+def set_aside(folder: Path, new: Alignment) -> None:
+    """Keep the alignment of a folder that another one is to replace, unless that extends it.
+
+    By it the label holder finds the rows of a finished run again, when a party joins it or leaves it.
+    """
+    try:
+        old = read_alignment(folder)
+    except DataError:  # there is none, or nobody can read it
+        return
+    if old.digest not in (new.digest, *new.extends):
+        write_alignment(folder / FORMER / old.digest[:16], old)
+
+
+def read_as_of(folder: Path, digest: str) -> Alignment:
+    """The alignment of a folder as it was under this digest, also if others have replaced it since.
+
+    Raises:
+        RowsDisagree: there was none here under it.
+        DataError: as for `read_alignment`.
+    """
+    former = sorted((folder / FORMER).iterdir()) if (folder / FORMER).is_dir() else []
+    for place in (folder, *former):
+        heading = read_heading(place)
+        if digest in (heading.digest, *heading.extends):
+            return read_alignment(place).as_of(digest)
+    raise RowsDisagree(f"{str(folder)!r} has no alignment {digest[:12]}, nor had one; put its folder back")
 
 
 def _put(folder: Path, files: Mapping[str, bytes]) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from colonnade.align import messages as m
 from colonnade.align.converse import converse
-from colonnade.align.files import Alignment, prepare, read_alignment, write_alignment
+from colonnade.align.files import Alignment, prepare, read_alignment, set_aside, write_alignment
 from colonnade.align.ids import check_ids
 from colonnade.align.line import EVERYONE, Line, Notify, silent
 from colonnade.align.match import Agreed, MatchReport, Numbered, PartyMatch, number_rows, report_of
@@ -69,6 +69,7 @@ def align_as_label_holder(  # the entry point: six things it needs and one who w
         try:
             converse(side, line, pool, settings.patience)
             alignment = side.alignment()
+            set_aside(folder, alignment)
             write_alignment(folder, alignment)
         except ColonnadeError as error:
             with contextlib.suppress(ColonnadeError):  # the line may be what failed

@@ -18,14 +18,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from colonnade.align.files import Alignment
+from colonnade.align.files import Alignment, read_as_of
 from colonnade.checkpoint import fingerprint
 from colonnade.config import build
 from colonnade.deploy.agreement import Agreement
 from colonnade.deploy.settings import CoordinatorConfig, coordinator_of
 from colonnade.deploy.taken_run import Former, TakenRun
 from colonnade.deploy.undertaking import Undertaking, in_full
-from colonnade.deploy.undertaking_files import DEPLOYMENT, alignment_of, read_undertaking
+from colonnade.deploy.undertaking_files import DEPLOYMENT, read_undertaking
 from colonnade.engines.base import DEPLOYED
 from colonnade.engines.taken_over import TakenOver
 from colonnade.errors import ConfigError, RunError
@@ -58,7 +58,7 @@ def read_taken(read: CoordinatorConfig, alignment: Alignment, undertaking: Under
     with closing(Store(folder / STORE)) as store:
         about = store.about()
     before = _config(folder, run)
-    rows = alignment_of(before)
+    rows = read_as_of(before.coordinator.alignment, str(about["agreement"]["proposal"]["alignment"]))
     then = read_taken(before, rows, read_undertaking(before, rows))  # which may have taken parts over itself
     return take_over(run, about, then, undertaking, places(rows, alignment, len(undertaking.labels)))
 

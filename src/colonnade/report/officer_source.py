@@ -119,7 +119,7 @@ def of_run(folder: Path, party: str) -> Source:
     traffic, place = run.traffic.to_json(), names.index(party) if party in names else None
     mine = [entry for entry in run.ledger if entry.owner == party]
     flows = _replies(mine) if place is None else _flows(mine)
-    if not flows and deployed and place is not None:
+    if not flows and deployed and place is not None and any(one["up"][place] for one in traffic):
         flows = (planned_uploads(traffic, place, noise_words(run.method, run.privacy)),)
     flows = tuple(_sized(flow, traffic, place) for flow in flows)
     return Source(

@@ -116,7 +116,8 @@ def summary(record: Record) -> list[str]:
     good = [how_good(record), *decided.sentences(record), *warnings(record), *lifted(record), *_positive(record)]
     ended = [_why_it_ended(record), *noisy_labels(record)]
     gone = [record["withdrawn"]] if "withdrawn" in record else []
-    return [_who(record), *gone, *_partial(record), *_weights(record), *good, *ended, _what_it_cost(record)]
+    who = [_who(record), *came_and_went(record), *gone, *_partial(record), *_weights(record)]
+    return [*who, *good, *ended, _what_it_cost(record)]
 
 
 def _who(record: Record) -> str:
@@ -124,6 +125,17 @@ def _who(record: Record) -> str:
     owners = "all columns in one place" if pools(record) else count(len(about["parties"]), "party", "parties")
     split = f"{rows['train']:,} training, {rows['validation']:,} validation and {rows['test']:,} test rows"
     return f"{record['method']['name']} trained one model over {owners} of {about['federation']} ({split})."
+
+
+def came_and_went(record: Record) -> list[str]:
+    """Which parties joined a finished model or left it, one sentence each."""
+    joined = [(one, "joined") for one in record["about"].get("joined", [])]
+    left = [(one, "left") for one in record["about"].get("left", [])]
+    return [
+        f"{one['party']} {how} the model of run {one['run']!r} on {one['when'][:10]}: "
+        f"{' and '.join(one['present'])} did not train again."
+        for one, how in (*joined, *left)
+    ]
 
 
 def _partial(record: Record) -> list[str]:
