@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -23,6 +24,9 @@ from colonnade.errors import ConfigError, Refused, RunError
 from colonnade.part import Part
 from colonnade.privacy.labels.settings import open_labels
 from colonnade.record import STORE
+from colonnade.report.officer import verdict
+from colonnade.report.officer_source import of_party
+from colonnade.report.privacy import statement_of_run
 from colonnade.row_split import RowSplit
 from colonnade.run import Run
 from colonnade.store import Store
@@ -238,6 +242,26 @@ class TestLeaving:
         assert [(one["party"], one["present"]) for one in run.about["left"]] == [("party_1", ["party_0", NEW])]
         rows = everybody().only(after.trial.who).select(torch.arange(40))
         torch.testing.assert_close(told, wanted.logits(rows), rtol=0, atol=1e-9)
+
+
+class TestWords:
+    def test_what_was_sent_before_is_not_forgotten(self, tmp_path: Path) -> None:
+        """Nobody sends anything in the run that a party leaves; that is no promise of epsilon 0."""
+        before, after = rooms(tmp_path, first=EVERYBODY, second=OLD)
+        with before:
+            before.train()
+        with after:
+            run = after.train()
+        told = " ".join(statement_of_run(run).lines())
+        assert "Parts of the run 'test' are taken over" in told and "epsilon 0" not in told
+        assert statement_of_run(run).epsilon == math.inf
+        page = " ".join(verdict(of_party(after.trial.place("party_0"))))
+        assert "leaves in this run, but what left in an earlier one is used" in page
+        assert "The run takes over parts of the run 'test'" in page
+        noted = json.loads((after.trial.place("party_0") / "proposal.json").read_text())
+        assert noted["facts"]["takes_over"]["parties"] == list(EVERYBODY)
+        assert noted["leaves"][0].startswith("training and evaluation: nothing; what left in the run 'test' is used")
+        assert [line for line in noted["leaves"] if line.startswith("evaluation")] == []
 
 
 class TestRestarts:

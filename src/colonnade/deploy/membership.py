@@ -35,7 +35,7 @@ from colonnade.deploy.policy import (
     check_training_rows,
 )
 from colonnade.deploy.table_ledger import Entered, TableLedger
-from colonnade.deploy.taken_part import part_for
+from colonnade.deploy.taken_part import check_promise, part_for
 from colonnade.deploy.withdrawal.limits import check_request as check_withdrawn
 from colonnade.deploy.withdrawal.limits import check_rows
 from colonnade.design import Design
@@ -117,6 +117,8 @@ class Membership:
             check_rows(proposal.train, self.left_out, "the proposal trains on")
             self._part = part_for(proposal, self.me, self.setup, self._folder)
             self._columns = self._read_columns(proposal)
+            if self._part is not None:
+                check_promise(self._part, proposal, self._columns.values)
             self.proposal = proposal
         return join(proposal, self._joined(proposal), self.credentials)
 
@@ -371,7 +373,7 @@ class Membership:
             if not lacking and not bool(held[query.rows].all()):
                 raise Refused(f"request {request.number} asks about rows that {self.me!r} does not have")
         if self.agreement is not None:
-            check_training(request, self.agreement.proposal, len(held))
+            check_training(request, self.agreement.proposal, self.me, len(held))
         if self.setup.policy.most_predictions_per_row and (rows := self.asked_to_predict(request)):
             asked = Counter(self.names_of(rows))
             check_repeats(self.setup.policy, self.spent.most_predicted(self.table, asked) + max(asked.values()) - 1)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from colonnade.deploy.decision import now
+from colonnade.deploy.invitation import RUN
 from colonnade.engines.taken_over import TakenOver
 from colonnade.errors import WireError
 from colonnade.record import About, Joined, Regrouped
@@ -31,7 +32,7 @@ class Former:
             raise WireError("the proposal does not say as it must whose parts it takes over")
         run, proposal, parties = told.get("run"), told.get("proposal"), told.get("parties")
         named = isinstance(parties, list) and bool(parties) and all(isinstance(name, str) for name in parties)
-        if not (isinstance(run, str) and isinstance(proposal, str) and named):
+        if not (isinstance(run, str) and RUN.fullmatch(run) and isinstance(proposal, str) and named):
             raise WireError("the proposal does not say as it must whose parts it takes over")
         return cls(run, proposal, tuple(parties or ()))
 

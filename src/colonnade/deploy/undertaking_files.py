@@ -10,6 +10,7 @@ from colonnade.deploy.settings import CoordinatorConfig, split_of
 from colonnade.deploy.tables import LabelTable
 from colonnade.deploy.undertaking import PURPOSES, Undertaking
 from colonnade.deploy.withdrawal.limits import check_rows
+from colonnade.errors import RowsDisagree
 from colonnade.methods.base import check_lacking
 from colonnade.record import RECORD, STORE
 from colonnade.row_split import RowSplit
@@ -29,6 +30,12 @@ def alignment_of(read: CoordinatorConfig) -> Alignment:
 def read_undertaking(read: CoordinatorConfig, alignment: Alignment) -> Undertaking:
     """What the files of the label holder ask for."""
     c = read.coordinator
+    strange = [name for name in c.parties if name not in (*c.own, *alignment.agreed.parties)]
+    if strange:
+        raise RowsDisagree(
+            f"rows were aligned with {', '.join(alignment.agreed.parties)}, and not with {', '.join(strange)}; run "
+            "`colonnade align` with everybody first"
+        )
     beside = Beside(c.weights, split_of(c, read.privacy.labels.protects), c.by)
     lacking = c.parties if c.train_on == "all" else ()
     if lacking:

@@ -15,12 +15,10 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from colonnade.align.files import read_alignment
 from colonnade.deploy.invitation import RUN
 from colonnade.deploy.predict import Wish, predict_rows
 from colonnade.deploy.settings import CoordinatorConfig, read_coordinator
-from colonnade.deploy.start import linked, run_coordinator
-from colonnade.deploy.undertaking_files import alignment_of, read_undertaking
+from colonnade.deploy.start import linked, run_coordinator, undertaking_now
 from colonnade.deploy.withdrawal.start import AT_START, WithdrawalQuestions, ask_parties
 from colonnade.engines.message import Notify, named
 from colonnade.errors import ColonnadeError, ConfigError, LinkError, RunError, Unwritable
@@ -66,7 +64,7 @@ class LabelHolderDaemon:
         if not RUN.fullmatch(self.run_of(99_999)):
             raise ConfigError(f"[coordinator] run = {self.name!r} is too long: versions are called {self.run_of(1)!r}")
         if aligned(read):  # what is wrong with it is said now
-            read_undertaking(read, read_alignment(read.coordinator.alignment))
+            undertaking_now(read)
         self.credentials = read.credentials()
         place = ModelPlace(self.folder, read.coordinator.alignment, self.run_of, read.coordinator.withdrawn)
         self.online = None if read.http is None else Online(read.http, place, self.credentials, notify)
@@ -170,7 +168,7 @@ class LabelHolderDaemon:
         models, read = read_models(self.folder), read_coordinator(self.config, self._overrides(version))
         new = Trained.load(version, folder_of(self.folder, version))
         used = Trained.load(models.used, folder_of(self.folder, models.used)) if models.used else None
-        undertaking = read_undertaking(read, alignment_of(read))
+        undertaking = undertaking_now(read)
         return compare(new, used, undertaking, lambda folder, run, wish: self._ask(read, folder, run, wish))
 
     def _ask(self, read: CoordinatorConfig, folder: Path, run: str, wish: Wish) -> Prediction:
