@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -158,14 +159,36 @@ def test_a_wrong_file_is_refused(text: str, needle: str, tmp_path: Path) -> None
 
 def test_no_round_after_the_last_is_trained() -> None:
     """Rounds are what a party's epsilon was counted for: a coordinator cannot go on after them."""
-    proposal = cast(Proposal, SimpleNamespace(training=lambda: SimpleNamespace(rounds=3), train=torch.arange(5)))
-    query = Query(Purpose.TRAIN, ("bank",), torch.arange(2))
-    check_training(Request(3, (query,)), proposal, 9)
+    query, proposal = Query(Purpose.TRAIN, ("bank",), torch.arange(2)), agreed(trains=True)
+    check_training(Request(3, (query,)), proposal, "bank", 9)
     with pytest.raises(
         Refused, match="request 4 asks for 1 training uploads; the run agreed on one in each of 3 rounds"
     ):
-        check_training(Request(4, (query,)), proposal, 9)
-    check_training(Request(4, (Query(Purpose.EVALUATE, ("bank",), torch.arange(5, 7)),)), proposal, 9)
+        check_training(Request(4, (query,)), proposal, "bank", 9)
+    check_training(Request(4, (Query(Purpose.EVALUATE, ("bank",), torch.arange(5, 7)),)), proposal, "bank", 9)
+
+
+@pytest.mark.parametrize("purpose", list(Purpose))
+def test_a_party_that_brings_its_part_answers_predictions_only(purpose: Purpose) -> None:
+    """Nothing is counted of it, so nothing but what is limited elsewhere may be asked of it."""
+    proposal, rows = agreed(trains=False), torch.arange(2) if purpose is Purpose.TRAIN else torch.arange(5, 7)
+    others = Request(1, (Query(purpose, ("telco",), rows),))
+    check_training(others, proposal, "bank", 9)
+    mine = Request(1, (Query(purpose, ("bank",), rows),))
+    if purpose in (Purpose.PREDICT, Purpose.EXPLAIN):
+        check_training(mine, proposal, "bank", 9)
+    else:
+        with pytest.raises(Refused, match="request 1 asks 'bank' to train, which brings its part of a former run"):
+            check_training(mine, proposal, "bank", 9)
+    with pytest.raises(Refused, match="asks 'bank' to train"):
+        check_training(replace(others, learners=("bank",)), proposal, "bank", 9)
+
+
+def agreed(trains: bool) -> Proposal:
+    """As much of a proposal as limits read: five rows train, in three rounds."""
+    training = SimpleNamespace(rounds=3)
+    facts = SimpleNamespace(training=lambda: training, train=torch.arange(5), trains=lambda party: trains)
+    return cast(Proposal, facts)
 
 
 @needs_nats

@@ -18,6 +18,7 @@ from colonnade import Federation, fit
 from colonnade.deploy.agreement import Agreement
 from colonnade.deploy.party_setup import PartySetup
 from colonnade.deploy.predict import Wish
+from colonnade.deploy.taken_part import check_promise
 from colonnade.deploy.taking_over import take_over
 from colonnade.deploy.undertaking import Undertaking
 from colonnade.errors import ConfigError, Refused, RunError
@@ -355,12 +356,34 @@ class TestRefusals:
         with pytest.raises(ConfigError, match="a model of vimadmm was trained by all parties together"):
             after.trial.undertaking()
 
+    def test_a_proposal_that_would_undo_what_was_promised(self, tmp_path: Path) -> None:
+        """A party asks its own part, whatever the label holder's files say of the run in which it was trained."""
+        noise = {"mechanism": "gaussian", "epsilon": 8.0, "delta": 1e-3, "clip": 1.0}
+        before, _ = rooms(tmp_path, model=TINY, privacy=noise, training={"evaluate_every": 0})
+        with before:
+            before.train()
+        with closing(Store(before.trial.place(COORDINATOR) / STORE)) as store:
+            proposal = Agreement.from_json(store.about()["agreement"]).proposal
+        part, columns = Part.load(before.trial.place("party_0")), everybody().parties[0].columns
+        check_promise(part, proposal, columns)
+        fewer = replace(proposal, train=proposal.train[5:])
+        with pytest.raises(Refused, match="5 of its training rows would count as new ones"):
+            check_promise(part, fewer, columns)
+        for key, value in (("privacy", {}), ("method", {"name": "one_message", "settings": {"folds": 3}})):
+            with pytest.raises(Refused, match="has another method or promises another privacy than there"):
+                check_promise(part, replace(proposal, body={**proposal.body, key: value}), columns)
+        with pytest.raises(Refused, match="was trained with noise, and proposes none"):
+            check_promise(part, replace(proposal, body={**proposal.body, "mechanism": "none"}), columns)
+        with pytest.raises(Refused, match="does not know its training rows"):
+            check_promise(replace(part, trained=None), proposal, columns)
+
     def test_a_proposal_that_does_not_say_whose_parts(self, tmp_path: Path) -> None:
         before, _ = rooms(tmp_path)
         with before:
             before.train()
         with closing(Store(before.trial.place(COORDINATOR) / STORE)) as store:
             proposal = Agreement.from_json(store.about()["agreement"]).proposal
-        for told in ({}, {"run": "test", "proposal": "x", "parties": []}, "test", None):
+        sound = {"run": "test", "proposal": "x", "parties": ["bank"]}
+        for told in ({}, {**sound, "parties": []}, {**sound, "run": "../test"}, {**sound, "parties": [1]}, "test", None):
             with pytest.raises(Refused.__mro__[1], match="whose parts it takes over"):
                 _ = replace(proposal, body={**proposal.body, "takes_over": told}).former
