@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import colonnade as cn
-from colonnade.beside import read_beside, trials
+from colonnade.beside import MISSED, read_beside, trials
 from colonnade.cli.screen import Bars
 from colonnade.errors import ConfigError
 from colonnade.evaluate.chance import resamples
@@ -67,6 +67,26 @@ def test_each_alone_all_together_and_in_one_place() -> None:
 def _tested(run: Run) -> Any:
     assert run.tested is not None
     return run.tested
+
+
+@pytest.mark.parametrize(("method", "told"), [("vimadmm_j", True), ("split_learning", False)])
+def test_what_only_shows_together_may_be_part_of_the_price(method: str, told: bool) -> None:
+    """A yes is likelier where the first columns of both have the same sign: no sum of scores has that."""
+    rng = np.random.default_rng(0)
+    columns = {name: rng.normal(size=(1500, 2)).astype(np.float32) for name in ("bank", "telco")}
+    odds = 4 * np.sign(columns["bank"][:, 0] * columns["telco"][:, 0])
+    labels = (rng.random(1500) < 1 / (1 + np.exp(-odds))).astype(int)
+    xor = Federation.from_arrays(columns, labels, name="xor")
+    options: dict[str, Any] = {"seeds": 1, "progress": False, "model": {"hidden": 16}}
+    found = cn.compare(xor, [method], beside=["central"], rounds=20, **options)
+    assert found.worth is not None and found.worth["price"] is not None
+    if told:
+        assert found.worth["price"]["value"] > 0.2
+    assert (MISSED in found.worth["notes"]) == told
+    if told:
+        noise = {"mechanism": "gaussian", "clip": 1.0, "sigma": 2.0, "evaluation": "simulated"}
+        noisy = cn.compare(xor, [method], beside=["central"], privacy=noise, rounds=8, **options)
+        assert noisy.worth is not None and MISSED not in noisy.worth["notes"]
 
 
 def test_in_a_folder_it_is_kept_and_goes_on(tmp_path: Path) -> None:

@@ -27,16 +27,22 @@ from colonnade.job import Job
 from colonnade.many import Entry, of_rows
 from colonnade.methods.base import Method, brings
 from colonnade.methods.centralized import Centralized
+from colonnade.methods.without import AddsScores
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.record import Difference, RunRecord, TrialRecord, Worth
 from colonnade.report.tables import spread
 from colonnade.report.words import labels_noised, listing
-from colonnade.report.worth import FILE, FORMAT, JOINT, ONE_PLACE, read_worth
+from colonnade.report.worth import FILE, FORMAT, JOINT, ONE_PLACE, read_worth, sure
 from colonnade.run import Run
 from colonnade.tasks import task_about
 from colonnade.written import replace_file
 
 BESIDE = ("alone", "central")
+MISSED = (
+    "Part of this price may be what only shows when columns of several parties are seen together, which no sum of "
+    "scores has. What gets some of it back: vimadmm_j with lifts, or split_learning (documentation, page "
+    '"Interactions").'
+)
 Role = Literal["alone", "joint", "central"]
 
 
@@ -158,6 +164,8 @@ def weigh(found: Sequence[Trained]) -> Worth:
     metric = metric_of_result(task_about(record["about"]), record["result"])
     best = _best(metric, [one for one in found if one.trial.role == "alone"])
     central = next((one for one in found if one.trial.role == "central"), None)
+    price = None if central is None else _difference(metric, central, joint)
+    missed = price is not None and sure(metric, price) > 0 and _adds_up(joint.trial.job)
     return {
         "format": FORMAT,
         "metric": metric.name,
@@ -165,9 +173,15 @@ def weigh(found: Sequence[Trained]) -> Worth:
         "trials": [_line(metric, one) for one in found],
         "best": None if best is None else best.trial.who,
         "gain": None if best is None else _difference(metric, joint, best),
-        "price": None if central is None else _difference(metric, central, joint),
-        "notes": _notes([one.trial for one in found]),
+        "price": price,
+        "notes": [*([MISSED] if missed else []), *_notes([one.trial for one in found])],
     }
+
+
+def _adds_up(job: Job) -> bool:
+    """Whether nothing but a sum of the parties' scores is predicted, and no noise cost anything either."""
+    lifted = bool(getattr(job.method, "lifts", 0))
+    return isinstance(job.method, AddsScores) and not lifted and job.privacy == PrivacySettings()
 
 
 def _notes(several: Sequence[Trial]) -> list[str]:

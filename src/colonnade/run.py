@@ -113,8 +113,9 @@ class Training(Settings):
     def in_rounds(self, method: Method, train: Tensor, parties: tuple[str, ...]) -> Training:
         """The same with its length in rounds, which depends on the training rows; unchanged where it was said so.
 
-        A method that needs one pass gets it where nobody said how long, in messages as large as they may be; one that
-        has a usual length gets that.
+        A method that needs one pass gets it where nobody said in how many rounds, and no second one, which would say
+        the same again; in messages as large as they may be where their size is open. One that has a usual length gets
+        that.
 
         Args:
             method: whose parties may upload or not; only where they do, rounds may be of one party.
@@ -128,7 +129,7 @@ class Training(Settings):
 
     def _in_rounds(self, method: Method, train: Tensor, parties: tuple[str, ...]) -> Training:
         once, settings = getattr(method, "once", False) and "rounds" not in self.model_fields_set, self.schedule
-        epochs = 1.0 if once and self.epochs is None else self.epochs
+        epochs = min(1.0, self.epochs or 1.0) if once else self.epochs
         if epochs is None:
             return self
         if once:

@@ -244,6 +244,12 @@ def _two_labels() -> None:
     write_pair(bank.assign(target=["no", "yes"] * (ROWS // 2)), telco)
 
 
+def _three_lengths() -> None:
+    bank, telco = pair()
+    lengths = {name: np.linspace(0.1, at, ROWS).round(3) for at, name in enumerate("xyz", 2)}
+    write_pair(bank.assign(**lengths), telco.rename(columns={"churn": "left"}))
+
+
 def _two_ids() -> None:
     bank, telco = pair()
     for table in (bank, telco):
@@ -286,6 +292,7 @@ AWKWARD: dict[Callable[[], None], tuple[str, ...]] = {
     _new_rows_beside: ("no id that all of them share", "bank and telco by 'customer'"),
     _no_label: ("which column is the label?", "--label", "owns of bank (yes/no: no or yes)", "left of telco (yes/no"),
     _two_labels: ("which column is the label?", "target of bank", "churn of telco"),
+    _three_lengths: ("which column is the label?", "left of telco (yes/no", "y of bank (regression: 0.1 to 3)"),
     _two_ids: ("can be matched in 2 ways", "--id customer", "--id passport"),
     _label_twice: ("which column is the label?", "churn of bank", "churn of telco"),
     _one_name: ("telco.csv and telco.tsv would both be the table of party 'telco'", "--party"),
@@ -308,6 +315,7 @@ REMEDIES: dict[Callable[[], None], list[str]] = {
     _unrelated: ["bank.csv", "telco.csv"],
     _no_label: ["--label", "left"],
     _two_labels: ["--label", "churn"],
+    _three_lengths: ["--label", "y"],
     _two_ids: ["--id", "passport"],
     _one_name: ["bank.csv", "--party", "shop=telco.tsv"],
     _broken: ["bank.csv", "telco.csv"],

@@ -384,6 +384,13 @@ class TestRefusals:
         with closing(Store(before.trial.place(COORDINATOR) / STORE)) as store:
             proposal = Agreement.from_json(store.about()["agreement"]).proposal
         sound = {"run": "test", "proposal": "x", "parties": ["bank"]}
-        for told in ({}, {**sound, "parties": []}, {**sound, "run": "../test"}, {**sound, "parties": [1]}, "test", None):
+        for told in (
+            {},
+            {**sound, "parties": []},
+            {**sound, "run": "../test"},
+            {**sound, "parties": [1]},
+            "test",
+            None,
+        ):
             with pytest.raises(Refused.__mro__[1], match="whose parts it takes over"):
                 _ = replace(proposal, body={**proposal.body, "takes_over": told}).former

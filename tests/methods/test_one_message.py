@@ -166,6 +166,8 @@ class TestMessages:
         )
         assert pieces.training.rounds == 4
         rows = columns(whole, whole.split.test)
+        again = fit(whole, FIVE, model=RIDGE, schedule={"batch": 40}, evaluate_every=0, epochs=60)
+        assert again.training.rounds == 4, "a second pass would say the same again"
         torch.testing.assert_close(pieces.logits(rows), one.logits(rows), rtol=0, atol=1e-9)
 
     @pytest.mark.parametrize("model", [RIDGE, TREES, {"hidden": 6, "embedding": 4}], ids=["ridge", "trees", "networks"])

@@ -17,7 +17,8 @@ from colonnade.errors import ConfigError, DataError
 from colonnade.extras import need
 from colonnade.tasks import Task, ways_to_read
 
-NAMED = re.compile(r"y|(.*[_\W])?(labels?|target|class|outcome|response|churn(ed)?)", re.IGNORECASE)
+NAMED = re.compile(r"(.*[_\W])?(labels?|target|class|outcome|response|churn(ed)?)", re.IGNORECASE)
+ANSWER, LENGTHS = "y", {"x", "z"}  # y is an answer, unless it stands beside other lengths of a thing
 MOST_CLASSES = 50  # texts beyond are hardly classes
 MOST_TOLD = 12  # candidates of one message
 
@@ -31,10 +32,7 @@ class Candidate:
     tasks: tuple[type[Task], ...]  # what it may be
     values: str  # for people
 
-    @property
-    def named(self) -> bool:
-        """Whether it is called as labels are."""
-        return NAMED.fullmatch(self.column) is not None
+    named: bool  # it is called as labels are
 
     @property
     def words(self) -> str:
@@ -65,11 +63,17 @@ def candidates(frames: Mapping[str, Any], keys: Mapping[str, Key]) -> list[Candi
 
 
 def _of_table(party: str, frame: Any, ids: tuple[str, ...]) -> Iterator[Candidate]:
+    lengths = {str(name).lower() for name in frame.columns} >= LENGTHS
     for name in frame.columns:
         if name not in ids:
             tasks, values = _tasks(frame[name].dropna())
             if tasks:
-                yield Candidate(party, str(name), tasks, values)
+                yield Candidate(party, str(name), tasks, values, _named(str(name), lengths))
+
+
+def _named(column: str, lengths: bool) -> bool:
+    """Whether a column is called as labels are."""
+    return NAMED.fullmatch(column) is not None or (column.lower() == ANSWER and not lengths)
 
 
 def _tasks(column: Any) -> tuple[tuple[type[Task], ...], str]:

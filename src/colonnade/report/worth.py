@@ -98,7 +98,7 @@ def _joining(found: Worth, metric: Metric, joint: TrialRecord, central: TrialRec
         return f"All parties together have a {score}{lost}{end}"
     best = next(one for one in found["trials"] if one["who"] == found["best"])
     against = f"{metric.told(best['score'] or 0.0)} of {_best_alone(found, metric, best)}"
-    answer = {1: "is worth it", 0: "shows no clear gain", -1: "is not worth it"}[_sure(metric, found["gain"])]
+    answer = {1: "is worth it", 0: "shows no clear gain", -1: "is not worth it"}[sure(metric, found["gain"])]
     return f"Joining {answer}: {score} against {against} ({_told(metric, found['gain'])}){end}"
 
 
@@ -111,15 +111,15 @@ def _best_alone(found: Worth, metric: Metric, best: TrialRecord) -> str:
 
 
 def _apart(found: Worth, metric: Metric, price: Difference) -> str:
-    sure, told = _sure(metric, price), _told(metric, price)
-    if sure == 0:
+    known, told = sure(metric, price), _told(metric, price)
+    if known == 0:
         return f"Keeping the columns apart costs nothing that {found['rows']:,} test rows could show ({told})."
-    if sure < 0:
+    if known < 0:
         return f"The joint model is even better than one model over all columns in one place ({told})."
     return f"Keeping the columns apart has its price against all columns in one place ({told})."
 
 
-def _sure(metric: Metric, one: Difference) -> int:
+def sure(metric: Metric, one: Difference) -> int:
     """1: better; -1: worse; 0: the 95 % interval holds no difference, or there is none."""
     if not one["interval"]:
         return 0
