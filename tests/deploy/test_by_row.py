@@ -100,7 +100,7 @@ def test_columns_become_numbers_by_rows_that_do_not_train() -> None:
         return Columns(torch.zeros(of, 5), torch.ones(of, dtype=torch.bool), scaled=True)
 
     nobody = torch.empty(0, dtype=torch.int64)
-    member: Any = SimpleNamespace(setup=PartySetup(columns), me="party_0", left_out=nobody)
+    member: Any = SimpleNamespace(setup=PartySetup(columns), me="party_0", left_out=nobody, _part=None)
     proposal = proposed()
     Membership._read_columns(member, proposal)
     assert len(seen[0]) and not set(seen[0].tolist()) & set(proposal.train.tolist())

@@ -140,7 +140,8 @@ def _signed(value: float) -> str:
 def released_sentence(told: int, candidates: tuple[str, ...], question: Question, simulated: bool) -> str:
     """What a question releases of the labels; no epsilon without its unit, its accountant and what it leaves out."""
     cut, epsilon = question.cut, question.epsilon
-    what = "whether they are above the median" if cut else "labels"
+    of = f" of {told:,} rows"
+    what = f"Noisy answers whether the labels{of} are above the median" if cut else f"Noisy labels{of}"
     if question.sides:
         what += f", and whether they agree with the sides of {question.sides} columns,"
     median = ", the median that numbers were cut at, which was counted on the judged rows" if cut else ""
@@ -150,7 +151,7 @@ def released_sentence(told: int, candidates: tuple[str, ...], question: Question
         else ""
     )
     return (
-        f"Noisy {what} of {told:,} rows were released to {', '.join(candidates)} by randomised response: epsilon "
+        f"{what} were released to {', '.join(candidates)} by randomised response: epsilon "
         f"{epsilon:g}, delta 0, unit LABEL (neighbours: one row's whole label replaced); the noise was drawn once, so "
         f"no accountant is needed.{seed} Not covered: which rows there are{median}, this estimate, if it is passed on "
         "(true labels of other rows made it, and they stayed), the candidate's columns, of which one score per row "
