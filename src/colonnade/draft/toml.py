@@ -163,7 +163,8 @@ embedding = 30
 """
 PRIVACY = """
 # Without this section no noise is added: what a party uploads may reveal its columns, and the replies reveal the
-# training labels to every party (documentation, page "What is protected"). Noise costs accuracy. An example:
+# training labels to every party (documentation, page "What is protected"). Noise costs accuracy. Often better, and
+# about a person in place of a party: the method local_only with unit = "row" (page "A person's record"). An example:
 # [privacy]
 # mechanism = "gaussian"
 # clip = 0.5
