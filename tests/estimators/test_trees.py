@@ -48,6 +48,16 @@ def test_one_message_in_an_estimator_is_the_training_that_it_is_outside() -> Non
         assert fitted.score(X[300:], y[300:]) > 0.75
 
 
+@pytest.mark.filterwarnings("error::colonnade.errors.ShortTraining")
+def test_a_method_whose_rounds_are_about_all_rows_is_given_no_smaller_batch() -> None:
+    """It came with advice to leave out a batch that nobody had set, and with a round for each of its pieces."""
+    X = np.random.default_rng(0).normal(size=(300, 4))
+    fitted = VerticalClassifier(method="assisted_boosting", parties=2, model="network", epochs=2, random_state=0).fit(
+        X, (X[:, 0] > X[:, 3]).astype(int)
+    )
+    assert fitted.run_.training.rounds == 2 and fitted.run_.training.schedule.batch == 255
+
+
 def test_they_are_not_tried_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kinds, "find_spec", lambda name: None)
     assert "trees" not in tried("vimadmm_j", MANY)

@@ -199,7 +199,8 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has
         return promise.noised or promise.labels.protects or bool(brings(as_method(self.method)))
 
     def _batch(self, rows: int, one: Try) -> int:
-        return min(int(self.batch_size or one.batch), rows)
+        usual = rows if getattr(as_method(self.method), "whole", False) else one.batch
+        return min(int(self.batch_size or usual), rows)
 
     def _rounds(self, rows: int, one: Try) -> int:
         """Of a pass over so many rows."""
