@@ -121,6 +121,7 @@ def check(tables: Mapping[str, Any], *, labels: Any, id: Ids = None, **meaning: 
     found += _of_labels(frames, columns, labels, meaning)
     if keys:
         found += _overlap(frames, keys)
+        found += _together(frames, keys, aside)
     if federation is not None:
         named = {(one.party, one.column) for one in found}
         found += [one for one in _unseen(columns, frames, keys, federation) if (one.party, one.column) not in named]
@@ -225,6 +226,21 @@ def _overlap(frames: Mapping[str, Any], keys: Mapping[str, Any]) -> Iterator[Fin
     for party, mine in ids.items():
         common = np.logical_and.reduce([is_in(mine, theirs) for theirs in ids.values()])
         yield Finding("note", f"party {party!r}: {int(common.sum()):,} of {len(mine):,} ids are in all tables", party)
+
+
+def _together(frames: Mapping[str, Any], keys: Mapping[str, Any], aside: Beside) -> Iterator[Finding]:
+    """Rows that share a part of their ids, a person's years, and are split at random."""
+    party, key = next(iter(keys.items()))
+    names = names_of(key)
+    if len(names) < 2 or aside.split.time or aside.split.groups or any(n not in frames[party].columns for n in names):
+        return
+    counted = [f"{int((frames[party][name].value_counts() > 1).sum()):,} values of {name!r}" for name in names]
+    yield Finding(
+        "note",
+        f"party {party!r}: {' and '.join(counted)} have several rows each, and a random split has some of them in "
+        "training and some in test rows; if they are of one person, say split.groups (or split.time) with that column",
+        party,
+    )
 
 
 def _unseen(

@@ -36,6 +36,38 @@ def test_rows_meet_by_several_columns_that_each_table_calls_as_it_likes():
     torch.testing.assert_close(joined.parties[0].columns, joined.parties[1].columns)
 
 
+@pytest.mark.parametrize("where", ["column", "frame", "file"])
+def test_rows_are_split_by_a_column_of_their_id(where, tmp_path):
+    """A person's years: without it the same people train and test."""
+    tables, labels = branches(60), "y"
+    if where == "frame":
+        labels = tables["bank"][["branch", "account", "y"]]
+        tables["bank"] = tables["bank"].drop(columns="y")
+    if where == "file":  # where ids are read as text
+        for name, table in tables.items():
+            table.to_csv(tmp_path / f"{name}.csv", index=False)
+        tables = {name: tmp_path / f"{name}.csv" for name in tables}
+    plain = join_tables(tables, labels=labels, id=BOTH)
+    for split, part in (({"groups": "branch"}, 0), ({"time": "branch"}, 0), ({"groups": "account"}, 1)):
+        joined = join_tables(tables, labels=labels, id=BOTH, split={**split, "test": 0.3, "validation": 0})
+        assert joined.ids == plain.ids
+        assert [tuple(party.columns.shape) for party in joined.parties] == [(60, 1), (60, 1)]
+        trained, tested = (
+            {int(joined.ids[row].split("|")[part]) for row in rows.tolist()}
+            for rows in (joined.split.train, joined.split.test)
+        )
+        assert tested and not trained & tested
+        if "time" in split:
+            assert min(tested) > max(trained)
+
+
+def test_rows_that_share_a_part_of_their_ids_are_noted():
+    found = cn.check(branches(60), labels="y", id=BOTH)
+    assert any("10 values of 'branch' and 6 values of 'account' have several rows each" in one for one in found.notes)
+    by_groups = cn.check(branches(60), labels="y", id=BOTH, split={"groups": "branch"})
+    assert not by_groups.errors and not any("several rows each" in one for one in by_groups.notes)
+
+
 def test_new_rows_meet_by_several_columns_too():
     tables = branches()
     plans = join_tables(tables, labels="y", id=BOTH).plans

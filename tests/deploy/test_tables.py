@@ -146,6 +146,24 @@ def test_the_label_holder_splits_by_columns_of_its_own_table(tmp_path: Path) -> 
         label_table(tmp_path, frame, split=SplitSettings(groups="flat"))
 
 
+def test_the_label_holder_splits_by_a_column_of_its_id(tmp_path: Path) -> None:
+    """An id of person and year: nobody trains and tests."""
+    person, year = np.arange(ROWS) // 3, np.arange(ROWS) % 3 + 2020
+    frame = pd.DataFrame({"person": person, "year": year, "churned": np.arange(ROWS) % 2})
+    frame.to_csv(tmp_path / "labels.csv", index=False)
+    alignment = replace(
+        party_table(tmp_path, telco()).alignment, ids=tuple(f"{p}|{y}" for p, y in zip(person, year, strict=True))
+    )
+    for column, values in (("person", person), ("year", year)):
+        split = SplitSettings(**{"groups" if column == "person" else "time": column}, test=0.3, validation=0)
+        found = LabelTable.read(
+            tmp_path / "labels.csv", ("person", "year"), "churned", "binary", alignment, Beside(split=split)
+        )
+        trained, tested = (set(values[rows.numpy()]) for rows in (found.split.train, found.split.test))
+        assert tested and not trained & tested
+        assert column == "person" or tested == {2022}
+
+
 def test_protected_labels_are_not_counted_to_split_the_rows() -> None:
     section = {"run": "small", "parties": ["telco"], "table": "x.csv", "id": "c", "label": "y"}
     assert split_of(CoordinatorSection(**section), protected=False).stratify is None

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from colonnade.data.frames import Key
+from colonnade.data.frames import Key, names_of
 from colonnade.errors import DataError
 from colonnade.extras import need
 from colonnade.row_split import Marks, RowSplit, SplitSettings, split_rows
@@ -39,6 +39,12 @@ class Beside:
     def taken(self) -> list[str]:
         """The columns that are then no columns of the model; that of `by` stays one."""
         return [*dict.fromkeys(name for role, name in self.roles.items() if role != "by")]
+
+    def in_id(self, key: Key | None) -> tuple[str, ...]:
+        """Columns of an id of several that rows are split by: the person of an id of person and year, or the year."""
+        names = names_of(key)
+        asked = dict.fromkeys((self.split.time, self.split.groups))
+        return tuple(name for name in asked if name is not None and name in names) if len(names) > 1 else ()
 
     def check(self, whose: str, columns: Any) -> None:
         """Refuse a table that has the labels and lacks one of these."""

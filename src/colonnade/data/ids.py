@@ -74,10 +74,28 @@ def ids_of(whose: str, table: Any, id: Key) -> tuple[str, ...]:
     return tuple(text_ids(whose, as_frame(whose, table, id), id))
 
 
-def by_id(whose: str, frame: Any, key: Key) -> Any:
-    """The frame indexed by its ids as text."""
+def by_id(whose: str, frame: Any, key: Key, kept: Sequence[str] = ()) -> Any:
+    """The frame indexed by its ids as text; columns of the id that are `kept` are columns, too."""
     ids = text_ids(whose, frame, key)
-    return frame.drop(columns=list(names_of(key))).set_axis(ids, axis=0)
+    return without_id(frame, key, kept).set_axis(ids, axis=0)
+
+
+def without_id(frame: Any, key: Key, kept: Sequence[str] = ()) -> Any:
+    """The frame without the columns of its id; those that are `kept`, which files have as text, as what they mean."""
+    left = frame.drop(columns=[name for name in names_of(key) if name not in kept])
+    return left.assign(**{name: _meant(frame[name]) for name in kept})
+
+
+def _meant(column: Any) -> Any:
+    """Numbers or dates where a column has nothing else; else as it is."""
+    pd = need("pandas", extra="tables", purpose="joining tables")
+    if not pd.api.types.is_object_dtype(column.dtype) and not isinstance(column.dtype, pd.StringDtype):
+        return column
+    numbers = pd.to_numeric(column, errors="coerce")
+    if numbers.notna().all():
+        return numbers
+    dates = pd.to_datetime(column, errors="coerce", format="ISO8601")
+    return dates if dates.notna().all() else column
 
 
 def text_ids(whose: str, frame: Any, key: Key) -> Any:

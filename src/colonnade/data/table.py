@@ -94,10 +94,10 @@ def join_tables(  # noqa: PLR0913 - those of Federation.from_tables
         raise DataError("a federation needs at least one table; got none")
     settings = columns_of(columns, given)
     keys = id_columns(id, given)
-    frames = {party: _indexed(party, table, keys.get(party)) for party, table in given.items()}
+    aside = Beside(weights, SplitSettings() if isinstance(split, RowSplit) else as_settings(split), by)
+    frames = {party: _indexed(party, table, keys.get(party), aside) for party, table in given.items()}
     _check_keep(keep, keys)
     holder = next((p for p, frame in frames.items() if isinstance(labels, str) and labels in frame.columns), None)
-    aside = Beside(weights, SplitSettings() if isinstance(split, RowSplit) else as_settings(split), by)
     frames, target = _take_labels(frames, labels, keys, aside)
     target, facts = aside.split_off(target, keys)
     if not keys:
@@ -147,14 +147,14 @@ class Source:
     aside: tuple[str, ...] = ()
 
 
-def _indexed(party: str, table: Any, key: Key | None) -> Any:
-    """A party's table as a frame; with an id, indexed by it."""
+def _indexed(party: str, table: Any, key: Key | None, aside: Beside) -> Any:
+    """A party's table as a frame; with an id, indexed by it, with what of the id splits rows as columns."""
     if isinstance(table, (str, Path)):
         table = read_table(table, id=key)
     frame = as_frame(f"party {party!r}", table, key)
     if key is not None and not set(frame.columns) - {*names_of(key)}:
         raise DataError(f"party {party!r} has no columns besides the id {told(key)}; leave that table out")
-    return frame if key is None else by_id(f"party {party!r}", frame, key)
+    return frame if key is None else by_id(f"party {party!r}", frame, key, aside.in_id(key))
 
 
 def _encoded(
@@ -191,6 +191,7 @@ def _take_labels(frames: Frames, labels: Any, keys: Mapping[str, Key], aside: Be
     pd = need("pandas", extra="tables", purpose="joining tables")
     if isinstance(labels, str):
         return _take_column(frames, labels, keys, aside)
+    frames = _without_id(frames, keys, aside)
     if isinstance(labels, pd.Series) and any(labels.index.names == [*names_of(key)] for key in keys.values()):
         labels = labels.to_frame("label" if labels.name is None else labels.name)
     if isinstance(labels, pd.Series) or not any(hasattr(labels, name) for name in FRAMES):
@@ -201,7 +202,7 @@ def _take_labels(frames: Frames, labels: Any, keys: Mapping[str, Key], aside: Be
                 f"of shape {values.shape}"
             )
         return frames, _by_position(frames, pd.DataFrame(values), keys)
-    target = _label_frame(labels, keys)
+    target = _label_frame(labels, keys, aside)
     for party, frame in frames.items():
         leaked = [column for column in target.columns if column in frame.columns]
         if leaked:
@@ -209,7 +210,12 @@ def _take_labels(frames: Frames, labels: Any, keys: Mapping[str, Key], aside: Be
     return frames, target
 
 
-def _label_frame(labels: Any, keys: Mapping[str, Key]) -> Any:
+def _without_id(frames: Frames, keys: Mapping[str, Key], aside: Beside) -> Frames:
+    """The tables without the columns of ids that rows are split by."""
+    return {p: frame.drop(columns=list(aside.in_id(keys.get(p)))) for p, frame in frames.items()}
+
+
+def _label_frame(labels: Any, keys: Mapping[str, Key], aside: Beside) -> Any:
     """A frame of labels, indexed by the one id column of the tables that it has."""
     if not keys:
         return as_frame("the labels", labels, None)
@@ -222,11 +228,11 @@ def _label_frame(labels: Any, keys: Mapping[str, Key]) -> Any:
             f"the labels have {how} {names} (columns: {listed(next(iter(read.values())))}); give them one, "
             "or pass an array"
         )
-    return by_id("the labels", read[found[0]], found[0])
+    return by_id("the labels", read[found[0]], found[0], aside.in_id(found[0]))
 
 
 def _take_column(frames: Frames, label: str, keys: Mapping[str, Key], aside: Beside) -> tuple[Frames, Any]:
-    owners = [party for party, frame in frames.items() if label in frame.columns]
+    owners = [p for p, frame in frames.items() if label in frame.columns and label not in names_of(keys.get(p))]
     if not owners:
         if any(label in names_of(key) for key in keys.values()):
             raise DataError(f"the id column {label!r} cannot also be the label")
@@ -242,7 +248,8 @@ def _take_column(frames: Frames, label: str, keys: Mapping[str, Key], aside: Bes
     owner = frames[owners[0]]
     aside.check(f"the table of {owners[0]!r}", owner.columns)
     taken = [*dict.fromkeys([label, *aside.roles.values()])]
-    return {**frames, owners[0]: owner.drop(columns=[label, *aside.taken])}, owner[taken]
+    others = _without_id(frames, keys, aside)
+    return {**others, owners[0]: owner.drop(columns=[label, *aside.taken])}, owner[taken]
 
 
 def _by_position(frames: Mapping[str, Any], target: Any, keys: Mapping[str, Key]) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,8 @@ from colonnade.data.beside import Beside
 from colonnade.data.column_settings import PartyColumns
 from colonnade.data.columns import ColumnPlan
 from colonnade.data.drift import Reference
-from colonnade.data.frames import Key, names_of, read_table
-from colonnade.data.ids import Places, places, told
+from colonnade.data.frames import Key, read_table
+from colonnade.data.ids import Places, places, told, without_id
 from colonnade.data.new_columns import unwarned
 from colonnade.data.preprocess import encode_labels
 from colonnade.data.stored import check_can_store
@@ -152,7 +152,7 @@ class LabelTable:
         `withdrawn`: ids of people who withdrew: they have no label, whatever the table says.
         """
         out = np.isin(alignment.rows, alignment.rows_of(withdrawn))
-        frame, place = _aligned(read_table(path, id=id, text=text), id, path, alignment, out)
+        frame, place = _aligned(read_table(path, id=id, text=text), id, path, alignment, out, beside.in_id(id))
         for what, column in (("label", label), *beside.roles.items()):
             if column not in frame.columns:
                 raise DataError(f"the table {path.name!r} has no {what} column {column!r}; columns: {', '.join(frame)}")
@@ -195,10 +195,12 @@ def _placed(beside: Beside, facts: Any, at: Tensor, rows: int) -> tuple[Tensor |
     return heavy, groups
 
 
-def _aligned(frame: Any, id: Key, path: Path, alignment: Alignment, out: np.ndarray) -> tuple[Any, Places]:
+def _aligned(
+    frame: Any, id: Key, path: Path, alignment: Alignment, out: np.ndarray, kept: Sequence[str] = ()
+) -> tuple[Any, Places]:
     """A table with its ids as index, and where in it the aligned rows are, in the order of their numbers.
 
-    `out`: (R,) which of them need not be there; their places may be -1.
+    `out`: (R,) which of them need not be there; their places may be -1. `kept`: columns of the id that stay columns.
     """
     pd = need("pandas", extra="tables", purpose="a table")
     ids = pd.Index(read_ids(frame, id, f"table {path.name!r}"), dtype="str")
@@ -210,4 +212,4 @@ def _aligned(frame: Any, id: Key, path: Path, alignment: Alignment, out: np.ndar
             "put the table back that was aligned, or align again (a run that began before people withdrew needs their "
             'lines: documentation, page "Withdrawal")'
         )
-    return frame.drop(columns=list(names_of(id))).set_axis(ids, axis=0), at
+    return without_id(frame, id, kept).set_axis(ids, axis=0), at
