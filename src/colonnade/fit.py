@@ -34,6 +34,7 @@ from colonnade.folder import claimed
 from colonnade.keywords import settings_of
 from colonnade.methods import make_method
 from colonnade.methods._combinations import settled
+from colonnade.methods._convolutions import for_networks
 from colonnade.methods._guest import shown_by, with_guest
 from colonnade.methods.base import Extends, Method, check_bins, check_rows, is_model
 from colonnade.methods.without import outputs
@@ -209,6 +210,7 @@ class Trainer:
         numbers = training.wire.numbers
         how = (dtype, device, computing, numbers, shown_by(method))
         builder = cohort_builder(federation, model, encoders, training.seed, *how)
+        method = for_networks(method, builder.modules.values())
         run, ledger, privacy = about["id"] if about else uuid.uuid4().hex[:12], Ledger(), privacy or PrivacySettings()
         privacy = one_protection(privacy, mechanism, method)
         schema, builder = builder.schema, replace(builder, spares_training=privacy.by_row)

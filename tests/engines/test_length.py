@@ -35,7 +35,7 @@ def test_a_setting_means_what_it_meant() -> None:
 
 
 def test_early_evaluations_choose_the_kept_round_and_do_not_stop() -> None:
-    watch = Watch(Stopping(drop=0.1, grace=0, patience=2))
+    watch = Watch(Stopping(drop=0.1, in_a_row=1, grace=0, patience=2))
     assert watch.see(0.9, 1, may_stop=False) == (True, None)
     assert watch.see(0.2, 2, may_stop=False) == (False, None)
     assert (watch.best_round, watch.seen, watch.judged) == (1, 0, True)

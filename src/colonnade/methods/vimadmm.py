@@ -33,6 +33,7 @@ from colonnade.admm.heads import joint_solve, sgd_step
 from colonnade.admm.step import residuals, update_dual, update_z
 from colonnade.config import Settings
 from colonnade.errors import ConfigError
+from colonnade.methods._convolutions import FOR_CONVOLUTIONS, LOCAL_OPTIMISER
 from colonnade.methods._steps import (
     check_damping,
     embedding,
@@ -75,10 +76,11 @@ class VIMADMM(Settings):
     pools: ClassVar[bool] = False
     needs_gradients: ClassVar[bool] = False
     lacking: ClassVar[bool] = True
+    convolutional: ClassVar[Optimiser] = FOR_CONVOLUTIONS
 
     rho: float = Field(1.0, gt=0, description="weight of the agreement penalty")
     local_steps: int = Field(20, ge=1, description="gradient steps a party takes per round (tau)")
-    optimiser: Optimiser = Field(AdamW(lr=1e-3, weight_decay=1e-3), description="local optimiser")
+    optimiser: Optimiser = Field(AdamW(lr=1e-3, weight_decay=1e-3), description=LOCAL_OPTIMISER)
     head_update: Literal["auto", "joint", "sgd"] = Field(
         "auto", description="joint: ridge solve (ours); sgd: one step (paper); auto: joint for linear heads"
     )

@@ -37,6 +37,7 @@ from torch import Tensor
 from colonnade.admm.step import residuals, update_dual, update_z
 from colonnade.config import Settings
 from colonnade.methods import _lifts
+from colonnade.methods._convolutions import FOR_CONVOLUTIONS, LOCAL_OPTIMISER
 from colonnade.methods._steps import check_damping, local_steps, published
 from colonnade.methods.base import Received, Reply, State, Uploads
 from colonnade.models.approach import Effort, approach
@@ -69,11 +70,12 @@ class VIMADMMJ(Settings):
     pools: ClassVar[bool] = False
     needs_gradients: ClassVar[bool] = False
     lacking: ClassVar[bool] = True
+    convolutional: ClassVar[Optimiser] = FOR_CONVOLUTIONS
     passes_on: ClassVar[bool] = True
 
     rho: float = Field(1.0, gt=0, description="weight of the agreement penalty")
     local_steps: int = Field(20, ge=1, description="gradient steps a party takes per round (tau)")
-    optimiser: Optimiser = Field(AdamW(lr=1e-3, weight_decay=1e-3), description="local optimiser")
+    optimiser: Optimiser = Field(AdamW(lr=1e-3, weight_decay=1e-3), description=LOCAL_OPTIMISER)
     alternate: bool = Field(False, description="step the head, then the encoder (paper), or both at once (its program)")
     head_momentum: float | None = Field(
         None, ge=0, lt=1, description="momentum of the head's own steps, with alternate; unset: the optimiser's"

@@ -121,7 +121,7 @@ class Stack:
 
     def has_convolutions(self) -> bool:
         """Convolutions may run slower stacked than one by one; only a clock knows."""
-        return any(isinstance(m, nn.modules.conv._ConvNd) for m in self._skeletons.module.modules())
+        return has_convolutions(self._skeletons.module)
 
     @property
     def chain(self) -> list[tuple[str, nn.Module]] | None:
@@ -314,6 +314,11 @@ def _skeleton(module: nn.Module, mode: Mode) -> nn.Module:
             if isinstance(layer, KeyedDropout):
                 layer.eval()
     return skeleton
+
+
+def has_convolutions(network: nn.Module) -> bool:
+    """Whether one of its layers is a convolution."""
+    return any(isinstance(layer, nn.modules.conv._ConvNd) for layer in network.modules())
 
 
 def why_not_vmap(module: nn.Module) -> str | None:
