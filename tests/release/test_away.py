@@ -1,0 +1,120 @@
+"""Measuring on another machine: parts to carry, and trainings that workers share and take up again."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tests.architecture.source import ROOT
+
+TINY = """
+title = "Digits in two halves"
+kind = "zoo"
+reach = 50.0
+[targets]
+"test_accuracy.vimadmm_j" = { at_least = 10.0 }
+[data]
+set = "digits"
+parties = 2
+[model]
+hidden = 4
+embedding = 2
+[training]
+rounds = 2
+evaluate_every = 1
+[[cases]]
+method = { name = "vimadmm_j", local_steps = 1 }
+tries = [{ method = { rho = 1.0 } }, { method = { rho = 2.0 } }]
+[[cases]]
+seeds = 1
+method = { name = "local_only" }
+"""
+COMMIT = "0123456789ab"
+
+
+@pytest.fixture
+def away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("away", ROOT / "tools/away.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "ROOT", ROOT)
+    return module
+
+
+def wheels(folder: Path, python: str) -> None:
+    """In place of a download."""
+    for name, size in (("small", 10), ("large", 3000)):
+        with zipfile.ZipFile(folder / f"{name}-1-py3-none-any.whl", "w") as wheel:
+            wheel.writestr(f"{name}.py", "x" * size)
+
+
+def test_parts_are_few_and_each_small_enough(away: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(away, "download", wheels)
+    data = tmp_path / "data"
+    data.mkdir()
+    for number in range(4):
+        (data / f"{number}.bin").write_bytes(bytes(4000))
+    parts = away.pack(tmp_path / "carry", data, "3.12", 12e-3)
+    assert [part.name for part in parts] == ["part-1", "part-2"]
+    for part in parts:
+        assert sum(path.stat().st_size for path in part.rglob("*") if path.is_file()) <= 12_000
+    away.keep(parts, tmp_path / "place")
+    assert sorted(path.name for path in (tmp_path / "place/data").iterdir()) == [f"{n}.bin" for n in range(4)]
+    assert sorted(path.name for path in (tmp_path / "place/packages").iterdir()) == ["large.py", "small.py"]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Iterator[Path]:
+    """A copy of the sources without history, with one small benchmark; whatever it starts is ended."""
+    root = tmp_path / "checkout"
+    (root / "tools").mkdir(parents=True)
+    (root / "benchmarks").mkdir()
+    shutil.copy(ROOT / "tools/away.py", root / "tools/away.py")
+    shutil.copytree(ROOT / "src", root / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    (root / "benchmarks/tiny.toml").write_text(TINY)
+    yield root
+    for path in (tmp_path / "place").rglob("pid-*"):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(int(path.read_text()), signal.SIGKILL)
+
+
+def measured(checkout: Path, minutes: float, *more: str) -> subprocess.CompletedProcess[str]:
+    place, out = checkout.parent / "place", checkout.parent / "out"
+    words = [sys.executable, "tools/away.py", "measure", "tiny", "--commit", COMMIT, "--device", "cpu", "--seeds", "2"]
+    words += ["--place", str(place), "--out", str(out), "--minutes", str(minutes), *more]
+    return subprocess.run(words, check=False, cwd=checkout, capture_output=True, text=True, timeout=240)
+
+
+def test_workers_share_trainings_and_a_killed_one_loses_only_its_own(checkout: Path) -> None:
+    first = measured(checkout, 0.02)
+    assert first.returncode == 3, first.stderr
+    assert "not done yet" in first.stdout
+    folder = checkout.parent / "place/commits" / COMMIT
+    for path in folder.glob("pid-*"):
+        os.killpg(int(path.read_text()), signal.SIGKILL)
+    kept = {path: path.stat().st_mtime_ns for path in folder.glob("runs/tiny/*/bench.json")}
+    second = measured(checkout, 3.0)
+    assert second.returncode == 0, (second.stderr, [log.read_text()[-600:] for log in folder.glob("logs/*.log")])
+    assert "done; trainings: tiny 5" in second.stdout  # two tries, two seeds of the chosen one, one of the other case
+    assert all(path.stat().st_mtime_ns == made for path, made in kept.items())
+    found = json.loads((checkout.parent / "out/tiny.json").read_text())
+    assert found["commit"] == COMMIT
+    assert found["results"]["test_accuracy.vimadmm_j"] > 0
+    assert found["results"]["seeds.local_only"] == 1
+    begun = time.monotonic()
+    assert measured(checkout, 3.0).returncode == 0  # nothing is left to do
+    assert time.monotonic() - begun < 120
