@@ -29,16 +29,20 @@ PACKAGES = (  # what `python -m colonnade.bench` needs and a machine with PyTorc
     "pydantic", "pydantic-core", "annotated-types", "typing-extensions", "typing-inspection", "dp-accounting",
     "absl-py", "attrs", "dm-tree", "mpmath", "cryptography", "cffi", "pycparser", "threadpoolctl",
 )  # fmt: skip
+FOR_TESTS = (
+    "pytest", "pluggy", "iniconfig", "hypothesis", "sortedcontainers", "typer", "rich", "click", "shellingham",
+    "markdown-it-py", "mdurl", "pygments",
+)  # fmt: skip
 PLATFORMS = ("manylinux2014_x86_64", "manylinux_2_28_x86_64")
 PART = 56  # MB
 PAUSE = 2.0  # seconds between questions whether workers are done
 
 
-def pack(carry: Path, data: Path | None, python: str, most: float) -> list[Path]:
+def pack(carry: Path, data: Path | None, python: str, most: float, packages: Sequence[str] = PACKAGES) -> list[Path]:
     """Fill a folder with parts to carry over, as few as may be: wheels, and the files of a folder of data."""
     shutil.rmtree(carry, ignore_errors=True)
     with tempfile.TemporaryDirectory() as wheels:
-        download(Path(wheels), python)
+        download(Path(wheels), python, packages)
         files = [(path, "wheels") for path in Path(wheels).glob("*.whl")]
         files += [(path, "data") for path in (data.iterdir() if data else ()) if path.is_file()]
         parts: list[float] = []  # bytes in each
@@ -54,12 +58,12 @@ def pack(carry: Path, data: Path | None, python: str, most: float) -> list[Path]
     return [carry / f"part-{number + 1}" for number in range(len(parts))]
 
 
-def download(wheels: Path, python: str) -> None:
+def download(wheels: Path, python: str, packages: Sequence[str]) -> None:
     """The wheels that the other machine needs."""
     words = ["download", "--quiet", "--no-deps", "--only-binary=:all:", "--python-version", python]
     words += [word for one in PLATFORMS for word in ("--platform", one)]
     pip = [sys.executable, "-m", "pip", *words, "--constraint", str(ROOT / "constraints.txt"), "--dest", str(wheels)]
-    subprocess.run([*pip, *PACKAGES], check=True)
+    subprocess.run([*pip, *packages], check=True)
 
 
 def keep(parts: Iterable[Path], place: Path) -> None:
@@ -180,7 +184,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """0: done; 3: `measure` ended before its work did."""
     given = _parser().parse_args(arguments)
     if given.verb == "pack":
-        for part in pack(given.carry, given.data_dir, given.python, given.most_mb):
+        packages = PACKAGES + (FOR_TESTS if given.tests else ())
+        for part in pack(given.carry, given.data_dir, given.python, given.most_mb, packages):
             size = sum(path.stat().st_size for path in part.rglob("*") if path.is_file())
             sys.stdout.write(f"{part} {size / 1e6:.0f} MB\n")
     elif given.verb == "keep":
@@ -197,6 +202,7 @@ def _parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(dest="verb", required=True)
     one = verbs.add_parser("pack", help="here: fill .carry")
     one.add_argument("--data-dir", type=Path, help="folder whose files are carried, too")
+    one.add_argument("--tests", action="store_true", help="what tests need, too")
     one.add_argument("--python", default="3.12", help="of the other machine")
     one.add_argument("--most-mb", type=float, default=PART, help="size of a part")
     one.add_argument("--carry", type=Path, default=ROOT / ".carry")

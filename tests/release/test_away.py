@@ -55,7 +55,7 @@ def away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-def wheels(folder: Path, python: str) -> None:
+def wheels(folder: Path, python: str, packages: object) -> None:
     """In place of a download."""
     for name, size in (("small", 10), ("large", 3000)):
         with zipfile.ZipFile(folder / f"{name}-1-py3-none-any.whl", "w") as wheel:
