@@ -208,7 +208,7 @@ class Trainer:
         device, dtype, computing = find_device(training.device), DTYPES[training.dtype], training.computing
         computing.check(dtype, device)
         numbers = training.wire.numbers
-        how = (dtype, device, computing, numbers, shown_by(method))
+        how = (dtype, device, computing, numbers, shown_by(method), training.augment)
         builder = cohort_builder(federation, model, encoders, training.seed, *how)
         method = for_networks(method, builder.modules.values())
         run, ledger, privacy = about["id"] if about else uuid.uuid4().hex[:12], Ledger(), privacy or PrivacySettings()

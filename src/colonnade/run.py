@@ -26,6 +26,7 @@ from colonnade.federation import Federation, Task
 from colonnade.methods.base import Method
 from colonnade.methods.rounds import HasUsual, schedule_of
 from colonnade.model import Model
+from colonnade.models.augment import Augment
 from colonnade.models.computing import Computing, Precision
 from colonnade.models.encoders import ModelSettings
 from colonnade.outward import Outward
@@ -90,6 +91,7 @@ class Training(Settings):
     compile: bool = Field(
         False, description="compile what the networks do in training, for speed; restarts are then not bit-identical"
     )
+    augment: Augment = Field(Augment(), description="random changes of pictures in training")
     wire: WireSettings = Field(WireSettings(), description="what is done to messages on their way")
     device: str = Field("cpu", description="cpu, cuda or cuda:N")
     checkpoint_every: int = Field(10, ge=1, description="rounds between checkpoints of a run with a folder")
@@ -189,10 +191,7 @@ class Run(Outward):
             NoSuchScore: the task predicts numbers, which have no accuracy.
         """
         if "accuracy" not in self.task.metrics:
-            raise NoSuchScore(
-                f"a {self.task.words} task has no accuracy; its score on the test rows is {self.score_name}: use "
-                "run.score"
-            )
+            raise NoSuchScore(f"a {self.task.words} task has no accuracy; run.score is its {self.score_name}")
         return self.result.get("test_accuracy", self.score if self.metric == "accuracy" else None)
 
     @property

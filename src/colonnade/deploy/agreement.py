@@ -152,6 +152,7 @@ class Proposal:
             device=device,
             computing=training.computing,
             numbers=training.wire.numbers,
+            augment=training.augment,
         )
 
     def notice(self) -> Notice:

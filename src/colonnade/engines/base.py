@@ -17,6 +17,7 @@ from colonnade.engines.party import PartySide
 from colonnade.errors import ConfigError, ModelError
 from colonnade.federation import Federation, Party
 from colonnade.mapped import is_mapped
+from colonnade.models.augment import Augment
 from colonnade.models.cohort import Cohort
 from colonnade.models.computing import Computing
 from colonnade.models.dropout import with_keyed_dropout
@@ -189,10 +190,12 @@ def cohort_builder(  # noqa: PLR0913, PLR0917 - all that a schema is made of
     computing: Computing,
     numbers: NumberFormat = "full",
     alone: str = "",
+    augment: Augment | None = None,
 ) -> CohortBuilder:
     """Build every party's local model and group the parties of one kind.
 
-    `numbers` are those of messages, `alone` is the party that no other shares a group with, if there is one.
+    `numbers` are those of messages, `alone` is the party that no other shares a group with, if there is one, and
+    `augment` says how pictures are changed in training; None: not at all.
     """
     modules: dict[str, Local] = {}
     introductions: dict[str, Introduction] = {}
@@ -216,6 +219,7 @@ def cohort_builder(  # noqa: PLR0913, PLR0917 - all that a schema is made of
         labelled=None if federation.labelled is None else federation.labelled.to(device),
         computing=computing,
         numbers=numbers,
+        augment=augment or Augment(),
     )
     scaling = frozenset(name for name in federation.names if model.of(name).scales(federation.scaled))
     return CohortBuilder({party.name: party for party in federation.parties}, schema, modules, scaling)

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
-from colonnade.errors import ColonnadeError, ModelError, WireError
+from colonnade.errors import ColonnadeError, ConfigError, ModelError, WireError
 from colonnade.gpu import to_device
 from colonnade.layout import canonical, check
 from colonnade.methods.base import LARGEST_REPLY, Method, Received, check_classifiers, check_gradients, small_enough
@@ -67,6 +68,7 @@ class PartySide:
         if self.cohort.by_row is not None:
             check_network(self.cohort)
         check_gradients(self.method, self.cohort.names[0], self.cohort.encoder.gradients)
+        check_augment(self.method, self.cohort)
         models = regressors_of(self.cohort.encoder)
         check_classifiers(self.method, self.cohort.names[0], models, self.cohort.schema.task)
         self.cohort.draw = self.gate.protection.source.normals
@@ -115,6 +117,11 @@ class PartySide:
         plan = self.plan or RoundPlan(0, schema.train, (), request.learners)  # an opening reply is about all rows
         plan = RoundPlan(plan.number, plan.rows, plan.senders, request.learners, request.steps)
         uploaded = self._uploaded(plan)
+        with self.cohort.training_in(plan.number):
+            self._learn_as(places, plan, uploaded, reply)
+
+    def _learn_as(self, places: list[int], plan: RoundPlan, uploaded: Mapping[str, Tensor], reply: Received) -> None:
+        """Local steps of the parties at these places; the others stay untouched."""
         if len(places) == len(self.cohort.names):
             self._take_steps(self.cohort, plan, uploaded, reply)
             return
@@ -152,7 +159,8 @@ class PartySide:
         if not places:
             return Prepared(query, number, part, places, rows, None, None)
         cohort = self.cohort if len(places) == len(names) else self.cohort.pick(places)
-        upload = self._upload(cohort, rows, training)
+        with cohort.training_in(number) if training else nullcontext():
+            upload = self._upload(cohort, rows, training)
         return Prepared(query, number, part, places, rows, cohort.holding(rows), upload)
 
     def release(self, prepared: Prepared) -> Passed:
@@ -271,6 +279,29 @@ def upload_about(method: Method, cohort: Cohort, columns: Tensor) -> Upload:
     """
     with torch.no_grad():
         return method.upload(cohort, columns, False)
+
+
+def check_augment(method: Method, cohort: Cohort) -> None:
+    """Refuse to change pictures in training where there are none, or where a training is not many rounds of them.
+
+    Raises:
+        ConfigError: naming the party, the method or the unit.
+    """
+    augment = cohort.schema.augment
+    if not augment.active:
+        return
+    for party in cohort.names:
+        augment.check(party, tuple(cohort.columns.shape[2:]))
+    if getattr(method, "once", False) or getattr(method, "whole", False):
+        raise ConfigError(
+            f"training.augment changes pictures anew in each round, and {method.name} does not learn from batches in "
+            "many rounds; leave augment out, or take a method that does, e.g. vimadmm"
+        )
+    if cohort.by_row is not None:
+        raise ConfigError(
+            "training.augment and privacy.unit = 'row' are not combined: steps row by row take pictures as they are; "
+            "leave augment out"
+        )
 
 
 def _fails_on_zeros(cohort: Cohort, act: Callable[[Cohort], object]) -> bool:

@@ -7,7 +7,8 @@ own process and M in simulation, so the same method code runs on one GPU and in 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
@@ -49,6 +50,7 @@ class Cohort:
     held: Tensor | None = field(default=None, repr=False)  # (P, N) which rows they hold; None: all
     queried: Tensor | None = field(default=None, repr=False)  # (P, B) which of the rows asked about, see `about`
     asked: Tensor | None = field(default=None, repr=False)  # (B,) numbers of the rows asked about; None: new rows
+    round_number: int | None = field(default=None, repr=False)  # that trains at the moment; None: none
 
     @property
     def device(self) -> torch.device:
@@ -96,10 +98,23 @@ class Cohort:
         return apply_scaling(columns, self.scaling["shift"], self.scaling["scale"]) if self.scaling else columns
 
     def x(self, rows: Tensor) -> Tensor:
-        """The parties' columns of some rows, (P, B, ...)."""
+        """The parties' columns of some rows, (P, B, ...); of a round that trains (`training_in`) as they train."""
         if isinstance(self.columns, ColumnsOnDisk):
-            return self.columns.rows(rows)
-        return self.columns.index_select(1, rows.to(self.device))
+            x = self.columns.rows(rows)
+        else:
+            x = self.columns.index_select(1, rows.to(self.device))
+        if self.round_number is None or not self.schema.augment.active:
+            return x
+        return self.schema.augment.changed(x, self.names, self.schema.seed, self.round_number)
+
+    @contextmanager
+    def training_in(self, round_number: int) -> Iterator[None]:
+        """While a round trains, its pictures may be changed."""
+        self.round_number = round_number
+        try:
+            yield
+        finally:
+            self.round_number = None
 
     def x_of_each(self, rows: Tensor) -> Tensor:
         """Every party's columns of rows (P, B) of its own, (P, B, ...)."""

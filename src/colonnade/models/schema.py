@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from colonnade.models.augment import Augment
 from colonnade.models.computing import Computing
 from colonnade.models.heads import HeadSettings
 from colonnade.tasks import Task
@@ -39,6 +40,7 @@ class Schema:
     labelled: Tensor | None = field(default=None, repr=False)  # (N,) whose label is known; None: of all rows
     computing: Computing = field(default_factory=Computing)
     numbers: str = "full"  # in which uploads and replies travel (`wire/numbers.py`)
+    augment: Augment = field(default_factory=Augment)  # how pictures are changed in training
 
     @property
     def outputs(self) -> int:
