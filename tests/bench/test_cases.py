@@ -58,6 +58,23 @@ def test_the_try_with_the_best_validation_score_is_trained_and_named() -> None:
     assert "chosen.fdml" not in worse.results  # there was no choice
 
 
+def test_under_label_privacy_true_labels_may_choose(tmp_path: Path) -> None:
+    """Scores of noisy labels of few rows are hardly better than a draw."""
+    noisy = {"labels": {"mechanism": "alibi", "epsilon": 3.0}}
+    tries = [{"method": FROZEN}, {"method": LEARNS, "training": {"rounds": 30}}]
+    case = {"method": {"name": "local_only"}, "privacy": noisy, "tries": tries, "judged_by": "true labels", "seeds": 1}
+    told: list[str] = []
+    given = bench({**case, "budgets": ["eps"]}, kind="private")
+    results = run_private(given, Options(seeds=1, runs=tmp_path / "runs"), told.append)
+    said = next(line for line in told if "true labels" in line)
+    first, second = (float(word) for word in said.replace("%", "").replace(",", "").split()[-2:])
+    assert second > first + 20 and results["chosen_eps.local_only"] == 1
+    recorded = Run.load(tmp_path / "runs" / "eps.local_only-try-1").result["validation_score"]
+    assert abs(100 * (recorded or 0) - second) > 1  # noisy labels say something else
+    again = run_private(given, Options(seeds=1, runs=tmp_path / "runs"), quiet)
+    assert again == results
+
+
 def test_tries_see_no_test_row(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
     from colonnade.job import Job

@@ -121,7 +121,7 @@ def test_a_regression_has_no_accuracy() -> None:
     federation = small(task="regression")
     run = fit(federation, VIMADMMJ(), rounds=3, model=TINY)
     assert run.score == run.result["test_score"] and run.score_name == "R2"
-    with pytest.raises(ColonnadeError, match="regression task has no accuracy; run.score is its R2"):
+    with pytest.raises(ColonnadeError, match=r"regression task has no accuracy; run\.score is its R2"):
         _ = run.accuracy
     assert not hasattr(run, "accuracy")
     train, test = (federation.labels[rows].numpy() for rows in (federation.split.train, federation.split.test))

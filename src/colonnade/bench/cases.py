@@ -9,9 +9,12 @@
     tries = [{ method = { rho = 2.0 } }, { training = { rounds = 400 } }]
     signal = false                the noise of its uploads without the uploads: what is left is not due to them
     seeds = 1                     at most so many seeds, whatever was asked for: a row that is no headline
+    judged_by = "true labels"     tries under label privacy, where validation scores are of noisy labels
 
 Of several `tries` validation rows choose one, with seed 0: every try is trained without test rows, and the chosen one
 is trained again with all seeds. A try is laid over the case, setting by setting; an empty one is the case as it is.
+Scores of noisy labels tell settings apart only where these differ by more than the noise. `judged_by = "true labels"`
+takes the accuracy on the same rows by their labels as they are, which no epsilon covers.
 """
 
 from __future__ import annotations
@@ -20,8 +23,9 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import Literal, TypeVar
 
+import torch
 from pydantic import Field
 
 from colonnade.bench.accuracy import case_job, watcher
@@ -53,6 +57,9 @@ class Case(Settings):
     tries: tuple[dict[str, Section], ...] = Field(({},), min_length=1, description="settings to choose from")
     signal: bool = Field(True, description="false: only the noise of its uploads leaves")
     seeds: int | None = Field(None, ge=1, description="at most so many seeds; none: as many as are asked for")
+    judged_by: Literal["validation scores", "true labels"] = Field(
+        "validation scores", description="what chooses a try: the score of its run, or accuracy by labels without noise"
+    )
 
     @property
     def name(self) -> str:
@@ -127,7 +134,11 @@ def each_case(
 
 
 class _Loaded(dict[str, Federation]):
-    """The data of the last job, because most cases share them."""
+    """The data of the last job, because most cases share them; and the scores of tries, by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scores: dict[str, float] = {}
 
     def of(self, job: Job) -> Federation:
         key = json.dumps(job.data, sort_keys=True, default=str)
@@ -147,7 +158,7 @@ class _Plan:
     def runs(self, kept: KeptRuns | None, loaded: _Loaded, notify: Notify) -> tuple[list[Run], int | None]:
         """The runs of the chosen try, and its number if there was a choice."""
         tries = self._tries(loaded, notify)
-        chosen = best_of([_run_of(piece, kept) for piece in tries], self.case.name, notify) if tries else 0
+        chosen = self._choose(tries, kept, loaded, notify) if tries else 0
         runs = [_run_of(piece, kept) for piece in self._seeds(chosen, loaded, notify)]
         return runs, chosen if tries else None
 
@@ -156,8 +167,27 @@ class _Plan:
         tries = self._tries(loaded, notify)
         if lacking := [piece for piece in tries if not kept.has(piece)]:
             return lacking
-        chosen = best_of([_run_of(piece, kept) for piece in tries], self.case.name, quiet) if tries else 0
+        chosen = self._choose(tries, kept, loaded, quiet) if tries else 0
         return [piece for piece in self._seeds(chosen, loaded, notify) if not kept.has(piece)]
+
+    def _choose(self, tries: Sequence[Piece], kept: KeptRuns | None, loaded: _Loaded, notify: Notify) -> int:
+        """The number of the try with the best score; the first of equals."""
+        for piece in tries:
+            if piece.name not in loaded.scores:
+                loaded.scores[piece.name] = self._judge(_run_of(piece, kept), piece.job, loaded)
+        scores = [loaded.scores[piece.name] for piece in tries]
+        notify(f"{self.case.name}: {self.case.judged_by}: {', '.join(f'{100 * score:.2f} %' for score in scores)}")
+        return scores.index(max(scores))
+
+    def _judge(self, run: Run, job: Job, loaded: _Loaded) -> float:
+        """How good a try is on validation rows; -1: its run has no score."""
+        score = run.result["validation_score"]
+        if score is None or self.case.judged_by == "validation scores":
+            return -1.0 if score is None else score
+        federation = loaded.of(job)
+        rows = federation.split.validation
+        decided = torch.from_numpy(run.predict_proba(federation.select(rows))).argmax(1)
+        return float((decided == federation.labels[rows]).double().mean())
 
     def _tries(self, loaded: _Loaded, notify: Notify) -> list[Piece]:
         """Every try with the first seed, without test rows; none where there is no choice."""
@@ -200,13 +230,6 @@ def _fit(job: Job, data: Callable[[Job], Federation], what: str, notify: Notify)
 def _run_of(piece: Piece, kept: KeptRuns | None) -> Run:
     run = None if kept is None else kept.load(piece)
     return piece.train() if run is None else run
-
-
-def best_of(tries: Sequence[Run], name: str, notify: Notify) -> int:
-    """The try with the best validation score; the first of equals."""
-    scores = [-1.0 if (score := run.result["validation_score"]) is None else score for run in tries]
-    notify(f"{name}: validation scores {', '.join(f'{100 * score:.2f} %' for score in scores)}")
-    return scores.index(max(scores))
 
 
 def quiet(_: str) -> None:
