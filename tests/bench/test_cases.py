@@ -16,6 +16,7 @@ from colonnade.bench.perform import measure
 from colonnade.bench.private import PrivateCase, run_private
 from colonnade.bench.settings import Options
 from colonnade.bench.zoo import SweepSettings, curve, run_sweep, run_zoo, swept
+from colonnade.data.sets import load_set
 from colonnade.errors import ConfigError
 from colonnade.run import Run
 
@@ -83,8 +84,49 @@ def test_tries_see_no_test_row(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         Job, "fit", lambda job, data, *a, **k: (seen.append(len(data.split.test)), real(job, data, *a, **k))[1]
     )
-    run_zoo(bench({"method": {"name": "fdml"}, "tries": [{}, {"method": LEARNS}]}), Options(seeds=1), quiet)
-    assert seen[:2] == [0, 0] and seen[2] > 0 and len(seen) == 3
+    run_zoo(bench({"method": {"name": "fdml"}, "tries": [{}, {"method": LEARNS}]}), Options(seeds=2), quiet)
+    assert seen[:2] == [0, 0] and seen[2] > 0 and len(seen) == 3  # the chosen try is the run of the first seed
+
+
+NOISE = {"mechanism": "gaussian", "clip": 0.5, "epsilon": 50.0, "evaluation": "simulated"}
+
+
+def runs_of(case: dict[str, Any], seeds: int = 1) -> list[Run]:
+    given = bench(case)
+    ((_, runs, _),) = each_case(given, read_cases(given, Case), Options(seeds=seeds), quiet)
+    return runs
+
+
+@pytest.mark.parametrize("method", [{"name": "vimadmm", "local_steps": 2}, {"name": "centralized"}], ids=str)
+def test_the_chosen_try_is_measured_as_a_training_with_test_rows_in_sight(method: dict[str, Any]) -> None:
+    training = {"rounds": 6, "dtype": "float64", "schedule": {"batch": 2000}}  # all rows: no order to differ in
+    (tried,) = runs_of({"method": method, "training": training, "tries": [{}, {}]})
+    (trained,) = runs_of({"method": method, "training": training})
+    assert tried.result.keys() == trained.result.keys() - {"binned"}  # of reports
+    for key in ("test_score", "test_interval", "test_accuracy", "baseline_score", "best_round", "class_accuracy_std"):
+        assert tried.result[key] == pytest.approx(trained.result[key], abs=1e-6), key  # type: ignore[literal-required]
+    assert tried.result["confusion"] == trained.result["confusion"]
+    assert tried.result["metrics"].keys() == trained.result["metrics"].keys()
+
+
+def test_under_noise_the_chosen_try_is_measured_without_it_as_evaluations_are() -> None:
+    noise = {"mechanism": "gaussian", "clip": 0.5, "epsilon": 50.0, "evaluation": "simulated"}
+    case = {"method": {"name": "vimadmm", "local_steps": 1, "head_update": "sgd"}, "privacy": noise, "tries": [{}, {}]}
+    (run,) = runs_of(case)
+    federation = load_set("digits", parties=2)
+    rows = federation.split.test
+    right = (run.predict(federation.select(rows)) == federation.labels[rows].numpy()).mean()
+    assert run.result["test_score"] == pytest.approx(right)
+
+
+def test_a_try_without_the_signal_is_trained_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    clips: list[float | None] = []
+    from colonnade.job import Job
+
+    real = Job.fit
+    monkeypatch.setattr(Job, "fit", lambda job, *a, **k: (clips.append(job.privacy.clip), real(job, *a, **k))[1])
+    runs_of({"method": {"name": "vimadmm", "local_steps": 1}, "tries": [{}, {"method": {"rho": 2.0}}], "signal": False})
+    assert len(clips) == 2 and all(clip is not None and clip < 1e-9 for clip in clips)
 
 
 def test_a_try_with_a_strange_section_is_refused() -> None:

@@ -11,8 +11,9 @@
     seeds = 1                     at most so many seeds, whatever was asked for: a row that is no headline
     judged_by = "true labels"     tries under label privacy, where validation scores are of noisy labels
 
-Of several `tries` validation rows choose one, with seed 0: every try is trained without test rows, and the chosen one
-is trained again with all seeds. A try is laid over the case, setting by setting; an empty one is the case as it is.
+Of several `tries` validation rows choose one, with seed 0: every try is trained without test rows. What the chosen one
+trained is then measured on the test rows as the run of seed 0, and the other seeds are trained with its settings. A try
+is laid over the case, setting by setting; an empty one is the case as it is.
 Scores of noisy labels tell settings apart only where these differ by more than the noise. `judged_by = "true labels"`
 takes the accuracy on the same rows by their labels as they are, which no epsilon covers.
 """
@@ -23,7 +24,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal, TypeVar
+from typing import Literal, TypeVar, cast
 
 import torch
 from pydantic import Field
@@ -34,10 +35,13 @@ from colonnade.bench.kept_runs import KeptRuns, Piece, share
 from colonnade.bench.settings import Notify, Options
 from colonnade.config import Settings, build
 from colonnade.errors import ConfigError
+from colonnade.evaluate.chance import measured
+from colonnade.evaluate.metrics import METRICS
 from colonnade.federation import Federation
 from colonnade.job import Job
 from colonnade.methods.rounds import schedule_of
 from colonnade.privacy.settings import PrivacySettings
+from colonnade.record import Result
 from colonnade.run import Run
 from colonnade.tune import without_test
 
@@ -134,11 +138,20 @@ def each_case(
 
 
 class _Loaded(dict[str, Federation]):
-    """The data of the last job, because most cases share them; and the scores of tries, by name."""
+    """The data of the last job, because most cases share them; and what is known of tries, by name."""
 
     def __init__(self) -> None:
         super().__init__()
         self.scores: dict[str, float] = {}
+        self.trained: dict[str, Run] = {}
+
+    def run_of(self, piece: Piece, kept: KeptRuns | None) -> Run:
+        """A try that was trained, here or in the folder; trained now if it was not."""
+        if kept is not None and (run := kept.load(piece)) is not None:
+            return run
+        if piece.name not in self.trained:
+            self.trained[piece.name] = piece.train()
+        return self.trained[piece.name]
 
     def of(self, job: Job) -> Federation:
         key = json.dumps(job.data, sort_keys=True, default=str)
@@ -159,7 +172,8 @@ class _Plan:
         """The runs of the chosen try, and its number if there was a choice."""
         tries = self._tries(loaded, notify)
         chosen = self._choose(tries, kept, loaded, notify) if tries else 0
-        runs = [_run_of(piece, kept) for piece in self._seeds(chosen, loaded, notify)]
+        runs = [_run_of(piece, kept) for piece in self._seeds(chosen, tries, kept, loaded, notify)]
+        loaded.trained.clear()
         return runs, chosen if tries else None
 
     def missing(self, kept: KeptRuns, loaded: _Loaded, notify: Notify) -> list[Piece]:
@@ -168,13 +182,13 @@ class _Plan:
         if lacking := [piece for piece in tries if not kept.has(piece)]:
             return lacking
         chosen = self._choose(tries, kept, loaded, quiet) if tries else 0
-        return [piece for piece in self._seeds(chosen, loaded, notify) if not kept.has(piece)]
+        return [piece for piece in self._seeds(chosen, tries, kept, loaded, notify) if not kept.has(piece)]
 
     def _choose(self, tries: Sequence[Piece], kept: KeptRuns | None, loaded: _Loaded, notify: Notify) -> int:
         """The number of the try with the best score; the first of equals."""
         for piece in tries:
             if piece.name not in loaded.scores:
-                loaded.scores[piece.name] = self._judge(_run_of(piece, kept), piece.job, loaded)
+                loaded.scores[piece.name] = self._judge(loaded.run_of(piece, kept), piece.job, loaded)
         scores = [loaded.scores[piece.name] for piece in tries]
         notify(f"{self.case.name}: {self.case.judged_by}: {', '.join(f'{100 * score:.2f} %' for score in scores)}")
         return scores.index(max(scores))
@@ -186,36 +200,39 @@ class _Plan:
             return -1.0 if score is None else score
         federation = loaded.of(job)
         rows = federation.split.validation
-        decided = torch.from_numpy(run.predict_proba(federation.select(rows))).argmax(1)
+        decided = torch.from_numpy(run.predict_proba(_as_trained(run, federation).select(rows))).argmax(1)
         return float((decided == federation.labels[rows]).double().mean())
 
     def _tries(self, loaded: _Loaded, notify: Notify) -> list[Piece]:
         """Every try with the first seed, without test rows; none where there is no choice."""
-        name, first = self._name, [seeds[0] for seeds in self.jobs]
+        first = [seeds[0] for seeds in self.jobs]
         if len(first) == 1:
             return []
-        return [
-            Piece(
-                f"{name}-try-{number}",
-                job,
-                partial(_fit, job, lambda job: without_test(loaded.of(job)), f"{self.case.name}, try {number}", notify),
-            )
-            for number, job in enumerate(first)
-        ]
 
-    def _seeds(self, chosen: int, loaded: _Loaded, notify: Notify) -> list[Piece]:
-        def train(job: Job, what: str) -> Run:
-            return _fit(_silenced(job, loaded.of(job), self.case), loaded.of, what, notify)
+        def train(job: Job, number: int) -> Run:
+            return self._fit(job, without_test(loaded.of(job)), f"try {number}", notify)
 
-        return [
-            Piece(
-                f"{self._name}-seed-{seed}",
-                job,
-                partial(train, job, f"{self.case.name}, seed {seed}"),
-                self.case.signal,
-            )
-            for seed, job in enumerate(self.jobs[chosen])
-        ]
+        return [self._piece(f"try-{n}", job, partial(train, job, n)) for n, job in enumerate(first)]
+
+    def _seeds(
+        self, chosen: int, tries: Sequence[Piece], kept: KeptRuns | None, loaded: _Loaded, notify: Notify
+    ) -> list[Piece]:
+        """The chosen settings with every seed; with the first one they are trained already where they were a try."""
+
+        def train(job: Job, seed: int) -> Run:
+            if tries and seed == 0:
+                return on_test_rows(loaded.run_of(tries[chosen], kept), loaded.of(job))
+            return self._fit(job, loaded.of(job), f"seed {seed}", notify)
+
+        jobs = enumerate(self.jobs[chosen])
+        return [self._piece(f"seed-{seed}", job, partial(train, job, seed)) for seed, job in jobs]
+
+    def _piece(self, what: str, job: Job, train: Callable[[], Run]) -> Piece:
+        return Piece(f"{self._name}-{what}", job, train, self.case.signal)
+
+    def _fit(self, job: Job, federation: Federation, what: str, notify: Notify) -> Run:
+        job = _silenced(job, federation, self.case)
+        return job.fit(federation, watch=watcher(f"{self.case.name}, {what}", notify))
 
     @property
     def _name(self) -> str:
@@ -223,13 +240,27 @@ class _Plan:
         return "+".join(_ending(key) for key in self.case.keys)
 
 
-def _fit(job: Job, data: Callable[[Job], Federation], what: str, notify: Notify) -> Run:
-    return job.fit(data(job), watch=watcher(what, notify))
-
-
 def _run_of(piece: Piece, kept: KeptRuns | None) -> Run:
     run = None if kept is None else kept.load(piece)
     return piece.train() if run is None else run
+
+
+def on_test_rows(run: Run, federation: Federation) -> Run:
+    """A run that was trained without test rows, with what its model says about those of the federation."""
+    if run.result["diverged"] and run.result["best_round"] is None:  # as in training: there is nothing to measure
+        return run
+    task, labels, rows = federation.task, federation.labels, federation.split.test
+    outputs = run.model.logits(_as_trained(run, federation).select(rows))
+    weights = None if federation.weights is None else federation.weights[rows]
+    shares = task.shares(labels[federation.split.train])
+    found = measured(task, outputs, labels[rows], shares, METRICS[run.metric], weights, run.model.decision)
+    run.result = cast(Result, {**run.result, **found})
+    return run
+
+
+def _as_trained(run: Run, federation: Federation) -> Federation:
+    """The data as the run's method has them: one that pools columns has one party."""
+    return federation.pooled() if run.method.pools else federation
 
 
 def quiet(_: str) -> None:
