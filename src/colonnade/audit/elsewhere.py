@@ -87,6 +87,7 @@ def examine_place(place: OwnView, wishes: Wishes | None = None, watching: Watchi
     split = RowSplit(place.schema.train, none, none)
     rules = AT_HOLDER if place.at_holder else AT_PARTY
     books = check_books(place, AuditedRun(place.schedule, split, mechanism), place.saved, rules)
+    books = replace(books, problems=(*books.problems, *figure.beyond(place.privacy)))
     missing = (ATTACKS, AGAIN, LEDGERS) if place.at_holder else (ATTACKS, AGAIN, BYTES, LEDGERS)
     return Examination(figure, (*checks, *(not_tried(*what) for what in missing)), (), books)
 
@@ -156,4 +157,6 @@ def _target(place: OwnView, mechanism: Mechanism, opener: Opener | None) -> Targ
         place.privacy.neighbours,
         schema.parties if isinstance(mechanism, Hiding) else (),
         opener,
+        schema.parties if place.at_holder or opener is not None else (place.name,),
+        int(place.result["rounds"]),
     )

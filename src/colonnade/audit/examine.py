@@ -87,7 +87,9 @@ def examine(
         if coordinator.schema.device.type != "cpu" and target.mechanism.event.kind.hides is Hides.COLUMNS:
             checks.append(not_tried(*ON_DEVICE))
         findings = attack(transcript, wishes.seed, finished=run)
-    books = replace(books, problems=(*books.problems, *transcript_problems(transcript), *holes))
+    books = replace(
+        books, problems=(*books.problems, *figure.beyond(run.privacy), *transcript_problems(transcript), *holes)
+    )
     return Examination(figure, checks, findings, books, _retrained(run, transcript, found))
 
 
@@ -133,6 +135,8 @@ def target_of(trainer: Trainer, run: Run, figure: Figure) -> Target:
         run.privacy.neighbours,
         schema.parties if summed else (),
         trainer.coordinator.opener if summed else None,
+        schema.parties,
+        int(run.result["rounds"]),
     )
 
 
