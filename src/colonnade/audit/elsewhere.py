@@ -24,6 +24,7 @@ from colonnade.audit.verdict import Examination, Figure
 from colonnade.engines.base import numbers_of
 from colonnade.federation import RowSplit
 from colonnade.methods.base import BringsNoise, Method, brings
+from colonnade.methods.by_row import local_steps_of
 from colonnade.models.schema import Schema
 from colonnade.privacy.gaussian import Gaussian, GaussianEvent, NoiseSource, SeededNoise, SystemNoise
 from colonnade.privacy.ledger import Entry, Ledger
@@ -40,6 +41,7 @@ ATTACKS = (
 AGAIN = "training again", "the other organisations' columns are not here"
 BYTES = "ledger against bytes", "traffic is counted by the label holder"
 LEDGERS = "ledgers of the other parties", "each is with its party: run `colonnade audit` on that party's folder"
+AT_HOME = "parties trained at home with noise (unit ROW) and sent nothing about training rows to play against"
 OTHER_NOISE = "the noise is set at this party alone, and cannot be made again from what its ledger says"
 
 
@@ -57,6 +59,7 @@ class OwnView:
     result: Mapping[str, Any]  # how many `rounds` were trained
     label_rows: int  # for how many rows label noise was drawn, as far as this place knows
     saved: Counts | None = None  # releases when the result was saved
+    planned: int = 0  # rounds that were agreed on: training at home stands in ledgers with the steps of all of them
 
     @property
     def at_holder(self) -> bool:
@@ -101,7 +104,9 @@ def _played(
     watching: Watching,
 ) -> Iterator[Check]:
     """Games against the noise that was agreed on, and against label noise."""
-    if figure.claims and mechanism.event.bare:
+    if place.privacy.by_row:
+        yield not_tried(BOUND, AT_HOME)
+    elif figure.claims and mechanism.event.bare:
         yield not_tried(BOUND, OTHER_NOISE)
     elif figure.releases:
         target = _target(place, mechanism, opener)
@@ -116,6 +121,9 @@ def _played(
 def _agreed(place: OwnView, source: NoiseSource) -> tuple[Mechanism, Opener | None]:
     """What stands before training uploads by agreement, and what opens it; a party's own noise as its ledger has it."""
     privacy, schema, adders = place.privacy, place.schema, None
+    if privacy.by_row:
+        plan = local_steps_of(place.method, place.schedule, place.planned)
+        return privacy.row_protection(plan, source).training, None
     most = place.schedule.most_releases(int(place.result["rounds"]))
     if privacy.secure_sum.use:
         from colonnade.privacy.secure_sum.adders import simulated  # needs a library that not everybody installs
@@ -138,7 +146,7 @@ def _figure(place: OwnView, mechanism: Mechanism) -> Figure:
         party, rows = "each party", place.schedule.batch
         releases = [
             Entry(party, COORDINATOR, mechanism.event, Purpose.TRAIN, n, rows, f"agreed {n}")
-            for n in range(1, place.releases + 1)
+            for n in range(1, (1 if place.privacy.by_row else place.releases) + 1)
         ]
     return Figure.of(releases, place.privacy, exposure, brings(place.method))
 
