@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from colonnade.audit.at_home import DRAWS
+from colonnade.audit.at_home import NOISE as AT_HOME
 from colonnade.audit.checks import BOUND
 from colonnade.audit.full_shape import CLIPPING, FRESH, LOW_BITS, SIZE
 from colonnade.audit.label_game import LABELS
@@ -99,6 +101,7 @@ def test_training_at_home_is_checked_against_what_was_agreed_on(tmp_path: Path) 
         code, found = audited(place / who)
         assert code == 0, found["verdict"]
         assert (
-            found["verdict"].startswith("Nothing could be played against epsilon 3.99") and BOUND in found["not_tried"]
+            found["verdict"].startswith("Nothing found that contradicts epsilon 3.99") and BOUND in found["not_tried"]
         )
+        assert played(found) == {AT_HOME, DRAWS}
         assert "unit ROW, neighbours: absent, delta 1e-05, PLD accountant" in found["verdict"]

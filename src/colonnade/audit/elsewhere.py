@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from colonnade.audit.at_home import GRADIENTS, check_at_home
 from colonnade.audit.books import AT_HOLDER, AT_PARTY, AuditedRun, Counts, check_books
 from colonnade.audit.checks import BOUND, Check, not_tried
 from colonnade.audit.examine import Watching, Wishes, play_target
@@ -26,6 +27,8 @@ from colonnade.federation import RowSplit
 from colonnade.methods.base import BringsNoise, Method, brings
 from colonnade.methods.by_row import local_steps_of
 from colonnade.models.schema import Schema
+from colonnade.privacy.by_row import RowNoise
+from colonnade.privacy.declared import Declared
 from colonnade.privacy.gaussian import Gaussian, GaussianEvent, NoiseSource, SeededNoise, SystemNoise
 from colonnade.privacy.ledger import Entry, Ledger
 from colonnade.privacy.mechanism import Hiding, Mechanism, Opener, Unchanged
@@ -42,6 +45,7 @@ AGAIN = "training again", "the other organisations' columns are not here"
 BYTES = "ledger against bytes", "traffic is counted by the label holder"
 LEDGERS = "ledgers of the other parties", "each is with its party: run `colonnade audit` on that party's folder"
 AT_HOME = "parties trained at home with noise (unit ROW) and sent nothing about training rows to play against"
+ROWS = GRADIENTS, "they are checked where a simulation is audited"
 OTHER_NOISE = "the noise is set at this party alone, and cannot be made again from what its ledger says"
 
 
@@ -106,6 +110,9 @@ def _played(
     """Games against the noise that was agreed on, and against label noise."""
     if place.privacy.by_row:
         yield not_tried(BOUND, AT_HOME)
+        names = place.schema.parties if place.at_holder else (place.name,)
+        yield from check_at_home(_row_noise(place, SystemNoise()), names, getattr(place.method, "local_steps", 1))
+        yield not_tried(*ROWS)
     elif figure.claims and mechanism.event.bare:
         yield not_tried(BOUND, OTHER_NOISE)
     elif figure.releases:
@@ -122,8 +129,7 @@ def _agreed(place: OwnView, source: NoiseSource) -> tuple[Mechanism, Opener | No
     """What stands before training uploads by agreement, and what opens it; a party's own noise as its ledger has it."""
     privacy, schema, adders = place.privacy, place.schema, None
     if privacy.by_row:
-        plan = local_steps_of(place.method, place.schedule, place.planned)
-        return privacy.row_protection(plan, source).training, None
+        return Declared(_row_noise(place, source).event), None
     most = place.schedule.most_releases(int(place.result["rounds"]))
     if privacy.secure_sum.use:
         from colonnade.privacy.secure_sum.adders import simulated  # needs a library that not everybody installs
@@ -136,6 +142,11 @@ def _agreed(place: OwnView, source: NoiseSource) -> tuple[Mechanism, Opener | No
         return Gaussian(one.clip, one.sigma, source) if isinstance(one, GaussianEvent) else Unchanged(), None
     training = privacy.protection(most, source, adders, own).training
     return training, adders.opener(most) if adders is not None else None
+
+
+def _row_noise(place: OwnView, source: NoiseSource) -> RowNoise:
+    """Unit ROW: what training at home was agreed to be."""
+    return place.privacy.row_noise(local_steps_of(place.method, place.schedule, place.planned), source)
 
 
 def _figure(place: OwnView, mechanism: Mechanism) -> Figure:
