@@ -15,6 +15,7 @@ from colonnade.audit.target import Target
 from colonnade.privacy.around import Around
 from colonnade.privacy.bounded import BoundedGaussian
 from colonnade.privacy.gaussian import Gaussian, SeededNoise, SystemNoise
+from colonnade.privacy.grid import step_of
 from colonnade.privacy.mechanism import Mechanism
 from colonnade.privacy.pbm import PoissonBinomial
 from colonnade.privacy.settings import PrivacySettings, SumSettings
@@ -68,6 +69,13 @@ def _long_once(inner: Mechanism, upload: Arrays, parties: Sequence[str], number:
     return wider(upload, parties, number, what)
 
 
+def _clipped_together(inner: Mechanism, upload: Arrays, parties: Sequence[str], number: int, what: str) -> Arrays:
+    norms = torch.stack([value.double().flatten(1).norm(dim=1) for value in upload.values()]).norm(dim=0)
+    factor, grid = (1 / norms.mean().clamp(min=1e-30)).clamp(max=1.0), step_of(2.0)
+    noise = inner({n: torch.zeros_like(v, dtype=torch.float64) for n, v in upload.items()}, parties, number, what)
+    return {n: ((v.double() * factor / grid).trunc() * grid + noise[n]).to(v) for n, v in upload.items()}
+
+
 BUGS: dict[str, Change] = {
     "the first round has no noise": _bare_first,
     "one party has no noise": _silent_party,
@@ -75,6 +83,7 @@ BUGS: dict[str, Change] = {
     "a round has the noise of an earlier one": _old_noise,
     "a round takes away the noise of an earlier one": _opposite,
     "uploads of one round are too long": _long_once,
+    "all parties are clipped by one factor": _clipped_together,
 }
 
 

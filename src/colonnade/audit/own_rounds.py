@@ -47,12 +47,13 @@ def check_own_rounds(
     middle = claim.trials / 2 if isinstance(claim, Counts) else 0.0
 
     def released(upload: Tensor) -> Tensor:
-        every = layout.split(upload.expand(len(parties), -1))
+        every = layout.split(upload.expand(len(parties), -1))  # a row for each party, or one for all
         return torch.cat([layout.join(mechanism(every, parties, number, WHAT)) for number in rounds])
 
     zeros = torch.full((1, layout.cells), middle, dtype=torch.float64)
     along = directions(1, layout.cells, 0, signs=True)
-    seen, long = released(zeros), released(zeros + _far(claim, layout.cells) * along)
+    apart = 2.0 ** (-10 * (torch.arange(len(parties)) % 3)).double()[:, None]  # clipped together, one would show it
+    seen, long = released(zeros), released(zeros + _far(claim, layout.cells) * apart * along)
     tests = [*_of_noise(seen, layout, claim, numbers), _of_length(long, layout, claim, numbers, along)]
     if isinstance(claim, Additive) and mechanism.event.repeatable:
         tests.append(_of_exact_length(Seen(long, claim, layout, numbers), Seen(seen, claim, layout, numbers)))
