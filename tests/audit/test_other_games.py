@@ -98,7 +98,7 @@ class TestCounts:
     def test_counts_without_chance_are_seen(self) -> None:
         @dataclass(frozen=True)
         class Rounded(PoissonBinomial):
-            def _counts(self, means: Tensor, generator: np.random.Generator) -> Tensor:
+            def _counts(self, means: Tensor, binomial: object) -> Tensor:
                 limit = self.trials * self.theta
                 return (means.double().clamp(self.trials / 2 - limit, self.trials / 2 + limit)).round()
 

@@ -217,6 +217,7 @@ def test_parties_that_train_at_home_hide_rows_and_send_nothing_in_training(tmp_p
     assert {flow.purpose for flow in source.flows} == {"EVALUATE"}
     whole = str(page(source))
     assert "A person with several rows" in whole and "figures are about an organisation as a whole" not in whole
+    assert "They get labels, and no numbers that are computed from messages" in whole
     assert source.uploads == ""  # there is no signal of uploads to remove
 
 

@@ -86,7 +86,7 @@ class Source:
     @property
     def labels_only(self) -> bool:
         """Whether parties get labels and nothing that is computed from anybody's messages."""
-        return isinstance(self.method, FitsAtHome)
+        return isinstance(self.method, FitsAtHome) or self.method.needs_uploads == "nothing"
 
     @property
     def shows(self) -> str:
