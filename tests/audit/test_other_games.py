@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from colonnade.audit import label_game
 from colonnade.audit.claims import Counts
@@ -97,7 +98,7 @@ class TestCounts:
     def test_counts_without_chance_are_seen(self) -> None:
         @dataclass(frozen=True)
         class Rounded(PoissonBinomial):
-            def _counts(self, means: Tensor, generator: np.random.Generator) -> Tensor:
+            def _counts(self, means: Tensor, binomial: object) -> Tensor:
                 limit = self.trials * self.theta
                 return (means.double().clamp(self.trials / 2 - limit, self.trials / 2 + limit)).round()
 
@@ -192,6 +193,19 @@ class TestLabels:
         assert label_checks("randomised_response", TASK["classes"], opened=kept_too_often)[LABELS]
         with pytest.raises(ConfigError, match="label mechanism"):
             kept_too_often(torch.zeros(3), TASK["classes"], torch.arange(3), LabelSettings(), 1)
+
+    @pytest.mark.parametrize("left_out", ["a class", "a row"])
+    @pytest.mark.parametrize("mechanism", ["alibi", "randomised_response"])
+    def test_what_is_left_out_of_the_noise_is_seen(self, mechanism: str, left_out: str) -> None:
+        """Only labels 0 and 1 were played, and only all rows together."""
+
+        def but(values: Tensor, task: Task, rows: Tensor, settings: LabelSettings, key: int) -> Labels:
+            labels = open_labels(values, task, rows, settings, key)
+            where = values == task.outputs - 1 if left_out == "a class" else torch.arange(len(values)) == 17
+            plain = labels.epsilon * one_hot(values, task.outputs)  # type: ignore[attr-defined]
+            return replace(labels, evidence=torch.where(where[:, None], plain, labels.evidence))  # type: ignore
+
+        assert label_checks(mechanism, TASK["classes"], opened=but)[LABELS]
 
     def test_noise_that_is_drawn_again_is_seen(self) -> None:
         keys = iter(range(1, 1000))

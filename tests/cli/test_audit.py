@@ -18,6 +18,7 @@ from colonnade.audit.bugs import plant
 from colonnade.audit.checks import BOUND
 from colonnade.audit.full_shape import CLIPPING, FRESH, LOW_BITS, SIZE
 from colonnade.audit.label_game import LABELS, ONCE, UNIFORM
+from colonnade.audit.own_rounds import OWN_ROUNDS
 from colonnade.audit.sums import MASKS, SHARES
 from colonnade.audit.target import MEMBERSHIP
 from colonnade.privacy.mechanism import Protection
@@ -83,7 +84,7 @@ def test_the_verdict_comes_first_and_every_check_is_there(cli: Call, noised: Pat
     found = json.loads(Path("audit.json").read_text())
     checks = {check["name"]: check for check in found["checks"]}
     assert not any(check["failed"] for check in checks.values()) and all(c["tried"] for c in checks.values())
-    assert [*checks] == [CLIPPING, SIZE, FRESH, LOW_BITS, BOUND, MEMBERSHIP]
+    assert [*checks] == [CLIPPING, SIZE, FRESH, LOW_BITS, OWN_ROUNDS, BOUND, MEMBERSHIP]
     assert checks[SIZE]["facts"]["shape"] == "o 512 x 10 (float32)"  # the run's own
     bound = checks[BOUND]["facts"]
     assert 0 < bound["epsilon"] < bound["claimed"] == pytest.approx(found["claim"]["epsilon"])
@@ -116,7 +117,7 @@ def test_noise_of_a_method_s_own_is_played_where_it_has_an_epsilon(
     text, found = " ".join(done.out.split()), json.loads(Path("audit.json").read_text())
     names = [check["name"] for check in found["checks"] if check["tried"]]
     if accountant:
-        assert names == [CLIPPING, SIZE, FRESH, LOW_BITS, BOUND, MEMBERSHIP]
+        assert names == [CLIPPING, SIZE, FRESH, LOW_BITS, OWN_ROUNDS, BOUND, MEMBERSHIP]
         assert accountant in text.split("Audit of")[0] and text.startswith("Nothing found that contradicts epsilon")
         return
     assert names == [] and [*found["not_tried"]] == [BOUND]

@@ -215,6 +215,10 @@ PROPOSALS: dict[str, tuple[Words, str]] = {
         lambda p: p.proposal(train=torch.tensor([5, 90])).notice().payload,
         "the proposal's training rows are not among its 90 rows",
     ),
+    "one row many times": (
+        lambda p: p.proposal(train=torch.tensor([5, 6, 5, 5])).notice().payload,
+        "the proposal names training rows more than once, 2 times in all",
+    ),
     "more rows than the party has": (
         lambda p: p.proposal(rows=1000).notice().payload,
         "the proposal is about 1000 rows; this party has 90; align again",

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from colonnade.audit.at_home import DRAWS
+from colonnade.audit.at_home import NOISE as AT_HOME
 from colonnade.audit.checks import BOUND
 from colonnade.audit.full_shape import CLIPPING, FRESH, LOW_BITS, SIZE
 from colonnade.audit.label_game import LABELS
@@ -27,8 +29,12 @@ NOISY_LABELS = {"labels": {"mechanism": "alibi", "epsilon": 3.0}}
 METHOD = {"name": "vimadmm_j", "local_steps": 1}
 
 
-def trained(folder: Path, privacy: dict[str, Any], method: dict[str, Any] = METHOD) -> Path:
-    model = {"hidden": 4, "embedding": 3}
+def trained(
+    folder: Path,
+    privacy: dict[str, Any],
+    method: dict[str, Any] = METHOD,
+    model: dict[str, Any] = {"hidden": 4, "embedding": 3},  # noqa: B006
+) -> Path:
     with Room.of(folder, PARTIES, data=DATA, model=model, training=TRAINING, method=method, privacy=privacy) as scene:
         scene.train()
     return folder
@@ -85,3 +91,17 @@ def test_a_party_s_ledger_that_says_more_noise_is_contradicted(tmp_path: Path) -
     assert code == 1
     assert any("claim another mechanism" in problem for problem in found["ledger"]["problems"])
     assert found["verdict"].startswith("FAILED: ")
+
+
+def test_training_at_home_is_checked_against_what_was_agreed_on(tmp_path: Path) -> None:
+    """Unit ROW: the party's ledger has one line, of all steps; at the label holder stands what it should be."""
+    rows = {"unit": "row", "epsilon": 4.0}
+    place = trained(tmp_path, rows, {"name": "local_only"}, {"encoder": "tanh", "embedding": 3})
+    for who in (COORDINATOR, "party_1"):
+        code, found = audited(place / who)
+        assert code == 0, found["verdict"]
+        assert (
+            found["verdict"].startswith("Nothing found that contradicts epsilon 3.99") and BOUND in found["not_tried"]
+        )
+        assert played(found) == {AT_HOME, DRAWS}
+        assert "unit ROW, neighbours: absent, delta 1e-05, PLD accountant" in found["verdict"]

@@ -22,6 +22,8 @@ from colonnade.models.encoders import ModelSettings
 from colonnade.privacy.ledger import Entry
 from colonnade.privacy.sampled import SampledGaussianEvent, sampled_epsilon
 from colonnade.privacy.settings import PrivacySettings
+from colonnade.report.officer import verdict
+from colonnade.report.officer_source import of_party, of_run
 from colonnade.report.privacy import statement_of_run
 from colonnade.run import Run, Training
 from colonnade.store import Store
@@ -67,6 +69,11 @@ def test_training_is_counted_once_whoever_is_killed(tmp_path: Path) -> None:
     assert run.result["test_score"] is not None
     told = statement_of_run(run)
     assert told.to_json()["unit"] == "ROW" and "epsilon 4 (delta 1e-05, unit ROW" in told.lines()[0]
+    at_holder, at_party = of_run(s.trial.place(COORDINATOR), "party_1"), of_party(s.trial.place("party_1"))
+    for source in (at_holder, at_party):  # what left for evaluation is on both pages, and nothing of training is
+        assert {flow.purpose for flow in source.flows} == {"EVALUATE"}
+        assert "unit ROW" in " ".join(verdict(source)) and "unit PARTY" not in " ".join(verdict(source))
+    assert [f.messages for f in at_holder.flows] == [f.messages for f in at_party.flows]
 
 
 def proposed(**privacy: Any) -> Proposal:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -180,3 +181,10 @@ def test_networks_whose_rows_cannot_be_told_apart_are_refused(name: str) -> None
 def test_models_without_gradients_are_refused(kind: str) -> None:
     with pytest.raises(ModelError, match=r"party 'party_0' has none \(it is trees, ridge"):
         opened(small(), {"encoder": kind})
+
+
+def test_a_row_that_stands_there_often_would_count_as_many() -> None:
+    data = small()
+    often = torch.cat([data.split.train, data.split.train[:1].repeat(300)])
+    with pytest.raises(ModelError, match="a training row stands there more than once"):
+        opened(replace(data, split=replace(data.split, train=often)), {"encoder": "tanh"})

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from colonnade.errors import AccountingError, ConfigError, GateError
 from colonnade.privacy.gate import Gate
-from colonnade.privacy.gaussian import SeededNoise
+from colonnade.privacy.gaussian import SeededNoise, SystemNoise
 from colonnade.privacy.ledger import Entry, Ledger
 from colonnade.privacy.mechanism import Protection
 from colonnade.privacy.pbm import (
@@ -228,3 +228,23 @@ def outcomes(chances: list[float]) -> list[float]:
     for bits in product((0, 1), repeat=len(chances)):
         out[sum(bits)] += math.prod(c if b else 1 - c for b, c in zip(bits, chances, strict=True))
     return out
+
+
+def test_counts_that_nobody_may_draw_again_come_from_the_cipher(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NumPy's Philox is none, whoever has keyed it."""
+
+    def no(*_: object) -> np.random.Generator:
+        raise AssertionError("not a cipher")
+
+    monkeypatch.setattr(SystemNoise, "generator", no)
+    trials, theta = 16, 0.1
+    mechanism = PoissonBinomial(trials, theta, 5, SystemNoise())
+    means = torch.full((1, 4000, 5), trials * 0.55, dtype=torch.float64)
+    means[:, :2000] = 1e9  # far beyond the bound
+    counts = mechanism({"q": means}, ["a"], 1, "TRAIN.0")["q"][0].double()
+    for part, chance in ((counts[:2000], 0.5 + theta), (counts[2000:], 0.55)):
+        spread = trials * chance * (1 - chance)
+        assert float(part.mean()) == pytest.approx(trials * chance, abs=5 * (spread / part.numel()) ** 0.5)
+        assert float(part.var()) == pytest.approx(spread, rel=0.06)
+    again = mechanism({"q": means}, ["a"], 1, "TRAIN.0")["q"][0].double()
+    assert float((again == counts).double().mean()) < 0.3

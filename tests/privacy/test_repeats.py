@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from colonnade.privacy.accounting import exact_epsilon
 from colonnade.privacy.events import Unit
 from colonnade.privacy.pbm import Counted, counted_epsilon
 from colonnade.privacy.repeats import Training, all_together, in_words
+from colonnade.privacy.sampled import SampledGaussianEvent, sampled_epsilon
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.privacy.tally import Tally
 from tests.federations import small
@@ -61,3 +63,16 @@ def test_a_comparison_says_it(tmp_path: Path) -> None:
         f"2 trainings on the same rows cost, together: epsilon {figure:.4g} (exact accountant over 6" in found.together
     )
     assert cn.compare(small((3, 2)), ["vimadmm_j"], seeds=1, rounds=1, progress=False).together == ""
+
+
+def test_trainings_at_home_add_up_although_each_party_has_the_same_line() -> None:
+    """Unit ROW: the event of one party stands for all parties of its training, and for no other training."""
+    rows = PrivacySettings(unit="row", sigma=2.0)
+    event = SampledGaussianEvent(rate=0.1, clip=1.0, sigma=2.0, steps=20, at_parties=2)
+    both = [spent(math.inf, name, sampled=(event,)) for name in ("a", "b")]
+    (once,) = all_together([Training(both, rows)])
+    (found,) = all_together([Training(both, rows)] * 3)
+    assert once.epsilon == pytest.approx(sampled_epsilon([event], 1e-5), rel=0.01)
+    assert found.epsilon == pytest.approx(sampled_epsilon([replace(event, steps=60)], 1e-5), rel=0.01)
+    assert (found.unit, found.accountant) == (Unit.ROW, "PLD")
+    assert "unit ROW, neighbours: one row added or removed" in in_words([Training(both, rows)] * 3)

@@ -199,3 +199,33 @@ def test_what_is_refused(runs: Path, config: Path, tmp_path: Path, cli: Call) ->
     with pytest.raises(RunError, match="without what it released"):
         of_party(tmp_path / "part")
     assert "ends in .html" in cli("privacy", "page", runs / "noise", "--party", "party_1", "--out", "page").err
+
+
+ROWS: dict[str, Any] = {"unit": "row", "epsilon": 4.0}
+
+
+def test_parties_that_train_at_home_hide_rows_and_send_nothing_in_training(tmp_path: Path) -> None:
+    """Unit ROW: the figure is about each row at all parties, not about a party; nothing left that noise could be on."""
+    method = make_method("local_only", {})
+    fit(small(), method, privacy=ROWS, model={"encoder": "tanh"}, rounds=4, out=tmp_path / "rows", progress=False)
+    source = of_run(tmp_path / "rows", "party_1")
+    text, spent = " ".join(verdict(source)), source.spent
+    assert text.startswith("Noise bounds what party_1's model, and all that it ever says, reveals about any single row")
+    assert spent is not None and f"(epsilon {spent.epsilon:.3f}: delta 1e-05, unit ROW, compared with the same" in text
+    assert "PLD accountant" in text and "Nothing about a training row leaves in training" in text
+    assert "PARTY" not in text and "exact accountant" not in text and "took part" not in text
+    assert {flow.purpose for flow in source.flows} == {"EVALUATE"}
+    whole = str(page(source))
+    assert "A person with several rows" in whole and "figures are about an organisation as a whole" not in whole
+    assert "They get labels, and no numbers that are computed from messages" in whole
+    assert source.uploads == ""  # there is no signal of uploads to remove
+
+
+def test_a_plan_of_training_at_home_has_the_figure_of_rows(config: Path, cli: Call) -> None:
+    config.write_text(
+        SMALL.replace('name = "vimadmm"\nlocal_steps = 2', 'name = "local_only"')
+        + '[privacy]\nunit = "row"\nepsilon = 4.0\n'
+    )
+    plan = source_of(config, "party_1", ["model.encoder=tanh"], None)
+    assert plan.spent is not None and 3.9 < plan.spent.epsilon <= 4.0
+    assert "unit ROW" in " ".join(verdict(plan))

@@ -196,7 +196,7 @@ class FullCounts:
         )
         yield judged(
             SIZE,
-            (self._too_even(),),
+            (too_even(self.middle.reshape(1, -1), self.claim.trials),),
             "the counts vary LESS than so many trials do",
             f"counts of zeros vary as so many trials do: {told}",
             **shown,
@@ -224,15 +224,18 @@ class FullCounts:
                 most = float(binomial.sf(int(rows.max()) - 1, n * table.shape[2], chance))
                 yield min(1.0, rows.numel() * most)
 
-    def _too_even(self) -> float:
-        """Chernoff's bound on Q = sum (q - n/2)^2 being so small: the least e^(t Q) E[e^(-t (q - n/2)^2)]^D, t > 0."""
-        n = self.claim.trials
-        squares = (np.arange(n + 1) - n / 2) ** 2
-        logs = scipy("stats").binom.logpmf(np.arange(n + 1), n, 0.5)
-        cells, total = self.middle.numel(), float((self.middle - n / 2).square().sum())
-        rates = np.geomspace(1e-4, 30.0, 400) / max(n, 1)
-        bounds = [t * total + cells * float(np.logaddexp.reduce(logs - t * squares)) for t in rates]
-        return min(1.0, math.exp(min(0.0, *bounds)))
+
+def too_even(counts: Tensor, trials: int) -> float:
+    """Of draws (K, D) the one that varies least, by Chernoff's bound on a Q = sum (q - n/2)^2 that small.
+
+    It is the least e^(t Q) E[e^(-t (q - n/2)^2)]^D over t > 0.
+    """
+    squares = (np.arange(trials + 1) - trials / 2) ** 2
+    logs = scipy("stats").binom.logpmf(np.arange(trials + 1), trials, 0.5)
+    cells, total = counts[0].numel(), float((counts - trials / 2).square().sum(dim=1).min())
+    rates = np.geomspace(1e-4, 30.0, 400) / max(trials, 1)
+    bounds = [t * total + cells * float(np.logaddexp.reduce(logs - t * squares)) for t in rates]
+    return min(1.0, len(counts) * math.exp(min(0.0, *bounds)))
 
 
 def play_full_counts(mechanism: Mechanism, layout: Layout, claim: Counts, seed: int) -> FullCounts:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from colonnade.audit.at_home import GRADIENTS, check_at_home
 from colonnade.audit.books import AT_HOLDER, AT_PARTY, AuditedRun, Counts, check_books
 from colonnade.audit.checks import BOUND, Check, not_tried
 from colonnade.audit.examine import Watching, Wishes, play_target
@@ -24,7 +25,10 @@ from colonnade.audit.verdict import Examination, Figure
 from colonnade.engines.base import numbers_of
 from colonnade.federation import RowSplit
 from colonnade.methods.base import BringsNoise, Method, brings
+from colonnade.methods.by_row import local_steps_of
 from colonnade.models.schema import Schema
+from colonnade.privacy.by_row import RowNoise
+from colonnade.privacy.declared import Declared
 from colonnade.privacy.gaussian import Gaussian, GaussianEvent, NoiseSource, SeededNoise, SystemNoise
 from colonnade.privacy.ledger import Entry, Ledger
 from colonnade.privacy.mechanism import Hiding, Mechanism, Opener, Unchanged
@@ -40,6 +44,8 @@ ATTACKS = (
 AGAIN = "training again", "the other organisations' columns are not here"
 BYTES = "ledger against bytes", "traffic is counted by the label holder"
 LEDGERS = "ledgers of the other parties", "each is with its party: run `colonnade audit` on that party's folder"
+AT_HOME = "parties trained at home with noise (unit ROW) and sent nothing about training rows to play against"
+ROWS = GRADIENTS, "they are checked where a simulation is audited"
 OTHER_NOISE = "the noise is set at this party alone, and cannot be made again from what its ledger says"
 
 
@@ -57,6 +63,7 @@ class OwnView:
     result: Mapping[str, Any]  # how many `rounds` were trained
     label_rows: int  # for how many rows label noise was drawn, as far as this place knows
     saved: Counts | None = None  # releases when the result was saved
+    planned: int = 0  # rounds that were agreed on: training at home stands in ledgers with the steps of all of them
 
     @property
     def at_holder(self) -> bool:
@@ -87,6 +94,7 @@ def examine_place(place: OwnView, wishes: Wishes | None = None, watching: Watchi
     split = RowSplit(place.schema.train, none, none)
     rules = AT_HOLDER if place.at_holder else AT_PARTY
     books = check_books(place, AuditedRun(place.schedule, split, mechanism), place.saved, rules)
+    books = replace(books, problems=(*books.problems, *figure.beyond(place.privacy)))
     missing = (ATTACKS, AGAIN, LEDGERS) if place.at_holder else (ATTACKS, AGAIN, BYTES, LEDGERS)
     return Examination(figure, (*checks, *(not_tried(*what) for what in missing)), (), books)
 
@@ -100,7 +108,12 @@ def _played(
     watching: Watching,
 ) -> Iterator[Check]:
     """Games against the noise that was agreed on, and against label noise."""
-    if figure.claims and mechanism.event.bare:
+    if place.privacy.by_row:
+        yield not_tried(BOUND, AT_HOME)
+        names = place.schema.parties if place.at_holder else (place.name,)
+        yield from check_at_home(_row_noise(place, SystemNoise()), names, getattr(place.method, "local_steps", 1))
+        yield not_tried(*ROWS)
+    elif figure.claims and mechanism.event.bare:
         yield not_tried(BOUND, OTHER_NOISE)
     elif figure.releases:
         target = _target(place, mechanism, opener)
@@ -115,6 +128,8 @@ def _played(
 def _agreed(place: OwnView, source: NoiseSource) -> tuple[Mechanism, Opener | None]:
     """What stands before training uploads by agreement, and what opens it; a party's own noise as its ledger has it."""
     privacy, schema, adders = place.privacy, place.schema, None
+    if privacy.by_row:
+        return Declared(_row_noise(place, source).event), None
     most = place.schedule.most_releases(int(place.result["rounds"]))
     if privacy.secure_sum.use:
         from colonnade.privacy.secure_sum.adders import simulated  # needs a library that not everybody installs
@@ -129,6 +144,11 @@ def _agreed(place: OwnView, source: NoiseSource) -> tuple[Mechanism, Opener | No
     return training, adders.opener(most) if adders is not None else None
 
 
+def _row_noise(place: OwnView, source: NoiseSource) -> RowNoise:
+    """Unit ROW: what training at home was agreed to be."""
+    return place.privacy.row_noise(local_steps_of(place.method, place.schedule, place.planned), source)
+
+
 def _figure(place: OwnView, mechanism: Mechanism) -> Figure:
     """What the ledger says; at the label holder, what the parties' ledgers should say."""
     exposure = place.privacy.exposure(place.method.exposes)
@@ -137,7 +157,7 @@ def _figure(place: OwnView, mechanism: Mechanism) -> Figure:
         party, rows = "each party", place.schedule.batch
         releases = [
             Entry(party, COORDINATOR, mechanism.event, Purpose.TRAIN, n, rows, f"agreed {n}")
-            for n in range(1, place.releases + 1)
+            for n in range(1, (1 if place.privacy.by_row else place.releases) + 1)
         ]
     return Figure.of(releases, place.privacy, exposure, brings(place.method))
 
@@ -156,4 +176,6 @@ def _target(place: OwnView, mechanism: Mechanism, opener: Opener | None) -> Targ
         place.privacy.neighbours,
         schema.parties if isinstance(mechanism, Hiding) else (),
         opener,
+        schema.parties if place.at_holder or opener is not None else (place.name,),
+        int(place.result["rounds"]),
     )

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from colonnade.audit.at_home import check_at_home, check_gradients
 from colonnade.audit.attacks import attack
 from colonnade.audit.books import AuditedRun, check_books, replayed
 from colonnade.audit.checks import BOUND, Check, not_tried
@@ -41,8 +42,8 @@ from colonnade.wire.messages import COORDINATOR, Purpose
 
 ON_DEVICE = "noise on the GPU", "games are played on the CPU, and the run computed norms and sums on its GPU"
 AT_HOME = (
-    "parties trained at home with noise (unit ROW) and sent nothing about training rows: there is no upload to play "
-    "against; what the models say of rows is attacked below"
+    "parties trained at home with noise (unit ROW) and sent nothing about training rows, so there is no upload to play "
+    "against; noise, draws and gradients of that training are checked, and what the models say of rows is attacked"
 )
 ROUNDS = 20  # of the retraining, unless the run had fewer
 
@@ -86,8 +87,11 @@ def examine(
         checks = [*play_target(target, figure, wishes, watching), *play_labels(run, federation.task, rows, wishes)]
         if coordinator.schema.device.type != "cpu" and target.mechanism.event.kind.hides is Hides.COLUMNS:
             checks.append(not_tried(*ON_DEVICE))
+        checks += play_at_home(transcript)
         findings = attack(transcript, wishes.seed, finished=run)
-    books = replace(books, problems=(*books.problems, *transcript_problems(transcript), *holes))
+    books = replace(
+        books, problems=(*books.problems, *figure.beyond(run.privacy), *transcript_problems(transcript), *holes)
+    )
     return Examination(figure, checks, findings, books, _retrained(run, transcript, found))
 
 
@@ -133,6 +137,8 @@ def target_of(trainer: Trainer, run: Run, figure: Figure) -> Target:
         run.privacy.neighbours,
         schema.parties if summed else (),
         trainer.coordinator.opener if summed else None,
+        schema.parties,
+        int(run.result["rounds"]),
     )
 
 
@@ -156,6 +162,14 @@ def play_target(target: Target, figure: Figure, wishes: Wishes, watching: Watchi
         yield Check(BOUND, means, "no noise", f"{figure.epsilon:.3f} ledger", failed=True)
     elif not event.bare:
         yield not_tried(BOUND, f"of {event.name!r} no accountant says an epsilon that a game could contradict")
+
+
+def play_at_home(transcript: Transcript) -> Iterator[Check]:
+    """Noise, draws and gradients of parties that train at home, if they do."""
+    local, cohorts = transcript.sides[0].gate.protection.local, [side.cohort for side in transcript.sides]
+    if local is not None:
+        yield from check_at_home(local, transcript.schema.parties, getattr(transcript.run.method, "local_steps", 1))
+        yield check_gradients(cohorts, local)
 
 
 def _steps(target: Target, claim: Additive, wishes: Wishes) -> int:

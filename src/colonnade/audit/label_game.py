@@ -1,11 +1,13 @@
 """The game against label noise: which of two labels does a row have? Every row is a game of its own.
 
-Each row gets one of two labels by a coin. The player sees what training sees, the belief under a uniform prior, and
-guesses where that is as clear as it can be: where the log-odds of the two labels are epsilon or -epsilon, which is
-where a mechanism of pure epsilon is at its limit. Where it is less clear, it does not guess. Given all that was seen,
-no guess about a row is right with more than e^epsilon / (1 + e^epsilon), whatever is known of the others; so of G
-guesses the number of right ones is at most Binomial(G, e^epsilon / (1 + e^epsilon)) (Steinke, Nasr, Jagielski 2023).
-The lower Clopper-Pearson limit of the rate, as log-odds, is a lower bound on epsilon, without any assumption.
+Each row gets one of two labels by a coin; which two is drawn for each row, so that every class is played. The player
+sees what training sees, the belief under a uniform prior, and guesses where that is as clear as it can be: where the
+log-odds of the two labels are epsilon or -epsilon, which is where a mechanism of pure epsilon is at its limit. Where it
+is less clear, it does not guess. Given all that was seen, no guess about a row is right with more than
+e^epsilon / (1 + e^epsilon), whatever is known of the others; so of G guesses the number of right ones is at most
+Binomial(G, e^epsilon / (1 + e^epsilon)) (Steinke, Nasr, Jagielski 2023). The lower Clopper-Pearson limit of the rate,
+as log-odds, is a lower bound on epsilon, without any assumption. The same holds for each row by itself, over all
+openings: a row that is left out of the noise is always right.
 
 Of K yes/no labels each is such a game, with epsilon/K: they are noised one by one, and K of them are a row's label.
 """
@@ -20,7 +22,7 @@ import torch
 from torch import Tensor
 
 from colonnade.audit.bound import CONFIDENCE, upper_limit
-from colonnade.audit.checks import FALSE_ALARM, Check, judged, scipy, two_sided
+from colonnade.audit.checks import FALSE_ALARM, Check, judged, scipy, together, two_sided
 from colonnade.privacy.labels import Labels
 from colonnade.privacy.labels.settings import LabelSettings, open_labels
 from colonnade.randomness import key, stream
@@ -46,13 +48,13 @@ class LabelTrial:
     def checks(self, seed: int) -> Iterator[Check]:
         """The game; for classes, which ones replace a label; and whether noise is drawn once."""
         epsilon, each = float(self.settings.epsilon or 0.0), self._each
-        right = wrong = 0
+        right, wrong = torch.zeros(self.rows, dtype=torch.int64), torch.zeros(self.rows, dtype=torch.int64)
         kept = torch.zeros(self.task.outputs, dtype=torch.int64)
         for opening in range(self._openings):
-            labels, truth = self._open(seed, opening)
-            odds = self._odds(labels, truth)
-            right += int((odds >= each * (1 - TOP)).sum())
-            wrong += int((odds <= -each * (1 - TOP)).sum())
+            labels, truth, other = self._open(seed, opening)
+            odds = self._odds(labels, truth, other).reshape(self.rows, -1)
+            right += (odds >= each * (1 - TOP)).sum(dim=1)
+            wrong += (odds <= -each * (1 - TOP)).sum(dim=1)
             if self.task.exclusive and self.settings.countable:
                 kept += torch.bincount(self._offsets(labels, truth), minlength=self.task.outputs)
         yield self._bound(right, wrong, epsilon)
@@ -69,35 +71,50 @@ class LabelTrial:
     def _openings(self) -> int:
         return max(1, min(MOST_OPENINGS, math.ceil(self.enough / self.rows)))
 
-    def _open(self, seed: int, opening: int) -> tuple[Labels, Tensor]:
-        """Labels of all rows, one of two by a coin, behind the mechanism."""
+    def _open(self, seed: int, opening: int) -> tuple[Labels, Tensor, Tensor]:
+        """Labels of all rows behind the mechanism, one of two by a coin: that one, and the other."""
         coin = stream(seed, "audit labels", number=opening)
         width = () if self.task.exclusive else (self.task.outputs,)
         truth = torch.from_numpy(coin.integers(0, 2, (self.rows, *width)))
+        other = 1 - truth
+        if self.task.exclusive and self.task.outputs > 2:
+            first = torch.from_numpy(coin.integers(0, self.task.outputs, self.rows))
+            second = (first + torch.from_numpy(coin.integers(1, self.task.outputs, self.rows))) % self.task.outputs
+            truth, other = torch.where(truth == 1, second, first), torch.where(truth == 1, first, second)
         values = truth if self.task.exclusive else truth.double()
         secret = key(seed, "audit label noise", number=opening)
-        return self.opened(values, self.task, torch.arange(self.rows), self.settings, secret), truth
+        return self.opened(values, self.task, torch.arange(self.rows), self.settings, secret), truth, other
 
-    def _odds(self, labels: Labels, truth: Tensor) -> Tensor:
+    def _odds(self, labels: Labels, truth: Tensor, other: Tensor) -> Tensor:
         """Log-odds of each row's (or output's) true label against the other one."""
         belief = labels.held_out(torch.arange(self.rows)).double()
-        toward = belief[:, 1] / belief[:, 0] if self.task.exclusive else belief / (1 - belief)
-        return toward.log() * (2 * truth - 1)
+        if self.task.exclusive:
+            return (belief.gather(1, truth[:, None]) / belief.gather(1, other[:, None])).log()[:, 0]
+        return (belief / (1 - belief)).log() * (2 * truth - 1)
 
     def _offsets(self, labels: Labels, truth: Tensor) -> Tensor:
         """By how much each answer is another class than the true one."""
         return (labels.held_out(torch.arange(self.rows)).argmax(dim=1) - truth) % self.task.outputs
 
-    def _bound(self, right: int, wrong: int, epsilon: float) -> Check:
+    def _bound(self, by_row: Tensor, wrong_by_row: Tensor, epsilon: float) -> Check:
+        right, wrong = int(by_row.sum()), int(wrong_by_row.sum())
         guesses = right + wrong
         allowed = 1 / (1 + math.exp(-self._each))
         limit = 1 - upper_limit(wrong, guesses, FALSE_ALARM) if guesses else 0.0
         low = math.log(limit / (1 - limit)) if 0 < limit < 1 else 0.0
         found = max(0.0, low) * epsilon / self._each  # of the whole label
-        p = float(scipy("stats").binom.sf(right - 1, guesses, allowed)) if guesses else 1.0
+        binomial = scipy("stats").binom
+        tests = [float(binomial.sf(right - 1, guesses, allowed)) if guesses else 1.0]
+        of_rows = binomial.sf(by_row.numpy() - 1, (by_row + wrong_by_row).numpy(), allowed)
+        tests.append(min(1.0, self.rows * float(of_rows.min())))
+        p = together(tests)
         failed = p < FALSE_ALARM
         below = "below the ledger's figure: nothing was found, which is no proof"
-        means = "ABOVE the ledger's figure: the label noise is weaker than it says" if failed else below
+        means = (
+            "ABOVE the ledger's figure: the label noise is weaker than it says, for all rows or for one"
+            if failed
+            else below
+        )
         told = (
             f"{means}; {guesses:,} guesses, {self._openings} x {self.rows:,} rows, {100 * CONFIDENCE:.2f} % confidence"
         )

@@ -84,6 +84,13 @@ def too_small(seen: Seen, along: Tensor | None = None) -> Iterator[float]:
             yield min(1.0, lengths.numel() * _below(float(lengths.min()), s, table.shape[axis]))
 
 
+def too_small_each(seen: Seen) -> Iterator[float]:
+    """Noise that is smaller than promised in one of the releases, which is all noise; and as `too_small`."""
+    lengths = seen.values.norm(dim=1) + seen.far.norm(dim=1)
+    yield min(1.0, len(lengths) * _below(float(lengths.min()), seen.claim.deviation, seen.values.shape[1]))
+    yield from too_small(seen)
+
+
 def _below(length: float, deviation: float, cells: int) -> float:
     return float(scipy("stats").chi2.cdf((length / deviation) ** 2, cells))
 

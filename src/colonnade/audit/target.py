@@ -6,12 +6,15 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
+import torch
+
 from colonnade.audit.bound import CONFIDENCE
 from colonnade.audit.checks import BOUND, FALSE_ALARM, Check
-from colonnade.audit.claims import Additive, Counts, claim_of
+from colonnade.audit.claims import Additive, Counts, claim_of, share_of
 from colonnade.audit.counts import plan_counts, play_full_counts
 from colonnade.audit.full_shape import SIZE, play_full
 from colonnade.audit.game import Outcome, Pairs
+from colonnade.audit.own_rounds import check_own_rounds
 from colonnade.audit.shapes import Layout
 from colonnade.audit.sums import HonestSum, check_masks, check_shares
 from colonnade.audit.through_gate import ThroughGate
@@ -41,6 +44,8 @@ class Target:
     neighbours: Neighbours = "absent"
     parties: tuple[str, ...] = ()  # that add, under a secure sum
     opener: Opener | None = field(default=None, repr=False)  # and what opens the sum
+    senders: tuple[str, ...] = ()  # the run's parties, by the names under which they upload; empty: not known
+    rounds: int = 0  # that were trained
 
     def at_full_shape(self, seed: int = 0) -> Iterator[Check]:
         """A few releases of the run's own shape."""
@@ -53,6 +58,18 @@ class Target:
             if isinstance(claim, Additive):
                 yield check_shares(self.mechanism, self.parties, self.layout, claim)
             yield check_masks(self.mechanism, self.opener, self.parties, self.layout)
+        if claim is not None and self.senders and self.rounds:
+            yield self._own_rounds(claim)
+
+    def _own_rounds(self, claim: Additive | Counts) -> Check:
+        """Of a sum every party's own share, as it is added; otherwise what leaves."""
+        if self.opener is None:
+            seen, numbers, layout = self._seen(claim), self.numbers, self.layout
+        else:
+            seen, numbers = self.mechanism, Numbers(dtype=torch.float64)
+            layout = replace(self.layout, dtype=torch.float64)
+            claim = share_of(claim) if isinstance(claim, Additive) else claim
+        return check_own_rounds(seen, layout, claim, numbers, self.senders, self.rounds)
 
     def in_games(self, seed: int = 0, games: int | None = None, tick: Callable[[], None] = _unseen) -> Iterator[Check]:
         """Many games in small uploads, of both worlds; `games` in each, or as many as noise at 0.8 needs to show."""

@@ -14,7 +14,7 @@ from colonnade.privacy.accounting import Neighbours
 from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.ledger import Entry
 from colonnade.privacy.promise import Circumstances
-from colonnade.privacy.settings import PrivacySettings
+from colonnade.privacy.settings import SAME, PrivacySettings
 from colonnade.privacy.statement import MEANINGLESS, Statement
 
 
@@ -52,6 +52,15 @@ class Figure:
     def claims(self) -> bool:
         """Whether there is an epsilon of columns."""
         return self.party is not None and math.isfinite(self.epsilon)
+
+    def beyond(self, privacy: PrivacySettings) -> Iterator[str]:
+        """What training cost above the budget that the run promised: noise for fewer releases than there were."""
+        promised = privacy.epsilon
+        if self.claims and promised is not None and self.epsilon > promised * SAME:
+            yield (
+                f"training cost epsilon {self.epsilon:.3f} (unit {self.unit}, {self.accountant} accountant), more than "
+                f"the {promised:g} that the run promised: the noise is too small for {self.releases} releases"
+            )
 
     def words(self) -> Iterator[str]:
         """Each epsilon with what belongs to it."""

@@ -47,6 +47,7 @@ def place_of_party(folder: Path) -> OwnView:
         Traffic(()),
         {"rounds": proposal.training().rounds},
         len(proposal.train),
+        planned=proposal.training().rounds,
     )
 
 
@@ -70,6 +71,7 @@ def place_of_holder(folder: Path, run: Run, releases: Sequence[Sequence[str | in
         {"rounds": run.result["rounds"]},
         rows["train"] + rows["validation"],
         counts_of({"releases": releases}),
+        proposal.training().rounds,
     )
 
 

@@ -11,7 +11,9 @@ from colonnade.errors import ConfigError, RunError
 
 if TYPE_CHECKING:
     from colonnade.estimate import Estimate
+    from colonnade.federation import Federation
     from colonnade.job import Job
+    from colonnade.privacy.sampled import SampledGaussianEvent
     from colonnade.privacy.tally import Tally
     from colonnade.report.officer_source import Flow, Source
 
@@ -50,18 +52,22 @@ def planned(config: Path, party: str, overrides: list[str] | None, data_dir: Pat
         raise ConfigError(f"--party {party}: before training there is a page for each party only; {told}")
     found, place = estimate(job, federation), names.index(party)
     about = circumstances(job.method, job.privacy, deployed=False, uploaded=found.traffic.up > 0)
-    statement = Statement.from_tally(_tallies(job, found, names), job.privacy, about)
+    statement = Statement.from_tally(_tallies(job, found, federation), job.privacy, about)
     down = sum(int(one.down[place]) for one in found.traffic.rounds)
     made = (party, names, job.method, job.privacy)
     return Source(*made, "plan", str(config), statement, _flows(job, found, place), down=down)
 
 
-def _tallies(job: Job, found: Estimate, names: tuple[str, ...]) -> list[Tally]:
+def _tallies(job: Job, found: Estimate, federation: Federation) -> list[Tally]:
     """What each party would have spent when training is over; no figure where the method brings noise of its own."""
     from colonnade.methods.base import brings
     from colonnade.privacy.accounting import shift_of
     from colonnade.privacy.tally import Tally
 
+    names = federation.names
+    if job.privacy.by_row:
+        event = _at_home(job, federation)
+        return [Tally(name, 1, math.inf, (), (), simulated=False, sampled=(event,)) for name in names]
     own = brings(job.method)
     sent = [sum(bool(one.up[place]) for one in found.traffic.rounds) for place in range(len(names))]
     most, made = max(sent), []
@@ -72,6 +78,20 @@ def _tallies(job: Job, found: Estimate, names: tuple[str, ...]) -> list[Tally]:
         bare = () if job.privacy.protects or own or not releases else (("TRAIN", releases),)
         made.append(Tally(name, releases, shift, bare, (own,) if own else (), simulated=False))
     return made
+
+
+def _at_home(job: Job, federation: Federation) -> SampledGaussianEvent:
+    """What the ledger of each party would say of its training at home."""
+    from colonnade.methods.by_row import local_steps_of
+    from colonnade.methods.rounds import schedule_of
+    from colonnade.privacy.gaussian import SystemNoise
+    from colonnade.privacy.sampled import SampledGaussianEvent
+
+    training, names = job.on(federation).training, federation.names
+    schedule = schedule_of(job.method, training.schedule, federation.split.train, names, training.seed)
+    event = job.privacy.row_noise(local_steps_of(job.method, schedule, training.rounds), SystemNoise()).event
+    assert isinstance(event, SampledGaussianEvent)
+    return event
 
 
 def _flows(job: Job, found: Estimate, place: int) -> tuple[Flow, ...]:

@@ -203,6 +203,10 @@ def _check(proposal: Proposal) -> None:
             raise WireError(f"the proposal is about {rows} rows, {outputs} outputs and {len(parties)} parties")
         if len(proposal.train) == 0 or int(proposal.train.min()) < 0 or int(proposal.train.max()) >= rows:
             raise WireError(f"the proposal's training rows are not among its {rows} rows")
+        if again := len(proposal.train) - len(proposal.train.unique()):
+            raise WireError(  # with unit ROW each time is drawn and clipped by itself, and counted as another row
+                f"the proposal names training rows more than once, {again:,} times in all; needed each row once"
+            )
         proposal.method(), proposal.model(), proposal.training(), find_task(body["task"]), proposal.key
         proposal.privacy(), proposal.absence(), proposal.former
         if not all(isinstance(name, str) and name in parties for name in body.get("own", ())):

@@ -68,6 +68,11 @@ def check_network(cohort: Cohort) -> None:
         ModelError: with the party, the layer and the reason.
     """
     party = cohort.names[0]
+    if len(cohort.schema.train.unique()) < len(cohort.schema.train):
+        raise ModelError(
+            "privacy.unit = 'row': a training row stands there more than once, and would be drawn and clipped as so "
+            "many rows; name each row once"
+        )
     if not isinstance(cohort.encoder, Stack):
         raise ModelError(
             f"privacy.unit = 'row' clips the gradient of every row, and the local model of party {party!r} has none "

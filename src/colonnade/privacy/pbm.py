@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -33,6 +33,7 @@ from torch import Tensor
 
 from colonnade.errors import ConfigError, GateError
 from colonnade.privacy.accounting import check_delta, refusal
+from colonnade.privacy.by_row import uniforms
 from colonnade.privacy.events import Event, Hides, Kind, positive
 from colonnade.privacy.gaussian import NoiseSource, SystemNoise, check_width
 
@@ -211,14 +212,29 @@ class PoissonBinomial:
         check_width(upload, self.width)
         drawn = []
         for place, party in enumerate(parties):
-            generator = self.source.generator(party, number, what)
-            drawn.append({name: self._counts(value[place], generator) for name, value in upload.items()})
+            binomial = self._binomial(party, number, what)
+            drawn.append({name: self._counts(value[place], binomial) for name, value in upload.items()})
         return {name: torch.stack([d[name] for d in drawn]).to(value) for name, value in upload.items()}
 
-    def _counts(self, means: Tensor, generator: np.random.Generator) -> Tensor:
+    def _counts(self, means: Tensor, binomial: Callable[[Floats], Floats]) -> Tensor:
         chance = means.detach().cpu().double().numpy() / self.trials
         chance = np.clip(chance, 0.5 - self.theta, 0.5 + self.theta)
-        return torch.from_numpy(generator.binomial(self.trials, chance).astype(np.uint8))
+        return torch.from_numpy(binomial(chance).astype(np.uint8))
+
+    def _binomial(self, party: str, number: int, what: str) -> Callable[[Floats], Floats]:
+        """What draws counts: addressed in a simulation; else trial by trial from the operating system's cipher."""
+        if self.source.simulated:
+            generator = self.source.generator(party, number, what)
+            return lambda chance: np.asarray(generator.binomial(self.trials, chance), dtype=np.float64)
+
+        def tossed(chance: Floats) -> Floats:
+            counts = np.zeros(chance.shape)
+            for trial in range(self.trials):
+                drawn = uniforms(self.source, (party,), number, f"{what}.{trial}", chance.size)[0].numpy()
+                counts += drawn.reshape(chance.shape) <= chance
+            return counts
+
+        return tossed
 
 
 def _log_sum(first: int, p: float, second: int, q: float) -> Floats:

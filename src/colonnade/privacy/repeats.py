@@ -1,8 +1,8 @@
 """What several trainings on the same rows cost together: the seeds of a comparison, the trials of a search.
 
 From what records keep of ledgers. Gaussian releases of all trainings are one Gaussian (exact accountant); with counts
-among them their RDP adds up. Noisy labels are pure, so their epsilons add up; trainings of one seed may share a draw,
-and then cost less than is said here.
+among them their RDP adds up. Trainings at home (unit ROW) compose by PLD, and have a figure of their own. Noisy labels
+are pure, so their epsilons add up; trainings of one seed may share a draw, and then cost less than is said here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from colonnade.privacy.events import Unit
 from colonnade.privacy.pbm import counted_epsilon
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.privacy.tally import Tally, TallyRecord
-from colonnade.privacy.together import PURE, RELATIONS, Together
+from colonnade.privacy.together import PURE, RELATIONS, Cost, Together, together
 
 
 @dataclass(frozen=True)
@@ -30,15 +30,16 @@ class Training:
 
 def all_together(trainings: Sequence[Training]) -> list[Together]:
     """What all of them cost: the party that they cost most, and the labels; empty, where nothing was promised."""
-    if not any(one.privacy.protects or one.noisy_labels or _counts(one) for one in trainings):
+    if not any(one.privacy.noised or one.noisy_labels or _counts(one) for one in trainings):
         return []
     strict = any(one.privacy.neighbours == "replaced" for one in trainings)
     neighbours: Neighbours = "replaced" if strict else "absent"
     delta = min(one.privacy.delta for one in trainings)
-    names = sorted({tally.party for one in trainings for tally in one.tallies if tally.releases})
+    names = sorted({t.party for one in trainings for t in one.tallies if t.releases and not t.sampled})
     found = [_of_party(name, trainings, delta, neighbours) for name in names]
     labels = [one.privacy.labels.epsilon or math.inf for one in trainings if one.noisy_labels]
     told = [max(found, key=lambda one: (one.epsilon, one.releases))] if found else []
+    told += _of_rows(trainings, delta)
     if labels:
         told.append(Together(Unit.LABEL, sum(labels), 0.0, RELATIONS[Unit.LABEL], PURE, len(labels)))
     return told
@@ -58,12 +59,18 @@ def kept_in_words(kept: Sequence[Sequence[TallyRecord]], privacy: PrivacySetting
     return in_words([Training([Tally.from_json(t) for t in one], privacy, noisy_labels) for one in kept])
 
 
+def _of_rows(trainings: Sequence[Training], delta: float) -> list[Together]:
+    """Unit ROW: of each training the event of one party, which stands for those of all; the same one again adds up."""
+    events = [event for one in trainings for event in {e: None for t in one.tallies for e in t.sampled}]
+    return list(together([Cost(event, 0) for event in events], delta).values())
+
+
 def _counts(one: Training) -> bool:
     return any(tally.counts for tally in one.tallies)
 
 
 def _of_party(name: str, trainings: Sequence[Training], delta: float, neighbours: Neighbours) -> Together:
-    mine = [(one, t) for one in trainings for t in one.tallies if t.party == name and t.releases]
+    mine = [(one, t) for one in trainings for t in one.tallies if t.party == name and t.releases and not t.sampled]
     releases, counts = sum(t.releases for _, t in mine), [count for _, t in mine for count in t.counts]
     unknown = sorted({mechanism for _, t in mine for mechanism in t.unknown})
     plain = [t.shift / SENSITIVITY[one.privacy.neighbours] for one, t in mine if not t.counts]

@@ -196,9 +196,13 @@ class Statement:
             return f"Columns: {self._no_epsilon()}." if bare else "Columns: no epsilon: far too little noise."
         return (
             f"Columns: epsilon {worst.exact:.3f} (exact accountant; {worst.rdp:.3f} by the paper's RDP bound), delta "
-            f"{self.settings.delta:g}, unit PARTY, {WORLDS[self.settings.neighbours]}; for training only, the "
-            f"largest of {len(self.spent)} parties, {worst.party} with {worst.releases} releases."
+            f"{self.settings.delta:g}, unit PARTY, {WORLDS[self.settings.neighbours]}; for training only, "
+            f"{self._party_of(worst)}."
         ) + (OWN_NORM * worst.bounded + PROMISES_NOTHING * (worst.exact > MEANINGLESS))
+
+    def _party_of(self, worst: Spent) -> str:
+        several = f"the largest of {len(self.spent)} parties, " if len(self.spent) > 1 else ""
+        return f"{several}{worst.party} with {worst.releases} releases"
 
     def _elsewhere_or_at_home(self, worst: Spent | None) -> str:
         if worst is not None and worst.sampled is not None:
@@ -216,8 +220,7 @@ class Statement:
         return (
             f"Columns: epsilon {_large(worst.rdp)} (RDP accountant of the Poisson binomial mechanism, {seen}), delta "
             f"{self.settings.delta:g}, unit PARTY, compared with the same run with any other data of this party "
-            f"(neighbours: replaced, which bounds absent too); for training only, the largest of {len(self.spent)} "
-            f"parties, {worst.party} with {worst.releases} releases.{row}"
+            f"(neighbours: replaced, which bounds absent too); for training only, {self._party_of(worst)}.{row}"
             + (PROMISES_NOTHING * (worst.rdp > MEANINGLESS))
         )
 

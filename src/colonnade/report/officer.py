@@ -12,7 +12,7 @@ from pathlib import Path
 from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.spent import Spent
 from colonnade.privacy.statement import LABELS, WORLDS
-from colonnade.report import words
+from colonnade.report import officer_rows, words
 from colonnade.report.html import render_page, write_file
 from colonnade.report.officer_source import Flow, Source
 from colonnade.report.tables import Table
@@ -25,8 +25,8 @@ ORIGINS = {
 }
 WHAT = {
     "TRAIN": "numbers that {0}'s model computes from its columns, about the rows of a training round",
-    "EVALUATE": "the same about validation and test rows, to measure the model",
-    "PREDICT": "the same about rows whose prediction is asked for",
+    "EVALUATE": "numbers that {0}'s model computes from its columns, about validation and test rows, to measure it",
+    "PREDICT": "numbers that {0}'s model computes from its columns, about rows whose prediction is asked for",
     "EXPLAIN": "answers about what {0} contributes to predictions",
 }
 TOLD = {"TRAIN": "training", "EVALUATE": "evaluation", "PREDICT": "prediction", "EXPLAIN": "explanation"}
@@ -85,7 +85,10 @@ def verdict(source: Source) -> list[str]:
     if source.holder:
         return [_labels(source), _stays(source, "The label table")]
     stays = _stays(source, f"{source.party}'s table")
-    return [_outcome(source), stays, *_training(source), *_former(source), *_elsewhere(source), _labels_here(source)]
+    outcome, training = _outcome(source), _training(source)
+    if source.at_home:
+        outcome, training = officer_rows.outcome(source, LARGE), officer_rows.training(source, LARGE)
+    return [outcome, stays, *training, *_former(source), *_elsewhere(source), _labels_here(source)]
 
 
 def _outcome(source: Source) -> str:
@@ -242,6 +245,7 @@ def leaves_table(source: Source) -> Table:
     """Every kind of message that leaves."""
     columns = ("what leaves", "to whom", "how often", "size", "what it could reveal", "what bounds that")
     rows = tuple(_leaves(source, flow) for flow in source.flows)
+    rows = (officer_rows.leaves(source), *rows) if source.at_home else rows
     none = ("nothing", "nobody", "never", "-", "-", "-")
     caption = f"What {_leave(source)}"
     if source.holder and source.down is not None:
@@ -340,7 +344,7 @@ def bounds(source: Source) -> list[tuple[str, list[str]]]:
 def _not_covered(source: Source) -> list[str]:
     found = dict(source.statement.answers()).get("What is not covered", [])
     people = "A single person: figures are about an organisation as a whole, or about one label."
-    return [*found, people]
+    return [*found, officer_rows.PEOPLE if source.privacy.by_row else people]
 
 
 def kept_table(source: Source) -> Table:

@@ -19,6 +19,7 @@ from colonnade.methods import make_method
 from colonnade.methods._guest import guest_of, is_told, what_is_shown
 from colonnade.methods.base import FitsAtHome, Method, brings
 from colonnade.part import PARTY, Part, open_parts
+from colonnade.privacy import sampled
 from colonnade.privacy.events import Hides, LabelExposure
 from colonnade.privacy.gaussian import GaussianEvent
 from colonnade.privacy.ledger import Entry, Ledger
@@ -33,7 +34,7 @@ from colonnade.report.privacy import shown, statement_of_run
 from colonnade.report.uploads import told_of_uploads
 from colonnade.run import Run
 from colonnade.saved import LEDGER, read_json, read_ledger
-from colonnade.wire.messages import COORDINATOR
+from colonnade.wire.messages import COORDINATOR, Purpose
 
 EACH = "single parties"
 MASKED = 8  # bytes of a number under the masks of a secure sum
@@ -85,12 +86,17 @@ class Source:
     @property
     def labels_only(self) -> bool:
         """Whether parties get labels and nothing that is computed from anybody's messages."""
-        return isinstance(self.method, FitsAtHome)
+        return isinstance(self.method, FitsAtHome) or self.method.needs_uploads == "nothing"
 
     @property
     def shows(self) -> str:
         """What the messages of this party have of its columns as they are, in words; empty: nothing."""
         return what_is_shown(self.method, self.party)
+
+    @property
+    def at_home(self) -> bool:
+        """Whether it is the page of a party that trains at home with noise (unit ROW), and sends nothing of that."""
+        return self.privacy.by_row and not self.holder
 
     @property
     def former(self) -> str:
@@ -119,8 +125,8 @@ def of_run(folder: Path, party: str) -> Source:
     traffic, place = run.traffic.to_json(), names.index(party) if party in names else None
     mine = [entry for entry in run.ledger if entry.owner == party]
     flows = _replies(mine) if place is None else _flows(mine)
-    if not flows and deployed and place is not None and any(one["up"][place] for one in traffic):
-        flows = (planned_uploads(traffic, place, noise_words(run.method, run.privacy)),)
+    if not flows and deployed and place is not None:
+        flows = _by_traffic(run, traffic, place, party)
     flows = tuple(_sized(flow, traffic, place) for flow in flows)
     return Source(
         party,
@@ -171,6 +177,18 @@ def of_party(folder: Path) -> Source:
         ledger=digest(folder / LEDGER),
         file=LEDGER,
     )
+
+
+def _by_traffic(run: Run, traffic: Sequence[TrafficRound], place: int, party: str) -> tuple[Flow, ...]:
+    """What a party sent, as the label holder knows it: by the bytes that came, and by what it asked itself."""
+    training = planned_uploads(traffic, place, noise_words(run.method, run.privacy))
+    looks = sum(bool(one["evaluation_up"]) for one in traffic)
+    mine = [e for e in run.ledger if e.audience in ("*", party) and "consent" not in dict(e.notes)]
+    flows = [training, Flow(Purpose.EVALUATE.value, COORDINATOR, looks, 0, "")]
+    for purpose in (Purpose.PREDICT, Purpose.EXPLAIN):
+        asked = [e for e in mine if e.purpose is purpose]
+        flows.append(Flow(purpose.value, COORDINATOR, len(asked), sum(e.rows for e in asked), ""))
+    return tuple(flow for flow in flows if flow.messages)
 
 
 def _estimated(flow: Flow, size: _Size | None) -> Flow:
@@ -224,6 +242,8 @@ def _flows(entries: Iterable[Entry]) -> tuple[Flow, ...]:
     """Messages of one purpose, reader and protection together."""
     alike: dict[tuple[str, str, str, bool], list[Entry]] = {}
     for entry in entries:
+        if sampled.supports(entry.event):
+            continue  # training at home: a line of the ledger, and no message
         kind = entry.event.kind
         noise = "" if entry.event.bare else kind.words
         key = (entry.purpose.value, entry.audience, noise, kind.hides is not Hides.NEEDLESS)

@@ -33,6 +33,8 @@ def told_of_uploads(record: Record) -> str:
         return " ".join(sentences(cast(UploadGain, found)))
     if not words.noised(record) or words.pools(record) or not _uploaded(record):
         return ""
+    if words.protected_rows(record):  # they train at home: no upload of training has a signal
+        return ""
     return UNMEASURED.format(_how(record))
 
 
