@@ -345,6 +345,9 @@ class TestRefusals:
         lost[then.split.train[:7]] = -1
         with pytest.raises(RunError, match="7 of 250 rows of the former run are not among those that are aligned now"):
             take_over(run, about, then, now, lost)
+        gone = tuple(then.split.test[:2].tolist())
+        with pytest.raises(RunError, match="2 of the people of run 'test' withdrew, and its parts learned with them"):
+            take_over(run, about, then, replace(now, withdrawn=gone), places)
         run.kept = {}
         with pytest.raises(RunError, match="kept no scores"):
             take_over(run, about, then, now, places)
