@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load, save
 
 from colonnade import Federation, Run, fit
 from colonnade.errors import ConfigError, RunError
@@ -138,6 +139,18 @@ class TestRefusals:
         (tmp_path / "run" / KEPT).unlink()
         with pytest.raises(RunError, match="this run kept no scores"):
             leave(tmp_path / "run", "party_0", whole)
+
+    def test_scores_that_somebody_changed(self, tmp_path: Path) -> None:
+        """A bit of one score: the stacks would be fitted to it without a word."""
+        trained(everybody(), out=tmp_path / "run")
+        file = tmp_path / "run" / KEPT
+        kept = load(file.read_bytes())
+        kept["cache.scores"][0, 3] += 1.0
+        file.write_bytes(save(kept))
+        with pytest.raises(RunError, match="was changed or is damaged: its digest does not fit"):
+            leave(tmp_path / "run", "party_1", everybody())
+        file.write_bytes(save({name: value for name, value in kept.items() if name != "of.digest"}))
+        assert leave(tmp_path / "run", "party_1", everybody()), "a file of an earlier version has none"
 
     def test_a_folder_that_holds_a_run(self, tmp_path: Path) -> None:
         whole = everybody()

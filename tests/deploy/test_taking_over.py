@@ -265,6 +265,10 @@ class TestWords:
         assert noted["facts"]["takes_over"]["parties"] == list(EVERYBODY)
         assert noted["leaves"][0].startswith("training and evaluation: nothing; what left in the run 'test' is used")
         assert [line for line in noted["leaves"] if line.startswith("evaluation")] == []
+        assert (
+            "prediction, later: numbers computed from the columns of rows that are asked about, without noise"
+            in (noted["leaves"])
+        )
 
 
 class TestRestarts:
