@@ -211,3 +211,11 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert run("predict", str(tmp_path / "new"), "--rows", "test", "--output", str(tmp_path / "test.csv")) == 0
     assert run("report", str(tmp_path / "new"), "--out", str(tmp_path / "report")) == 0
     assert "shop left" in (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
+
+    for newcomer in ("shop", "store"):  # who left comes back, or somebody else comes
+        back = ["--party", f"{newcomer}={tmp_path}/shop.csv", "--out", str(tmp_path / newcomer)]
+        assert run("extend", str(tmp_path / "new"), *back, "--set", f"model.{newcomer}.scale_columns=always") == 0
+        joined = Run.load(tmp_path / newcomer)
+        assert joined.model.design.parties == ("bank", "telco", newcomer)
+    assert run("predict", str(tmp_path / "shop"), "--rows", "test", "--output", str(tmp_path / "test.csv")) == 0
+    assert Run.load(tmp_path / "shop").metrics == Run.load(tmp_path / "old").metrics
