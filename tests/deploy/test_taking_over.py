@@ -16,7 +16,6 @@ from torch import Tensor
 
 from colonnade import Federation, fit
 from colonnade.deploy.agreement import Agreement
-from colonnade.deploy.party import PartyProcess
 from colonnade.deploy.party_setup import PartySetup
 from colonnade.deploy.predict import Wish
 from colonnade.deploy.taken_part import check_promise
@@ -32,7 +31,7 @@ from colonnade.report.privacy import statement_of_run
 from colonnade.row_split import RowSplit
 from colonnade.run import Run
 from colonnade.store import Store
-from colonnade.wire.messages import COORDINATOR, Purpose, Query, Request
+from colonnade.wire.messages import COORDINATOR, Purpose
 from tests.deploy.memory import Room, SmallTrial
 from tests.deploy.trials import taking_over
 from tests.federations import small
@@ -384,34 +383,6 @@ class TestRefusals:
             check_promise(part, replace(proposal, body={**proposal.body, "mechanism": "none"}), columns)
         with pytest.raises(Refused, match="does not know its training rows"):
             check_promise(replace(part, trained=None), proposal, columns)
-
-    def test_rows_that_trained_with_noise_stay_so_whatever_becomes_of_them(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Left out of the alignment that the parts are taken over with, and put back by an extension, they are new."""
-        before, after = rooms(tmp_path, model=TINY, privacy=NOISE, training={"evaluate_every": 0})
-        there, serve = {}, PartyProcess.serve
-
-        def noted(process: PartyProcess) -> None:
-            there[process.member.run, process.member.me] = process.member
-            serve(process)
-
-        monkeypatch.setattr(PartyProcess, "serve", noted)
-        with before:
-            before.train()
-        with after:
-            after.train()
-        member = there["second", "party_0"]
-        trained = Part.load(before.trial.place("party_0")).trained
-        assert trained is not None and member.agreement is not None
-        kept = Part.load(after.trial.place("party_0")).trained
-        assert kept is not None and kept.to_bytes("x") == trained.to_bytes("x"), "as it was: it did not train again"
-        proposal = member.agreement.proposal
-        gone = proposal.train[:5]
-        member.agreement = replace(member.agreement, proposal=replace(proposal, train=proposal.train[5:]))
-        asked = Query(Purpose.PREDICT, EVERYBODY, gone)
-        with pytest.raises(Refused, match="5 of the rows"):
-            member.check_request(Request(9, (asked,)))
 
     def test_a_proposal_that_does_not_say_whose_parts(self, tmp_path: Path) -> None:
         before, _ = rooms(tmp_path)
