@@ -78,6 +78,10 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
         r"'round' is no setting of the training nor of VIMADMM; did you mean 'rounds'\?",
     ),
     "an unknown keyword": (lambda: fit(small(), "vimadmm", passes=3), "'passes' is no setting .*known: beta, "),
+    "local models by another name": (
+        lambda: fit(small(), "one_message", local={"party_0": object()}),
+        r"'local' is no setting: say encoders=\{'PARTY': \.\.\.\} for local models of your own",
+    ),
     "a keyword of the networks": (
         lambda: fit(small(), "vimadmm", hidden=3),
         r"'hidden' is a setting of model: say model=\{'hidden': \.\.\.\}",

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load, save
 
 from colonnade import Federation, Run, fit
 from colonnade.errors import ConfigError, RunError
@@ -139,6 +140,18 @@ class TestRefusals:
         with pytest.raises(RunError, match="this run kept no scores"):
             leave(tmp_path / "run", "party_0", whole)
 
+    def test_scores_that_somebody_changed(self, tmp_path: Path) -> None:
+        """A bit of one score: the stacks would be fitted to it without a word."""
+        trained(everybody(), out=tmp_path / "run")
+        file = tmp_path / "run" / KEPT
+        kept = load(file.read_bytes())
+        kept["cache.scores"][0, 3] += 1.0
+        file.write_bytes(save(kept))
+        with pytest.raises(RunError, match="was changed or is damaged: its digest does not fit"):
+            leave(tmp_path / "run", "party_1", everybody())
+        file.write_bytes(save({name: value for name, value in kept.items() if name != "of.digest"}))
+        assert leave(tmp_path / "run", "party_1", everybody()), "a file of an earlier version has none"
+
     def test_a_folder_that_holds_a_run(self, tmp_path: Path) -> None:
         whole = everybody()
         run = trained(whole, out=tmp_path / "run")
@@ -198,3 +211,11 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert run("predict", str(tmp_path / "new"), "--rows", "test", "--output", str(tmp_path / "test.csv")) == 0
     assert run("report", str(tmp_path / "new"), "--out", str(tmp_path / "report")) == 0
     assert "shop left" in (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
+
+    for newcomer in ("shop", "store"):  # who left comes back, or somebody else comes
+        back = ["--party", f"{newcomer}={tmp_path}/shop.csv", "--out", str(tmp_path / newcomer)]
+        assert run("extend", str(tmp_path / "new"), *back, "--set", f"model.{newcomer}.scale_columns=always") == 0
+        joined = Run.load(tmp_path / newcomer)
+        assert joined.model.design.parties == ("bank", "telco", newcomer)
+    assert run("predict", str(tmp_path / "shop"), "--rows", "test", "--output", str(tmp_path / "test.csv")) == 0
+    assert Run.load(tmp_path / "shop").metrics == Run.load(tmp_path / "old").metrics

@@ -5,10 +5,15 @@ A missing one is answered with the command that installs it, never with a bare I
 
 from __future__ import annotations
 
+import threading
 from importlib import import_module
 from typing import Any
 
 from colonnade.errors import DataError
+
+# numpy reads the heading of an array with Python's own parser, which in Python 3.11 fails (SystemError, gh-106905) when
+# the collector runs in one thread while another parses. A process has a thread for each of its runs.
+ONE_READER = threading.RLock()
 
 
 def need(module: str, *, extra: str, purpose: str) -> Any:

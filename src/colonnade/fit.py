@@ -156,7 +156,7 @@ def _reopened(
     if about["data"] != fingerprint(federation.pooled() if method.pools else federation):
         raise RunError(f"{folder} was trained on other data than this federation; give it the same rows and columns")
     if about["own_encoders"] and encoders is None:
-        raise RunError(f"{folder} was trained with networks of your own; pass them again as encoders=")
+        raise RunError(f"{folder} was trained with local models of your own; pass them again as encoders=")
     model = build(ModelSettings, about["model"], "model")
     privacy = build(PrivacySettings, about.get("privacy", {}), "privacy")
     return Trainer.open(federation, method, training, model, encoders, mechanism, about, privacy)

@@ -22,6 +22,7 @@ from colonnade.privacy.settings import PrivacySettings
 from colonnade.run import Training
 
 Values = dict[str, Any]
+ENCODERS = ("local", "locals", "local_model", "local_models", "models")  # what `encoders` may be called by others
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,8 @@ def _unknown(key: str, owners: list[Owner], elsewhere: Mapping[str, type[BaseMod
     for argument, kind in elsewhere.items():
         if key in kind.model_fields:
             return f"{key!r} is a setting of {argument}: say {argument}={{'{key}': ...}}"
+    if key in ENCODERS:
+        return f"{key!r} is no setting: say encoders={{'PARTY': ...}} for local models of your own"
     known = {name for owner in owners for name in owner.names()}
     close = difflib.get_close_matches(key, sorted(known), n=1, cutoff=0.7)
     titles = " nor of ".join(owner.title for owner in owners)

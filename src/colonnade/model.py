@@ -376,7 +376,7 @@ def _read(
     """The numbers and the ledger of a folder; `networks`: whether the user brought any, and those given now."""
     own, encoders = networks
     if own and encoders is None:
-        raise RunError(f"{folder} was trained with networks of your own; pass them again as encoders=")
+        raise RunError(f"{folder} was trained with local models of your own; pass them again as encoders=")
     flat, ledger = files.read_tensors(folder), files.read_ledger(folder)
     state = files.beginning(flat, COORDINATOR_PART)
     models = {p: files.beginning(flat, f"{PARTY_PART}{p}/") for p in shapes}

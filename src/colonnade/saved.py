@@ -30,7 +30,7 @@ COLUMNS = "columns.skops"  # how tables became columns, by party, where the trai
 TRAINED = "training_rows.safetensors"  # digests of the rows that trained with noise
 KEPT = "kept_scores.safetensors"  # what the label holder keeps of the parties' uploads, so that one more can join
 LONGEST_LINE = 2**16  # bytes of a line of a ledger: many times what one has
-_RUN = "of.run"  # in it: the id of the run, as bytes
+_RUN, _DIGEST = "of.run", "of.digest"  # in it: the id of the run and the fingerprint of all numbers, as bytes
 
 Tensors = Mapping[str, Tensor]
 
@@ -106,7 +106,8 @@ def write_trained(folder: Path, trained: TrainingRows | None, run: str) -> None:
 def write_kept(folder: Path, kept: Tensors, run: str) -> None:
     """What the label holder keeps beside the model."""
     if kept:
-        of = {_RUN: torch.frombuffer(bytearray(run.encode()), dtype=torch.uint8)}
+        said = {_RUN: run, _DIGEST: fingerprint(kept)}
+        of = {name: torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8) for name, text in said.items()}
         replace_file(folder / KEPT, save(of | {k: v.detach().cpu().contiguous() for k, v in kept.items()}))
     else:
         (folder / KEPT).unlink(missing_ok=True)  # of another run
@@ -155,10 +156,13 @@ def read_kept(folder: Path, run: str) -> dict[str, Tensor]:
     try:
         kept = load(path.read_bytes())
         of = kept.pop(_RUN).numpy().tobytes().decode()
+        digest = kept.pop(_DIGEST, torch.tensor([])).numpy().tobytes().decode()  # earlier versions wrote none
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
         raise _damaged(folder, error) from None
     if of != run:
         raise RunError(f"{path} is of another run than {run}; restore the folder of the run")
+    if digest and digest != fingerprint(kept):
+        raise RunError(f"{path} was changed or is damaged: its digest does not fit; restore it from a copy")
     return kept
 
 

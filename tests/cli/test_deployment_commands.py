@@ -155,7 +155,8 @@ def test_a_setting_is_refused(name: str, refuses: Refuses) -> None:
 def test_a_missing_key(command: str, key: str, refuses: Refuses) -> None:
     lines = Path("telco/party.toml").read_text().splitlines()
     Path("telco/party.toml").write_text("\n".join(line for line in lines if not line.startswith(f"{key} = ")))
-    refuses(OF_PARTIES[command], f"[party] needs {key!r}: ")
+    remedy = ["--set party.run=NAME"] if key == "run" else []
+    refuses(OF_PARTIES[command], f"[party] needs {key!r}: ", *remedy)
 
 
 # -- tables -----------------------------------------------------------------------------------

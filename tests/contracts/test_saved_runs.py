@@ -58,9 +58,9 @@ class TestRefusals:
 
     def test_resuming_without_the_networks(self, tmp_path: Path) -> None:
         fit(small(), make("vimadmm_j"), out=tmp_path / "run", encoders=normed_encoder, **OPTIONS)
-        with pytest.raises(RunError, match="networks of your own"):
+        with pytest.raises(RunError, match="local models of your own"):
             resume(tmp_path / "run", small())
-        with pytest.raises(RunError, match="networks of your own"):
+        with pytest.raises(RunError, match="local models of your own"):
             Run.load(tmp_path / "run")
 
     def test_a_folder_that_is_taken(self, tmp_path: Path) -> None:

@@ -71,6 +71,22 @@ def test_the_party_keeps_how_its_table_became_columns(tmp_path: Path) -> None:
     assert torch.equal(plan.transform(new), columns.values)
 
 
+def test_columns_of_a_former_run_are_read_as_there_or_refused_by_name(tmp_path: Path) -> None:
+    """A run that takes over a part reads the table again, which may have changed since."""
+    table = party_table(tmp_path, telco())
+    columns = table.columns(torch.arange(20), ROWS)
+    again = table.columns(torch.arange(20), ROWS, plan=columns.plan)
+    assert torch.equal(again.values, columns.values)
+    telco().assign(more=1.5).to_csv(table.path, index=False)
+    assert torch.equal(table.columns(torch.arange(20), ROWS, plan=columns.plan).values, columns.values)
+    telco().drop(columns="minutes").to_csv(table.path, index=False)
+    with pytest.raises(DataError, match="the new table lacks the column 'minutes' that the model was trained with"):
+        table.columns(torch.arange(20), ROWS, plan=columns.plan)
+    telco().assign(minutes="many").to_csv(table.path, index=False)
+    with pytest.raises(DataError, match="column 'minutes' had numbers in training and has text now"):
+        table.columns(torch.arange(20), ROWS, plan=columns.plan)
+
+
 def test_a_party_says_at_home_how_its_columns_become_numbers(tmp_path: Path) -> None:
     frame = telco().assign(minutes=telco()["minutes"].where(telco().index % 5 > 0))
     plain = party_table(tmp_path, frame)

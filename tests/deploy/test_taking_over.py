@@ -28,6 +28,7 @@ from colonnade.record import STORE
 from colonnade.report.officer import verdict
 from colonnade.report.officer_source import of_party
 from colonnade.report.privacy import statement_of_run
+from colonnade.report.words import noise_of
 from colonnade.row_split import RowSplit
 from colonnade.run import Run
 from colonnade.store import Store
@@ -39,6 +40,7 @@ from tests.federations import small
 TREES: dict[str, Any] = {"encoder": "trees", "trees": {"most": 12, "smallest_leaf": 3}}
 TINY: dict[str, Any] = {"hidden": 6, "embedding": 4}
 NOISY: dict[str, Any] = {"labels": {"mechanism": "randomised_response", "epsilon": 1.0}}
+NOISE: dict[str, Any] = {"mechanism": "gaussian", "epsilon": 8.0, "delta": 1e-3, "clip": 1.0}
 ONE: dict[str, Any] = {"name": "one_message", "local_steps": 6}
 EVERYBODY = ("party_0", "party_1", "party_2")
 OLD, NEW = EVERYBODY[:2], EVERYBODY[2]
@@ -254,6 +256,7 @@ class TestWords:
         with after:
             run = after.train()
         told = " ".join(statement_of_run(run).lines())
+        assert noise_of([run.record()]) == "No noise was used in this run."
         assert "Parts of the run 'test' are taken over" in told and "epsilon 0" not in told
         assert statement_of_run(run).epsilon == math.inf
         page = " ".join(verdict(of_party(after.trial.place("party_0"))))
@@ -263,6 +266,7 @@ class TestWords:
         assert noted["facts"]["takes_over"]["parties"] == list(EVERYBODY)
         assert noted["leaves"][0].startswith("training and evaluation: nothing; what left in the run 'test' is used")
         assert [line for line in noted["leaves"] if line.startswith("evaluation")] == []
+        assert noted["leaves"][1].startswith("prediction, later: numbers computed from the columns of rows")
 
 
 class TestRestarts:
@@ -343,6 +347,8 @@ class TestRefusals:
         lost[then.split.train[:7]] = -1
         with pytest.raises(RunError, match="7 of 250 rows of the former run are not among those that are aligned now"):
             take_over(run, about, then, now, lost)
+        with pytest.raises(RunError, match="2 of the people of run 'test' withdrew, and its parts learned with them"):
+            take_over(run, about, then, replace(now, withdrawn=tuple(then.split.test[:2].tolist())), places)
         run.kept = {}
         with pytest.raises(RunError, match="kept no scores"):
             take_over(run, about, then, now, places)
@@ -358,8 +364,7 @@ class TestRefusals:
 
     def test_a_proposal_that_would_undo_what_was_promised(self, tmp_path: Path) -> None:
         """A party asks its own part, whatever the label holder's files say of the run in which it was trained."""
-        noise = {"mechanism": "gaussian", "epsilon": 8.0, "delta": 1e-3, "clip": 1.0}
-        before, _ = rooms(tmp_path, model=TINY, privacy=noise, training={"evaluate_every": 0})
+        before, _ = rooms(tmp_path, model=TINY, privacy=NOISE, training={"evaluate_every": 0})
         with before:
             before.train()
         with closing(Store(before.trial.place(COORDINATOR) / STORE)) as store:

@@ -54,6 +54,22 @@ def put_tables(folder: Path) -> None:
         csv.writer(file).writerows(churned)
 
 
+@pytest.mark.parametrize(
+    ("method", "more", "rounds"),
+    [("vimadmm", (), 100), ("one_message", (), None), ("assisted_boosting", (), None), ("one_message", ("6",), 6)],
+)
+def test_methods_that_know_how_long_train_as_long(
+    tmp_path: Path, method: str, more: tuple[str, ...], rounds: int | None
+) -> None:
+    """A hundred rounds of one_message sent the same scores a hundred times."""
+    said = (*SAID[:-2], *(("--rounds", *more) if more else ()), "--method", method)
+    assert call_main("init", "organisations", str(tmp_path / "new"), *said) == 0
+    training = read_coordinator(tmp_path / "new" / "bank" / "coordinator.toml").training
+    assert ("rounds" in training.model_fields_set) == (rounds is not None)
+    assert rounds is None or training.rounds == rounds
+    assert f"most_rounds = {rounds or 100}\n" in (tmp_path / "new" / "telco" / "policy.toml").read_text()
+
+
 @needs_nats
 @pytest.mark.slow
 def test_its_readme_leads_to_a_trained_model(tmp_path: Path, port: int) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import io
+import sys
 import threading
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -297,6 +300,41 @@ def test_a_classifier_that_cannot_be_trained_is_refused_before_organisations_agr
     with scene, pytest.raises(Refused, match="'party_2' has a problem of its own; its operator sees which"):
         scene.train()
     assert any("PlainClassifier" in str(event) for event in scene.events["party_2"])
+
+
+def test_several_threads_write_and_read_estimators() -> None:
+    """A process of an organisation has a thread for each run; Python 3.11 fails when two read arrays at a time."""
+    values = np.random.default_rng(0).normal(size=(80, 3))
+    fitted = HistGradientBoostingRegressor(max_iter=4, random_state=0).fit(values, values[:, 0])
+    told, failed = to_bytes(fitted), list[BaseException]()
+
+    def work() -> None:
+        try:
+            for _ in range(3):
+                assert to_bytes(fitted) == told
+                from_bytes(told, types_in(told))
+        except BaseException as error:
+            failed.append(error)
+
+    before = gc.get_threshold(), sys.getswitchinterval()
+    gc.callbacks.append(_let_others_run)
+    gc.set_threshold(20)
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        gc.set_threshold(*before[0])
+        sys.setswitchinterval(before[1])
+        gc.callbacks.remove(_let_others_run)
+    assert not failed
+
+
+def _let_others_run(phase: str, info: dict[str, int]) -> None:
+    time.sleep(0)
 
 
 def test_what_lay_in_memory_between_the_fields_of_a_record_is_not_kept() -> None:

@@ -22,9 +22,17 @@ from tests.service.test_party_daemon import serve, train
 
 __all__ = ["cli"]  # the fixture
 EVERYBODY = (*PARTIES, "shop")
-METHOD = (
-    '[method]\nname = "one_message"\nfolds = 2\n\n[model]\nencoder = "trees"\ntrees = { most = 8, smallest_leaf = 3 }\n'
-)
+METHOD = """[method]
+name = "one_message"
+folds = 2
+
+[model]
+encoder = "trees"
+trees = { most = 8, smallest_leaf = 3 }
+
+[training.schedule]
+batch = 40  # one message of the rows of bank and telco, two of all rows of bank and shop
+"""
 
 
 @pytest.fixture
@@ -97,6 +105,10 @@ def test_a_party_joins_and_another_leaves(cli: Call, folder: Path) -> None:
             'parties = ["bank", "shop"]\ntakes_over = "run-second"',
         )
         align(folder, "third")
+        (bank / "run-first").rename(bank / "elsewhere")
+        refused = train(folder, "third")
+        assert refused.end() == 2 and "run-first' has no finished run of a label holder" in refused.err
+        (bank / "elsewhere").rename(bank / "run-first")
         third = train(folder, "third")
         assert third.end() == 0, third.err
         about = read_record(bank / "run-third")["about"]

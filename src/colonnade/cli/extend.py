@@ -46,9 +46,12 @@ def extend(
     data = dict(data_of(run, former.config, data_dir))
     if "tables" not in data:
         raise ConfigError(f"{run} was not trained from tables; let a party join it in Python: run.extend(federation)")
-    if name in data["tables"]:
-        raise ConfigError(f"{name!r} is in the run already; parties: {', '.join(data['tables'])}")
+    there = list(former.model.parts)
+    if name in there:
+        raise ConfigError(f"{name!r} is in the run already; parties: {', '.join(there)}")
     data["tables"] = {**data["tables"], name: file}
+    if "only" in data:  # somebody left, whose table goes on saying which rows there are
+        data["only"] = [*there, name]
     tables = with_overrides({**(former.config or {}), "data": data}, overrides or [])
     folder = free_folder(out, former.method.name)
     federation = load_data(tables["data"], former.about)

@@ -42,7 +42,14 @@ def organisations(  # noqa: PLR0913, PLR0917 - one parameter per option of the c
     ] = None,
     run: Annotated[str, typer.Option(metavar="NAME", help="The run's name: small letters, digits and -.")] = "first",
     method: Annotated[str, typer.Option(help="What to train.")] = "vimadmm",
-    rounds: Annotated[int, typer.Option(min=1, help="For how many rounds.")] = 100,
+    rounds: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="For how many rounds; default: 100, of methods that have a usual length that one.",
+            show_default=False,
+        ),
+    ] = None,
     days: Annotated[int, typer.Option(help="How long the certificates are valid.")] = 30,
     as_json: AsJson = False,
 ) -> None:

@@ -18,7 +18,7 @@ from colonnade.data.column_settings import OneColumn
 from colonnade.data.columns import ColumnPlan
 from colonnade.data.features import LevelFeature, NumberFeature, from_plain, to_plain
 from colonnade.errors import ConfigError, DataError
-from colonnade.extras import need
+from colonnade.extras import ONE_READER, need
 
 SCHEMA = "schema.json"  # where a skops file says what it holds
 
@@ -74,7 +74,8 @@ def from_bytes(content: bytes) -> dict[str, ColumnPlan]:
             if found not in TRUSTED:
                 module, name, _ = found
                 raise DataError(f"it holds a {module}.{name}, which no preprocessing of ours contains; do not use it")
-        facts = skops.loads(content)
+        with ONE_READER:
+            facts = skops.loads(content)
         return {party: _plan(str(party), **parts) for party, parts in facts.items()}
     except BROKEN as error:
         raise DataError(f"it is damaged ({type(error).__name__}: {error})") from None

@@ -106,7 +106,12 @@ def what_leaves(proposal: Proposal, party: str) -> list[str]:
         scores = (
             f"training and evaluation: nothing; what left in the run {former.run!r} is used, beside what others send"
         )
-        told = {Purpose.TRAIN: scores, **{p: told[p] for p in (Purpose.PREDICT, Purpose.EXPLAIN)}}
+        asked = "numbers computed from the columns of rows that are asked about, without noise"
+        told = {
+            Purpose.TRAIN: scores,
+            Purpose.PREDICT: f"prediction, later: {asked}",
+            Purpose.EXPLAIN: f"explanation, later: {asked}",
+        }
     return [text for purpose, text in told.items() if purpose.value in purposes]
 
 

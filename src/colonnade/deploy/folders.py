@@ -24,9 +24,10 @@ from colonnade.deploy.settings import read_coordinator, read_party
 from colonnade.errors import ConfigError
 from colonnade.identity.certificates import HERE, make_trial
 from colonnade.identity.names import COORDINATOR, RESERVED, check_parties
+from colonnade.methods import find_method
 
 AUTHORITY, SERVER, README = "authority", "server", "README.txt"
-LABELS = "labels.csv"
+LABELS, ROUNDS = "labels.csv", 100
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Outline:
     host: str = "localhost"
     port: int = 4222
     method: str = "vimadmm"
-    rounds: int = 100
+    rounds: int | None = None  # None: what is usual
     days: int = 30
 
     @property
@@ -161,7 +162,7 @@ def _policy_toml(outline: Outline) -> str:
     return f"""\
 # What this organisation allows, whatever is proposed. All rules: documentation, page "Separate organisations"
 methods = [{_quoted(outline.method)}]
-most_rounds = {outline.rounds}
+most_rounds = {outline.rounds or ROUNDS}
 alignments_per_day = 4             # each tells the label holder which of its ids are here; 0: a person starts each
 # fewest_rows = 100                # small sets expose people
 # most_rows_per_prediction = 1000
@@ -183,14 +184,19 @@ label = {_quoted(outline.label)}             # where it is empty, it is to be pr
 [method]
 name = {_quoted(outline.method)}
 
-[training]
-rounds = {outline.rounds}
-
-[absence]
+{_training(outline)}[absence]
 then = "wait"                # for a party that does not answer; or "continue" without it, or "stop"
 
 # Without a [privacy] section no noise is added to what leaves: documentation, page "What is protected"
 """
+
+
+def _training(outline: Outline) -> str:
+    """How long it trains; nothing, where nobody said it and the method knows better."""
+    kind = find_method(outline.method)
+    if outline.rounds is None and (getattr(kind, "once", False) or hasattr(kind, "usual")):
+        return ""
+    return f"[training]\nrounds = {outline.rounds or ROUNDS}\n\n"
 
 
 # -- README.txt ---------------------------------------------------------------------------------

@@ -330,7 +330,8 @@ class Membership:
         shape, noisy = tuple(columns.values.shape[1:]), not kind_of(body["mechanism"]).bare
         tokens = () if columns.values.is_floating_point() else (self.me,)
         design = replace(Design.proposed(body), settings=self._settings(self.agreement.proposal), tokens=tokens)
-        trained = self._training_rows if noisy else None
+        former = self._part and self._part.trained  # the rows that it learned from, also those that are no rows here
+        trained = (former or self._training_rows) if noisy else None
         return Part(design, self.me, shape, tensors, plans, self.setup.encoders, noisy, trained)
 
     @cached_property
@@ -389,7 +390,10 @@ class Membership:
         return self.setup.names_of(torch.tensor(rows)) if rows else ()
 
     def _trained_with_noise(self, rows: Tensor) -> int:
-        """How many of some rows trained, where the run agreed on noise for them."""
+        """How many of some rows trained, where the run agreed on noise for them; also in a run that is taken over."""
         if self.agreement is None or kind_of(self.agreement.proposal.body["mechanism"]).bare:
             return 0
-        return int(torch.isin(rows, self.agreement.proposal.train).sum())
+        trained = torch.isin(rows, self.agreement.proposal.train)
+        if self._part is not None and self._part.trained is not None:
+            trained |= self._part.trained.among({self.me: self.columns.values[rows]})[self.me]
+        return int(trained.sum())

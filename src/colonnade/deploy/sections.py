@@ -81,7 +81,10 @@ class PartySection(TableSection):
     def one_run(self) -> str:
         """The run's name, for a command that is about one run."""
         if self.run is None:
-            raise ConfigError("[party] needs 'run': the run's name, as the label holder calls it")
+            raise ConfigError(
+                "[party] needs 'run': the run's name, as the label holder calls it; write it there, or add --set "
+                "party.run=NAME"
+            )
         return self.run
 
     @property

@@ -52,6 +52,9 @@ class PartyTable:
 
         `left_out`: rows of people who had withdrawn when the run began. They count as rows that the party does not
         have, and need not be in the table any more. `plan`: as in a former run, instead of statistics of these rows.
+
+        Raises:
+            DataError: a column of the `plan` is missing or of another kind than it was.
         """
         check_can_store()
         a = self.alignment
@@ -68,8 +71,12 @@ class PartyTable:
         place = np.full(max(rows, int(a.rows.max()) + 1), -1)  # by row number, where it is in the table
         place[a.rows[~out]] = at[~out]
         mine = torch.from_numpy(place[seen.numpy()])
-        plan = plan or ColumnPlan.fit(self.party, frame, mine[mine >= 0], self.settings, id=self.id)
-        values = plan.encode(frame, place, on_disk=large(len(place) * plan.width))
+        if plan is None:
+            plan = ColumnPlan.fit(self.party, frame, mine[mine >= 0], self.settings, id=self.id)
+            values = plan.encode(frame, place, on_disk=large(len(place) * plan.width))
+        else:
+            with unwarned():
+                values = plan.transform(frame, place)
         reference = Reference.of(plan, frame, mine[mine >= 0].numpy())
         return Columns(values, torch.from_numpy(place >= 0), scaled=True, plan=plan, reference=reference)
 

@@ -33,7 +33,7 @@ from colonnade.methods.base import Extends, State
 from colonnade.models.encoders import ModelSettings
 from colonnade.privacy.labels import Labels, NoisyLabels
 from colonnade.privacy.labels.settings import open_labels
-from colonnade.record import STORE
+from colonnade.record import RECORD, STORE
 from colonnade.row_split import RowSplit
 from colonnade.run import Run
 from colonnade.store import Store
@@ -53,14 +53,26 @@ def read_taken(read: CoordinatorConfig, alignment: Alignment, undertaking: Under
         return undertaking
     if folder.resolve() == read.coordinator.folder.resolve():
         raise ConfigError(f"takes_over names {str(folder)!r}, the folder of this run; name that of a finished one")
-    run = Run.load(folder)
+    run = _finished(folder)
     check_taken(run)
     with closing(Store(folder / STORE)) as store:
         about = store.about()
     before = _config(folder, run)
     rows = read_as_of(before.coordinator.alignment, str(about["agreement"]["proposal"]["alignment"]))
     then = read_taken(before, rows, read_undertaking(before, rows))  # which may have taken parts over itself
-    return take_over(run, about, then, undertaking, places(rows, alignment, len(undertaking.labels)))
+    training = read.training.in_rounds(read.method, then.split.train, undertaking.parties)  # as many rows as then
+    now = replace(undertaking, training=training)
+    return take_over(run, about, then, now, places(rows, alignment, len(undertaking.labels)))
+
+
+def _finished(folder: Path) -> Run:
+    """The run of a folder that `takes_over` names, also where the run that is taken over names it."""
+    if not (folder / RECORD).exists():
+        raise RunError(
+            f"takes_over: {str(folder)!r} has no finished run of a label holder; it is needed as long as another run "
+            "takes it over, or takes over one that did: put the folder back"
+        )
+    return Run.load(folder)
 
 
 def check_taken(run: Run) -> None:
@@ -130,6 +142,7 @@ def take_over(run: Run, about: Mapping[str, Any], then: Undertaking, now: Undert
     former = Former(str(proposal.body["run"]), proposal.digest, proposal.parties)
     _check_parties(former, now)
     split = _split(then.split, now, places)
+    _check_people(former, split, now)
     _check_settings(former, proposal.body, replace(now, split=split))
     if about["data"] != fingerprint(then.federation(agreement)):
         raise RunError(
@@ -202,6 +215,16 @@ def _split(then: RowSplit, now: Undertaking, places: Tensor) -> RowSplit:
 
 def _parts(split: RowSplit) -> tuple[Tensor, Tensor, Tensor]:
     return split.train, split.validation, split.test
+
+
+def _check_people(former: Former, split: RowSplit, now: Undertaking) -> None:
+    """Nobody of then withdrew since: parts that stay as they are have learned from them."""
+    gone = int(torch.isin(torch.cat(_parts(split)), torch.tensor(now.withdrawn, dtype=torch.int64)).sum())
+    if gone:
+        raise RunError(
+            f"takes_over: {gone:,} of the people of run {former.run!r} withdrew, and its parts learned with them; "
+            "leave takes_over out, and everybody trains again without them"
+        )
 
 
 def _check_labels(former: Former, then: Undertaking, now: Undertaking, places: Tensor, split: RowSplit) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from colonnade.errors import ModelError
-from colonnade.extras import need
+from colonnade.extras import ONE_READER, need
 
 SCHEMA = "schema.json"  # where a skops file says what it holds
 PART, FILE = "__id__", "file"  # how it names its parts
@@ -60,7 +60,8 @@ def from_bytes(content: bytes, trusted: set[str]) -> Any:
             "read: pass the same encoders= as in training, or restore the files from a copy"
         )
     skops = need("skops.io", extra="tables", purpose="reading an estimator as a local model")
-    return skops.loads(content, trusted=sorted(found))
+    with ONE_READER:
+        return skops.loads(content, trusted=sorted(found))
 
 
 class _Renaming:
@@ -94,7 +95,8 @@ def _without_gaps(content: bytes) -> bytes:
     """An array of records without what lay in memory between their fields; other files as they are."""
     if not content.startswith(NPY):
         return content
-    values = np.load(io.BytesIO(content), allow_pickle=False)
+    with ONE_READER:
+        values = np.load(io.BytesIO(content), allow_pickle=False)
     if values.dtype.names is None:
         return content
     clean = np.zeros(values.shape, values.dtype)  # zeros_like would leave the gaps as they were in memory

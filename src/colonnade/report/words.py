@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from colonnade.engines.base import DEPLOYED
 from colonnade.evaluate.metrics import find_metric
 from colonnade.methods import METHODS
 from colonnade.numerals import measured
@@ -329,7 +330,8 @@ def _mechanisms(record: Record) -> str:
     kinds = _kinds(record)
     passed = [f"{kind.name} ({kind.words})" for kind in kinds if kind not in (PlainEvent.kind, EmptyEvent.kind)]
     if not passed:
-        return "No noise was used"
+        earlier = record["about"]["engine"] == DEPLOYED and bool(came_and_went(record))  # in a ledger of its own
+        return f"No noise was used{' in this run' if earlier else ''}"
     plain = ", others left unchanged" if PlainEvent.kind in kinds else ""
     return f"Releases passed the mechanism {listing(sorted(passed))}{plain}"
 
