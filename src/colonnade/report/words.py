@@ -330,7 +330,8 @@ def _mechanisms(record: Record) -> str:
     kinds = _kinds(record)
     passed = [f"{kind.name} ({kind.words})" for kind in kinds if kind not in (PlainEvent.kind, EmptyEvent.kind)]
     if not passed:
-        earlier = record["about"]["engine"] == DEPLOYED and bool(came_and_went(record))  # in a ledger of its own
+        about = record.get("about", {})
+        earlier = about.get("engine") == DEPLOYED and bool(came_and_went(record))  # in a ledger of its own
         return f"No noise was used{' in this run' if earlier else ''}"
     plain = ", others left unchanged" if PlainEvent.kind in kinds else ""
     return f"Releases passed the mechanism {listing(sorted(passed))}{plain}"
