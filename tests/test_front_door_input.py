@@ -77,7 +77,7 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
         lambda: fit(small(), "vimadmm", round=3),
         r"'round' is no setting of the training nor of VIMADMM; did you mean 'rounds'\?",
     ),
-    "an unknown keyword": (lambda: fit(small(), "vimadmm", passes=3), "'passes' is no setting .*known: augment, beta, "),
+    "an unknown keyword": (lambda: fit(small(), "vimadmm", passes=3), "'passes' is no setting .*known: augment, "),
     "local models by another name": (
         lambda: fit(small(), "one_message", local={"party_0": object()}),
         r"'local' is no setting: say encoders=\{'PARTY': \.\.\.\} for local models of your own",
