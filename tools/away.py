@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -93,7 +94,9 @@ class Site:
     def command(self, bench: str, *more: str) -> list[str]:
         """One call of a benchmark."""
         where = ["--data-dir", str(self.place / "data")] if (self.place / "data").exists() else []
-        how = ["--device", self.device, "--seeds", str(self.seeds), "--json"]
+        said = (self.folder / "benchmarks" / f"{bench}.toml").read_text(encoding="utf-8")
+        own = re.search(r'^options = ".*--seeds (\d+)', said, re.MULTILINE)  # of its published command
+        how = ["--device", self.device, "--seeds", own[1] if own else str(self.seeds), "--json"]
         return [sys.executable, "-m", "colonnade.bench", bench, *where, *how, *more]
 
     def kept(self, bench: str) -> tuple[str, str]:
@@ -215,7 +218,7 @@ def _parser() -> argparse.ArgumentParser:
         one.add_argument("--whole", action="append", default=[], help="a benchmark that keeps no trainings")
         one.add_argument("--commit", required=True, help="of the sources here")
         one.add_argument("--device", default="cuda")
-        one.add_argument("--seeds", type=int, default=3)
+        one.add_argument("--seeds", type=int, default=3, help="of benchmarks that do not say how many themselves")
         one.add_argument("--place", type=Path, default=PLACE)
         if verb == "work":
             one.add_argument("--number", type=int, required=True)
