@@ -81,6 +81,7 @@ class Site:
 
     def __init__(self, given: argparse.Namespace) -> None:
         self.place, self.commit, self.device, self.seeds = given.place, given.commit, given.device, given.seeds
+        self.threads = given.threads
         self.folder = self.place / "commits" / self.commit
 
     def lay(self) -> None:
@@ -104,14 +105,14 @@ class Site:
         return ("--runs", str(self.folder / "runs" / bench))
 
     def environment(self) -> dict[str, str]:
-        """One thread that does not spin: the work is the GPU's."""
+        """One thread that does not spin, since the work is the GPU's; or as many as there are."""
+        threads = {"OMP_NUM_THREADS": str(self.threads), "GOMP_SPINCOUNT": "1000"} if self.threads else {}
         paths = os.pathsep.join([str(self.folder / "src"), str(self.place / "packages")])
         return {
             **os.environ,
             "PYTHONPATH": paths,
             "COLONNADE_COMMIT": self.commit,
-            "OMP_NUM_THREADS": "1",
-            "GOMP_SPINCOUNT": "1000",
+            **threads,
             "TORCHINDUCTOR_CACHE_DIR": str(self.place / "compiled"),
         }
 
@@ -139,7 +140,17 @@ class Site:
         if (self.folder / f"done-{number}").exists() or self._lives(number):
             return None
         words = [sys.executable, __file__, "work", "--number", str(number), "--commit", self.commit]
-        words += ["--device", self.device, "--seeds", str(self.seeds), "--place", str(self.place), *kept]
+        words += [
+            "--device",
+            self.device,
+            "--seeds",
+            str(self.seeds),
+            "--threads",
+            str(self.threads),
+            "--place",
+            str(self.place),
+            *kept,
+        ]
         words += [word for bench in whole for word in ("--whole", bench)]
         worker = subprocess.Popen(words, start_new_session=True, stdin=subprocess.DEVNULL)
         (self.folder / f"pid-{number}").write_text(str(worker.pid))
@@ -219,6 +230,7 @@ def _parser() -> argparse.ArgumentParser:
         one.add_argument("--commit", required=True, help="of the sources here")
         one.add_argument("--device", default="cuda")
         one.add_argument("--seeds", type=int, default=3, help="of benchmarks that do not say how many themselves")
+        one.add_argument("--threads", type=int, default=1, help="of each worker; 0: as many as there are")
         one.add_argument("--place", type=Path, default=PLACE)
         if verb == "work":
             one.add_argument("--number", type=int, required=True)
