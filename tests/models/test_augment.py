@@ -124,6 +124,7 @@ def test_a_resumed_run_repeats_the_draws(tmp_path: Path) -> None:
         (small, "vimadmm", {"model": TINY}, "changes pictures, with columns of shape"),
         (images, "vimadmm", {"model": CNN, "augment": {"shift": 8}}, "out of sight"),
         (images, "one_message", {"model": CNN}, "does not learn from batches"),
+        (images, "celu_vfl", {"model": CNN, "local_steps": 2}, "also takes steps on rows of earlier rounds"),
         (
             images,
             "local_only",
@@ -131,7 +132,7 @@ def test_a_resumed_run_repeats_the_draws(tmp_path: Path) -> None:
             "are not combined",
         ),
     ],
-    ids=["tables", "too far", "one message", "rows"],
+    ids=["tables", "too far", "one message", "earlier rounds", "rows"],
 )
 def test_refused(make: Any, method: str, settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):

@@ -1,7 +1,8 @@
 """The optimiser of methods whose parties have convolutions, where nobody named one.
 
-Convolutions need larger steps than the networks of tables do, which fall while they train, and a stronger decay. Which
-networks parties have is known when a training begins; what was chosen is recorded with the run as if it had been named.
+Convolutions need larger steps than the networks of tables do, which fall while they train, and a stronger decay. In a
+simulation all networks are known when a training begins; what was chosen is recorded with the run as if it had been
+named. Between organisations nobody knows the others' networks, and the usual optimiser stays.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from colonnade.models.stack import has_convolutions
 
 FOR_CONVOLUTIONS = AdamW(lr=3e-3, weight_decay=0.3, halve_every=150)
 LOCAL_OPTIMISER = (
-    "local optimiser; where it is unset and all parties have convolutions: adamw with lr = 3e-3, weight_decay = 0.3, "
-    "halve_every = 150"
+    "local optimiser; where it is unset and, in a simulation, all parties have convolutions: adamw with lr = 3e-3, "
+    "weight_decay = 0.3, halve_every = 150"
 )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from colonnade.errors import DataError
+from colonnade.errors import ConfigError, DataError
 from colonnade.layout import canonical
 from colonnade.models.by_row import RowTraining
 from colonnade.models.heads import open_heads
@@ -117,7 +117,16 @@ class Cohort:
             self.round_number = None
 
     def x_of_each(self, rows: Tensor) -> Tensor:
-        """Every party's columns of rows (P, B) of its own, (P, B, ...)."""
+        """Every party's columns of rows (P, B) of its own, (P, B, ...).
+
+        Raises:
+            ConfigError: a round trains whose pictures are changed; these may be of other rounds, changed otherwise.
+        """
+        if self.round_number is not None and self.schema.augment.active:
+            raise ConfigError(
+                "training.augment changes the pictures of a round, and this method also takes steps on rows of earlier "
+                "rounds, as they were; leave augment out"
+            )
         if isinstance(self.columns, ColumnsOnDisk):
             return self.columns.rows(rows)
         return self.columns[torch.arange(len(self.names), device=self.device)[:, None], rows]
