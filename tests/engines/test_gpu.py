@@ -15,7 +15,7 @@ from colonnade.bench.made_up import open_trainer as bench_trainer
 from colonnade.bench.settings import Shape
 from colonnade.fit import Trainer, fit, resume
 from colonnade.methods import METHODS
-from colonnade.models import descend
+from colonnade.models import descend, pooled
 from colonnade.models.computing import Computing
 from colonnade.models.encoders import ModelSettings
 from colonnade.models.graphs import Captured
@@ -109,6 +109,21 @@ def test_embeddings_after_fast_steps_are_those_of_eager_float32(precision: Any, 
         with torch.no_grad():
             ends.append(cohort.encode(cohort.columns, Mode.UPLOAD))
     assert 0 < (ends[1] - ends[0]).norm() / ends[0].norm() < TOLERANCES[precision, compiled]
+
+
+@pytest.mark.parametrize("rows", [1, 5, 1023])  # the last program of the backward pass takes what is left
+def test_kernels_for_small_images_give_what_plain_torch_gives(rows: int) -> None:
+    draw = torch.Generator().manual_seed(rows)
+    shapes = (rows, 35, 36, 4), (64, 32), (rows, 16, 16, 32)
+    images, weight, slope = (torch.randn(*shape, generator=draw).bfloat16() for shape in shapes)
+    for operator, given in (
+        (pooled.pooled, (images, weight.float())),
+        (pooled.pooled_slope, (images, weight.float(), slope)),
+    ):
+        near, far = operator(*given), [operator(*(value.cuda() for value in given)).cpu() for _ in range(2)]
+        assert torch.equal(far[0], far[1])
+        assert float((far[0].float() - near.float()).norm() / near.float().norm()) < 5e-3
+    assert pooled.kernels_serve(0)
 
 
 def trained(name: str, chosen: dict[str, Any], local_steps: int) -> tuple[Trainer, dict[str, dict[str, torch.Tensor]]]:

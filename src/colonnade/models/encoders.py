@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from colonnade.config import Settings
 from colonnade.errors import ConfigError, ModelError
+from colonnade.models import pooled
 from colonnade.models.heads import HeadSettings
 from colonnade.models.local import Regressor, check_local
 from colonnade.models.resnet import ResNet, Stem, convolve, embed
@@ -160,7 +161,10 @@ class ConvNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, C, h, w) -> (B, embedding); patches are first enlarged to 32 x 32."""
-        x = F.avg_pool2d(F.relu(convolve(self.conv1, F.interpolate(x, (32, 32)))), 2)
+        if pooled.serves(self.conv1, x):
+            x = pooled.pooled_convolution(self.conv1, x)
+        else:
+            x = F.avg_pool2d(F.relu(convolve(self.conv1, F.interpolate(x, (32, 32)))), 2)
         for layer in (self.conv2, self.conv3):
             x = F.avg_pool2d(F.relu(layer(x)), 2)
         return embed(F.relu(self.conv4(x)), self.project, self.norm)
