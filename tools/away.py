@@ -1,23 +1,30 @@
 """Measure on a machine that has a GPU, Python and PyTorch, and nothing else: no network, no history of this checkout.
 
-    here    python tools/away.py pack --data-dir DIR            .carry/ has what the other machine lacks, in parts
-    there   python tools/away.py keep .carry/part-1             what was carried over, kept outside of the checkout
-    there   python tools/away.py measure --commit HASH --minutes 9 --out OUT cifar-zoo cifar-heads
+    here    python tools/away.py pack --commit HASH --data-dir DIR    what the other machine lacks, in parts, in .carry/
+    there   python tools/away.py keep .carry/part-1                   what was carried over, kept beside the checkout
+    there   python tools/away.py measure --minutes 9 --out OUT cifar-zoo cifar-heads
+    here    python tools/away.py join OUT                             to benchmarks/unfinished; if complete, results
 
 Parts are for machines to which only so much can be carried at a time. `measure` may be called again and again: its
 workers keep every training (`colonnade bench --runs`), go on with what is missing, and live on between calls where the
 machine lets them. Benchmarks that cannot keep trainings are given with `--whole`. Results of what is finished are in
 OUT after every call, logs of the workers beside them.
+
+A table may take several machines, each gone with all it kept, and all of its figures must be of one commit. So what is
+carried are the sources of a commit, which need not be the last one, and the cases that are in
+`benchmarks/unfinished` at that commit already: they are not measured again.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 import zipfile
@@ -39,12 +46,17 @@ PART = 56  # MB
 PAUSE = 2.0  # seconds between questions whether workers are done
 
 
-def pack(carry: Path, data: Path | None, python: str, most: float, packages: Sequence[str] = PACKAGES) -> list[Path]:
-    """Fill a folder with parts to carry over, as few as may be: wheels, and the files of a folder of data."""
+def pack(
+    carry: Path, data: Path | None, python: str, most: float, commit: str, packages: Sequence[str] = PACKAGES
+) -> list[Path]:
+    """Fill a folder with parts to carry over, as few as may be: wheels, sources, and the files of a folder of data."""
     shutil.rmtree(carry, ignore_errors=True)
-    with tempfile.TemporaryDirectory() as wheels:
-        download(Path(wheels), python, packages)
-        files = [(path, "wheels") for path in Path(wheels).glob("*.whl")]
+    with tempfile.TemporaryDirectory() as made:
+        download(Path(made), python, packages)
+        sources(Path(made), commit)
+        files = [(path, "wheels") for path in Path(made).glob("*.whl")]
+        files += [(path, "sources") for path in Path(made).glob("*.tar.gz")]
+        files += [(path, "begun") for path in begun(commit)]
         files += [(path, "data") for path in (data.iterdir() if data else ()) if path.is_file()]
         parts: list[float] = []  # bytes in each
         for path, kind in sorted(files, key=lambda one: -one[0].stat().st_size):
@@ -67,9 +79,32 @@ def download(wheels: Path, python: str, packages: Sequence[str]) -> None:
     subprocess.run([*pip, *packages], check=True)
 
 
+def sources(folder: Path, commit: str) -> None:
+    """The program and the benchmarks of a commit, in a file with its name."""
+    words = ["archive", "--format=tar.gz", f"--output={folder / commit}.tar.gz", commit, "src", "benchmarks"]
+    subprocess.run(["git", "-C", str(ROOT), *words], check=True)
+
+
+def whole(commit: str) -> str:
+    """The whole name of a commit."""
+    asked = ["git", "-C", str(ROOT), "rev-parse", "--verify", f"{commit}^{{commit}}"]
+    return subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def begun(commit: str) -> list[Path]:
+    """The unfinished tables of a commit."""
+    there = sorted((ROOT / "benchmarks" / "unfinished").glob("*.json"))
+    return [path for path in there if json.loads(path.read_text(encoding="utf-8"))["commit"] == commit]
+
+
 def keep(parts: Iterable[Path], place: Path) -> None:
-    """Put parts where later calls find them, whatever becomes of the checkout; wheels are unpacked."""
+    """Put parts where later calls find them, whatever becomes of the checkout; wheels and sources are unpacked."""
     for part in parts:
+        for archive in (part / "sources").glob("*.tar.gz"):
+            with tarfile.open(archive) as packed:
+                packed.extractall(place / "commits" / archive.name.partition(".")[0], filter="data")
+        if (part / "begun").exists():
+            shutil.copytree(part / "begun", place / "begun", dirs_exist_ok=True)
         for wheel in (part / "wheels").glob("*.whl"):
             zipfile.ZipFile(wheel).extractall(place / "packages")
         if (part / "data").exists():
@@ -80,12 +115,20 @@ class Site:
     """Where the trainings of one commit are kept, and its workers."""
 
     def __init__(self, given: argparse.Namespace) -> None:
-        self.place, self.commit, self.device, self.seeds = given.place, given.commit, given.device, given.seeds
-        self.threads = given.threads
+        self.place, self.device, self.seeds, self.threads = given.place, given.device, given.seeds, given.threads
+        self.commit = given.commit or self._only_one()
         self.folder = self.place / "commits" / self.commit
 
+    def _only_one(self) -> str:
+        """The commit whose sources were carried over."""
+        known = sorted(path.name for path in (self.place / "commits").glob("*"))
+        if len(known) != 1:
+            told = f"there are {', '.join(known)}" if known else "none was carried over"
+            raise SystemExit(f"measure needs the commit of the sources, and {told}; say --commit HASH")
+        return known[0]
+
     def lay(self) -> None:
-        """A copy of the sources, which does not change under the workers."""
+        """A copy of the sources, which does not change under the workers: those carried over, or else those here."""
         for name in ("src", "benchmarks"):
             if not (self.folder / name).exists():
                 shutil.copytree(ROOT / name, self.folder / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -100,9 +143,11 @@ class Site:
         how = ["--device", self.device, "--seeds", own[1] if own else str(self.seeds), "--json"]
         return [sys.executable, "-m", "colonnade.bench", bench, *where, *how, *more]
 
-    def kept(self, bench: str) -> tuple[str, str]:
-        """Words that keep its trainings."""
-        return ("--runs", str(self.folder / "runs" / bench))
+    def kept(self, bench: str) -> tuple[str, ...]:
+        """Words that keep its trainings, and leave out cases that were measured on an earlier machine."""
+        begun = self.place / "begun" / f"{bench}.json"
+        beyond = ("--beyond", str(begun)) if begun.exists() else ()
+        return ("--runs", str(self.folder / "runs" / bench), *beyond)
 
     def environment(self) -> dict[str, str]:
         """One thread that does not spin, since the work is the GPU's; or as many as there are."""
@@ -194,16 +239,38 @@ def measure(site: Site, given: argparse.Namespace) -> bool:
     return done
 
 
+def join(out: Path) -> list[str]:
+    """Add what came back to the tables of its commit, and say what became of each."""
+    from colonnade.bench.outcome import check_same, read, write
+    from colonnade.bench.perform import added, lacking
+
+    told = []
+    for path in sorted(out.glob("*.json")):
+        part, beside = read(path), ROOT / "benchmarks" / "unfinished" / f"{path.stem}.json"
+        check_same(part, beside)
+        table = added(part, beside)
+        missing = lacking(table)
+        where = beside if missing else ROOT / "benchmarks" / "results" / beside.name
+        where.parent.mkdir(exist_ok=True)
+        write(table, where)
+        if not missing:
+            beside.unlink(missing_ok=True)
+        told.append(f"{where.relative_to(ROOT)}: " + (f"still without {', '.join(missing)}" if missing else "complete"))
+    return told
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """0: done; 3: `measure` ended before its work did."""
     given = _parser().parse_args(arguments)
     if given.verb == "pack":
         packages = PACKAGES + (FOR_TESTS if given.tests else ())
-        for part in pack(given.carry, given.data_dir, given.python, given.most_mb, packages):
+        for part in pack(given.carry, given.data_dir, given.python, given.most_mb, whole(given.commit), packages):
             size = sum(path.stat().st_size for path in part.rglob("*") if path.is_file())
             sys.stdout.write(f"{part} {size / 1e6:.0f} MB\n")
     elif given.verb == "keep":
         keep(given.parts, given.place)
+    elif given.verb == "join":
+        sys.stdout.writelines(f"{line}\n" for line in join(given.out))
     elif given.verb == "work":
         Site(given).work(given.number, given.benches, given.whole)
     elif not measure(Site(given), given):
@@ -215,6 +282,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = parser.add_subparsers(dest="verb", required=True)
     one = verbs.add_parser("pack", help="here: fill .carry")
+    one.add_argument("--commit", default="HEAD", help="whose sources are carried")
     one.add_argument("--data-dir", type=Path, help="folder whose files are carried, too")
     one.add_argument("--tests", action="store_true", help="what tests need, too")
     one.add_argument("--python", default="3.12", help="of the other machine")
@@ -223,11 +291,13 @@ def _parser() -> argparse.ArgumentParser:
     one = verbs.add_parser("keep", help="there: keep parts that were carried over")
     one.add_argument("parts", nargs="+", type=Path)
     one.add_argument("--place", type=Path, default=PLACE)
+    one = verbs.add_parser("join", help="here: add what came back to the tables")
+    one.add_argument("out", type=Path, help="folder of what came back")
     for verb, told in (("measure", "there: train, wait, collect"), ("work", "what measure starts")):
         one = verbs.add_parser(verb, help=told)
         one.add_argument("benches", nargs="*", help="benchmarks of cases, in this order")
         one.add_argument("--whole", action="append", default=[], help="a benchmark that keeps no trainings")
-        one.add_argument("--commit", required=True, help="of the sources here")
+        one.add_argument("--commit", help="of the sources; needed where none or several were carried over")
         one.add_argument("--device", default="cuda")
         one.add_argument("--seeds", type=int, default=3, help="of benchmarks that do not say how many themselves")
         one.add_argument("--threads", type=int, default=1, help="of each worker; 0: as many as there are")

@@ -183,10 +183,10 @@ def test_a_sweep_of_nothing_is_refused(sweep: dict[str, Any]) -> None:
 
 def test_cases_are_chosen_by_name_or_by_what_their_results_end_in() -> None:
     cases = [PrivateCase(method={"name": "fdml"}, budgets=(b,)) for b in ("eps8", "eps1")]
-    assert selected(cases, ()) == selected(cases, ("fdml",)) == cases
-    assert selected(cases, ("eps1.fdml",)) == cases[1:]
+    assert selected(cases, Options()) == selected(cases, Options(only=("fdml",))) == cases
+    assert selected(cases, Options(only=("eps1.fdml",))) == cases[1:]
     with pytest.raises(ConfigError, match="--only fdlm: there is no such case"):
-        selected(cases, ("fdlm",))
+        selected(cases, Options(only=("fdlm",)))
 
 
 def test_parts_of_one_commit_are_joined_and_others_refused(tmp_path: Path) -> None:

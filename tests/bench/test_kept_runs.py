@@ -13,7 +13,7 @@ import pytest
 
 from colonnade.bench.catalogue import read_bench
 from colonnade.bench.kept_runs import ABOUT
-from colonnade.bench.perform import measure
+from colonnade.bench.perform import lacking, measure
 from colonnade.bench.settings import Options
 from colonnade.bench.zoo import run_zoo
 from colonnade.errors import ConfigError, RunError
@@ -84,6 +84,27 @@ def test_finished_cases_are_told_of_and_nothing_is_trained(tmp_path: Path, monke
     assert found == {key: value for key, value in whole.items() if not key.endswith(".vimadmm")} != {}
     with pytest.raises(ConfigError, match="--finished needs the folder of kept trainings"):
         measure("mnist-zoo", Options(finished=True), None, quiet)
+
+
+def test_cases_that_a_file_has_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = read_bench("small", {**TABLES, "reach": 5.0, "cases": CASES})
+    monkeypatch.setattr("colonnade.bench.perform.find", lambda _: bench)
+    first, rest = tmp_path / "first.json", tmp_path / "rest.json"
+    one = measure("small", Options(seeds=1, only=("fdml",)), first, quiet)
+    other = measure("small", Options(seeds=1, beyond=first), rest, quiet)
+    assert {key.partition(".")[2] for key in one.results} == {"fdml"}
+    assert {key.partition(".")[2] for key in other.results} == {"vimadmm"}
+    assert (lacking(one), lacking(other)) == (["vimadmm"], ["fdml"])
+    whole = measure("small", Options(seeds=1, beyond=first), first, quiet)
+    assert lacking(whole) == []
+    monkeypatch.setattr(Job, "fit", None)
+    assert measure("small", Options(seeds=1, beyond=first), None, quiet).results == {}
+    first.write_text(first.read_text().replace(one.commit, "another"))
+    with pytest.raises(ConfigError, match="of commit another"):
+        measure("small", Options(seeds=1, beyond=first), None, quiet)
+    with pytest.raises(ConfigError, match="--beyond: benchmark worth has no cases"):
+        monkeypatch.undo()
+        measure("worth", Options(beyond=first), None, quiet)
 
 
 def test_a_training_that_fails_is_told_and_not_begun_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

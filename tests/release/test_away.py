@@ -18,6 +18,8 @@ from types import ModuleType
 
 import pytest
 
+from colonnade.bench.outcome import Outcome, read, write
+from colonnade.errors import ConfigError
 from tests.architecture.source import ROOT
 
 TINY = """
@@ -64,17 +66,74 @@ def wheels(folder: Path, python: str, packages: object) -> None:
 
 def test_parts_are_few_and_each_small_enough(away: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(away, "download", wheels)
+    monkeypatch.setattr(away, "sources", no_sources)
     data = tmp_path / "data"
     data.mkdir()
     for number in range(4):
         (data / f"{number}.bin").write_bytes(bytes(4000))
-    parts = away.pack(tmp_path / "carry", data, "3.12", 12e-3)
+    parts = away.pack(tmp_path / "carry", data, "3.12", 12e-3, COMMIT)
     assert [part.name for part in parts] == ["part-1", "part-2"]
     for part in parts:
         assert sum(path.stat().st_size for path in part.rglob("*") if path.is_file()) <= 12_000
     away.keep(parts, tmp_path / "place")
     assert sorted(path.name for path in (tmp_path / "place/data").iterdir()) == [f"{n}.bin" for n in range(4)]
     assert sorted(path.name for path in (tmp_path / "place/packages").iterdir()) == ["large.py", "small.py"]
+
+
+def no_sources(folder: Path, commit: str) -> None:
+    """In place of those of a commit."""
+
+
+def outcome_of(commit: str, *cases: str) -> Outcome:
+    """Figures of some cases, as an earlier machine gave them."""
+    place = {"cpu": "a processor", "gpu": "a GPU", "torch": "2.11.0", "device": "cuda"}
+    return Outcome("cifar-heads", {f"test_accuracy.{case}": 70.0 for case in cases}, {}, place, commit)
+
+
+def test_sources_of_a_commit_are_carried_with_the_tables_that_it_has_begun(
+    away: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "root"
+    (root / "src").mkdir(parents=True)
+    (root / "benchmarks" / "unfinished").mkdir(parents=True)
+    (root / "benchmarks" / "some.toml").write_text("")
+
+    def git(*words: str) -> None:
+        subprocess.run(["git", "-C", str(root), "-c", "user.name=a", "-c", "user.email=a@b", *words], check=True)
+
+    git("init", "--quiet")
+    for text in ("first", "second"):
+        (root / "src" / "program.py").write_text(text)
+        git("add", "-A")
+        git("commit", "--quiet", "-m", text)
+    monkeypatch.setattr(away, "ROOT", root)
+    monkeypatch.setattr(away, "download", wheels)
+    commit = away.whole("HEAD~1")
+    for name, of in (("cifar-heads", commit), ("cifar-zoo", away.whole("HEAD"))):
+        write(outcome_of(of, "vafl"), root / "benchmarks" / "unfinished" / f"{name}.json")
+    parts = away.pack(tmp_path / "carry", None, "3.12", 1.0, commit)
+    away.keep(parts, tmp_path / "place")
+    assert (tmp_path / "place/commits" / commit / "src/program.py").read_text() == "first"
+    assert [path.name for path in (tmp_path / "place/begun").iterdir()] == ["cifar-heads.json"]
+
+
+def test_what_comes_back_is_added_until_a_table_is_complete(
+    away: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(away, "ROOT", tmp_path)
+    (tmp_path / "benchmarks/results").mkdir(parents=True)
+    out = tmp_path / "out"
+    out.mkdir()
+    write(outcome_of(COMMIT, "vimadmm", "vafl"), out / "cifar-heads.json")
+    assert away.join(out) == ["benchmarks/unfinished/cifar-heads.json: still without split_learning, fedbcd"]
+    write(outcome_of("another", "fedbcd"), out / "cifar-heads.json")
+    with pytest.raises(ConfigError, match="of commit 0123456789ab, a GPU"):
+        away.join(out)
+    write(outcome_of(COMMIT, "fedbcd", "split_learning"), out / "cifar-heads.json")
+    assert away.join(out) == ["benchmarks/results/cifar-heads.json: complete"]
+    table = read(tmp_path / "benchmarks/results/cifar-heads.json")
+    assert {key.partition(".")[2] for key in table.results} == {"vimadmm", "vafl", "split_learning", "fedbcd"}
+    assert not list((tmp_path / "benchmarks/unfinished").iterdir())
 
 
 @pytest.fixture
@@ -132,3 +191,10 @@ def test_workers_share_trainings_and_a_killed_one_loses_only_its_own(checkout: P
     begun = time.monotonic()
     assert measured(checkout, 3.0).returncode == 0  # nothing is left to do
     assert time.monotonic() - begun < 120
+    # A later machine, with nothing but the table as it was: the case that is in it is not measured again.
+    shutil.rmtree(folder / "runs")
+    results = {key: value for key, value in found["results"].items() if key.endswith(".vimadmm_j")}
+    (checkout.parent / "place/begun").mkdir()
+    (checkout.parent / "place/begun/tiny.json").write_text(json.dumps({**found, "results": results}))
+    third = measured(checkout, 3.0)
+    assert "done; trainings: tiny 1, alone 4" in third.stdout, third.stderr

@@ -48,6 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             only=tuple(given.only or ()),
             runs=given.runs,
             finished=given.finished,
+            beyond=given.beyond,
         )
         outcomes = (
             [measure(given.name, options, given.out, _to_stderr)]
@@ -77,6 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", action="append", metavar="CASE", help="only this case; may be said several times")
     parser.add_argument("--runs", type=Path, help="keep trainings of cases in this folder, and go on with them")
     parser.add_argument("--finished", action="store_true", help="with --runs: only complete cases, training nothing")
+    parser.add_argument("--beyond", type=Path, metavar="FILE", help="leave out cases that this file of results has")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
     parser.add_argument("--out", type=Path, help="also write the JSON object to this file")
     return parser

@@ -21,7 +21,7 @@ takes the accuracy on the same rows by their labels as they are, which no epsilo
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, TypeVar, cast
@@ -32,6 +32,7 @@ from pydantic import Field
 from colonnade.bench.accuracy import case_job, watcher
 from colonnade.bench.catalogue import Bench
 from colonnade.bench.kept_runs import KeptRuns, Piece, share
+from colonnade.bench.outcome import read
 from colonnade.bench.settings import Notify, Options
 from colonnade.config import Settings, build
 from colonnade.errors import ConfigError
@@ -75,6 +76,10 @@ class Case(Settings):
         """What its results end in."""
         return [f".{self.name}"]
 
+    def within(self, results: Collection[str]) -> bool:
+        """Whether these results have figures of it, under each of its keys."""
+        return all(any(key.endswith(ending) for key in results) for ending in self.keys)
+
     def sections(self, number: int = 0) -> dict[str, Section]:
         """The sections of one try; those that say nothing are left out."""
         own = {name: getattr(self, name) for name in ("method", "data", "model", "training", "privacy")}
@@ -100,12 +105,19 @@ def read_cases(bench: Bench, kind: type[Kind]) -> list[Kind]:
     return cases
 
 
-def selected(cases: Sequence[Kind], only: Sequence[str]) -> list[Kind]:
+def selected(cases: Sequence[Kind], options: Options) -> list[Kind]:
     """The cases that were asked for by name, or by what their results end in ("eps8.vimadmm"); all if none was.
+
+    Those that the file `options.beyond` has are left out.
 
     Raises:
         ConfigError: a name is nobody's.
     """
+    there = {} if options.beyond is None or not options.beyond.exists() else read(options.beyond).results
+    return [case for case in _named(cases, options.only) if not case.within(there)]
+
+
+def _named(cases: Sequence[Kind], only: Sequence[str]) -> list[Kind]:
     known = {case.name for case in cases} | {_ending(key) for case in cases for key in case.keys}
     strange = next((name for name in only if name not in known), None)
     if strange is not None:

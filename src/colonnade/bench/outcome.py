@@ -102,12 +102,17 @@ def check_out(path: Path) -> None:
 
 def check_part(path: Path, bench: str, device: str) -> None:
     """Refuse to add some cases to a file whose other cases were measured elsewhere, or from another commit."""
+    check_same(Outcome(bench, {}, {}, machine(device), commit()), path)
+
+
+def check_same(part: Outcome, path: Path) -> None:
+    """Refuse a file of another benchmark, commit or machine than these results; none is as good as one of the same."""
     if not path.exists():
         return
-    there, here = read(path), (bench, commit(), place_of(machine(device)))
+    there, here = read(path), (part.bench, part.commit, place_of(part.machine))
     if (there.bench, there.commit, place_of(there.machine)) != here:
         raise ConfigError(
-            f"--out {str(path)!r} holds {there.bench} of commit {there.commit}, {place_of(there.machine)}; cases of "
+            f"{str(path)!r} holds {there.bench} of commit {there.commit}, {place_of(there.machine)}; cases of "
             f"{', '.join(here)} do not belong to it: name another file, or measure all cases anew"
         )
 

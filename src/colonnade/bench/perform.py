@@ -10,6 +10,7 @@ import torch
 
 from colonnade.bench.accuracy import run_accuracy
 from colonnade.bench.any_subset import run_any_subset
+from colonnade.bench.cases import Case, read_cases
 from colonnade.bench.catalogue import Bench, find
 from colonnade.bench.clock import available_cores, torch_threads
 from colonnade.bench.explain import run_explain
@@ -17,7 +18,7 @@ from colonnade.bench.interactions import run_interactions
 from colonnade.bench.outcome import Findings, Outcome, check_out, check_part, commit, joined, machine, tidy, write
 from colonnade.bench.peers import run_peers
 from colonnade.bench.poisson import run_poisson
-from colonnade.bench.private import largest, run_private
+from colonnade.bench.private import PrivateCase, largest, run_private
 from colonnade.bench.row_dp import run_row_dp, run_tables_row_dp
 from colonnade.bench.settings import Notify, Options
 from colonnade.bench.speed import run_speed
@@ -26,7 +27,7 @@ from colonnade.bench.tables_scale import run_tables_scale
 from colonnade.bench.trees import run_trees
 from colonnade.bench.unmatched import run_unmatched
 from colonnade.bench.worth import run_worth
-from colonnade.bench.zoo import run_sweep, run_zoo
+from colonnade.bench.zoo import run_sweep, run_zoo, sweep_cases
 from colonnade.errors import ConfigError
 
 
@@ -92,32 +93,65 @@ RUNNERS: dict[str, Callable[[Bench, Options, Notify], dict[str, float | None] | 
     "tables_row_dp": run_tables_row_dp,
 }
 KEEPING = ("zoo", "sweep", "private", "row_dp")  # kinds whose trainings `--runs` keeps
+LEAVING_OUT = ("zoo", "sweep", "private")  # kinds of which a file of results says which cases it has
 WITH_CASES = ("zoo", "sweep", "private", "tables", "trees", "any_subset", "row_dp", "tables_row_dp")
 
 
 def measure(name: str, options: Options, out: Path | None, notify: Notify) -> Outcome:
     """Run a benchmark and write what it found to `out`; some of its cases are added to those that are there."""
+    _check(name, options, out)
+    outcome = perform(name, options, notify)
+    if out is not None:
+        if _of_some(options):
+            outcome = added(outcome, out)
+        write(outcome, out)
+    return outcome
+
+
+def added(part: Outcome, path: Path) -> Outcome:
+    """The outcome of some cases together with those that a file holds; `check_part` says that they belong."""
+    whole = joined(part, path)
+    if find(whole.bench).kind != "private":
+        return whole
+    # A case stands under several budgets, which may be measured one by one.
+    return replace(whole, results={**whole.results, **tidy(largest(whole.results))})
+
+
+def _of_some(options: Options) -> bool:
+    """Whether only some of the cases are asked for."""
+    return bool(options.only) or options.finished or options.beyond is not None
+
+
+def _check(name: str, options: Options, out: Path | None) -> None:
+    """Refuse what cannot be done before hours are spent."""
+    bench = find(name)
     if out is not None:
         check_out(out)
-    if options.only and find(name).kind not in WITH_CASES:
-        raise ConfigError(f"--only: benchmark {name} has no cases to choose from; leave it out")
-    if options.runs is not None and find(name).kind not in KEEPING:
-        raise ConfigError(f"--runs: benchmark {name} has no trainings to keep; leave it out")
-    if out is not None and options.only and find(name).kind == "any_subset":
+    for given, kinds, told in (
+        (options.only, WITH_CASES, "--only: benchmark {} has no cases to choose from; leave it out"),
+        (options.runs, KEEPING, "--runs: benchmark {} has no trainings to keep; leave it out"),
+        (options.beyond, LEAVING_OUT, "--beyond: benchmark {} has no cases that could be left out; leave it out"),
+    ):
+        if given and bench.kind not in kinds:
+            raise ConfigError(told.format(name))
+    if out is not None and options.only and bench.kind == "any_subset":
         raise ConfigError(f"benchmark {name} takes means over all sets, which some cannot be added to; leave --out out")
     if options.finished and options.runs is None:
         raise ConfigError("--finished needs the folder of kept trainings: --runs FOLDER")
-    part = bool(options.only) or options.finished
-    if out is not None and part:
-        check_part(out, name, _device(find(name), options))
-    outcome = perform(name, options, notify)
-    if out is not None:
-        if part:
-            outcome = joined(outcome, out)
-            if find(name).kind == "private":  # a case stands under several budgets, which may be measured one by one
-                outcome = replace(outcome, results={**outcome.results, **tidy(largest(outcome.results))})
-        write(outcome, out)
-    return outcome
+    if out is not None and _of_some(options):
+        check_part(out, name, _device(bench, options))
+    if options.beyond is not None:
+        check_part(options.beyond, name, _device(bench, options))
+
+
+def lacking(outcome: Outcome) -> list[str]:
+    """The cases that an outcome has no figures of, by name; of a benchmark without cases none."""
+    bench = find(outcome.bench)
+    if bench.kind not in LEAVING_OUT:
+        return []
+    kind = PrivateCase if bench.kind == "private" else Case
+    cases = sweep_cases(bench) if bench.kind == "sweep" else read_cases(bench, kind)
+    return [case.name for case in cases if not case.within(outcome.results)]
 
 
 def perform(name: str, options: Options, notify: Notify) -> Outcome:

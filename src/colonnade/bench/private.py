@@ -47,7 +47,7 @@ def run_private(bench: Bench, options: Options, notify: Notify) -> dict[str, flo
     if twice is not None:
         raise ConfigError(f"benchmark {bench.name} has two cases for accuracy{twice}; give one a key of its own")
     results: dict[str, float | None] = {}
-    for case, runs, chosen in each_case(bench, selected(cases, options.only), options, notify):
+    for case, runs, chosen in each_case(bench, selected(cases, options), options, notify):
         results |= summarise(case, runs, chosen)
     return results | largest(results)
 

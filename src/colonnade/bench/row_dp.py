@@ -54,7 +54,7 @@ from colonnade.tune import without_test
 def run_row_dp(bench: Bench, options: Options, notify: Notify) -> dict[str, float | None]:
     """Train every case with seeds 0 to n - 1 on the same rows."""
     results: dict[str, float | None] = {}
-    for case, runs, chosen in each_case(bench, selected(read_cases(bench, Case), options.only), options, notify):
+    for case, runs, chosen in each_case(bench, selected(read_cases(bench, Case), options), options, notify):
         tests = [100 * run.result["test_score"] for run in runs if run.result["test_score"] is not None]
         whole = len(tests) == len(runs)  # a run that has no score is not left out: there is no mean then
         results[f"accuracy_{case.name}"] = statistics.fmean(tests) if whole else None

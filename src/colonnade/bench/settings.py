@@ -25,6 +25,7 @@ class Options:
     only: tuple[str, ...] = ()  # names of the cases to run; empty: all
     runs: Path | None = None  # keep every training of a case there, and go on with those that are there
     finished: bool = False  # train nothing: only cases of which all trainings are there
+    beyond: Path | None = None  # leave out cases that this file of results has
 
 
 class Shape(Settings):

@@ -52,8 +52,13 @@ def run_zoo(bench: Bench, options: Options, notify: Notify) -> Findings:
 
 def run_sweep(bench: Bench, options: Options, notify: Notify) -> Findings:
     """Train every case with every value of one setting."""
+    return _run(bench, sweep_cases(bench), options, notify)
+
+
+def sweep_cases(bench: Bench) -> list[Case]:
+    """Every case with every value."""
     settings = build(SweepSettings, bench.tables.get("sweep", {}), f"benchmark {bench.name}: sweep")
-    return _run(bench, swept(read_cases(bench, Case), settings, bench.tables), options, notify)
+    return swept(read_cases(bench, Case), settings, bench.tables)
 
 
 def swept(cases: Sequence[Case], settings: SweepSettings, shared: Mapping[str, Any]) -> list[Case]:
@@ -82,7 +87,7 @@ def _run(bench: Bench, cases: Sequence[Case], options: Options, notify: Notify) 
         raise ConfigError(f"benchmark {bench.name} needs [[cases]], each with a key of its own")
     results: dict[str, float | None] = {}
     curves: dict[str, Curve] = {}
-    for case, runs, chosen in each_case(bench, selected(cases, options.only), options, notify):
+    for case, runs, chosen in each_case(bench, selected(cases, options), options, notify):
         values = summarise(runs, bench.reach) | per_round(runs) | _fairness(runs) | (epsilons(runs) or _own_noise(runs))
         if chosen is not None:
             values["chosen"] = chosen

@@ -40,6 +40,10 @@ Runs = Annotated[
 Finished = Annotated[
     bool, typer.Option("--finished", help="With --runs: train nothing, and tell of the cases that are complete.")
 ]
+Beyond = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Leave out cases that this file of results has already.", show_default=False),
+]
 Out = Annotated[Path | None, typer.Option(help="Also write the JSON object to this file.", show_default=False)]
 
 
@@ -53,6 +57,7 @@ def bench(  # noqa: PLR0913, PLR0917 - one parameter per option of the command l
     only: Only = None,
     runs: Runs = None,
     finished: Finished = False,
+    beyond: Beyond = None,
     as_json: AsJson = False,
     out: Out = None,
     write_pages: WritePages = False,
@@ -77,7 +82,7 @@ def bench(  # noqa: PLR0913, PLR0917 - one parameter per option of the command l
     if (table is None) == (name == PAPER):
         told = f"which table? colonnade bench {PAPER} --list names them" if table is None else f"only after {PAPER!r}"
         raise typer.BadParameter(told, param_hint="TABLE")
-    options = Options(data_dir, device, seeds, only=tuple(only or ()), runs=runs, finished=finished)
+    options = Options(data_dir, device, seeds, only=tuple(only or ()), runs=runs, finished=finished, beyond=beyond)
     if table is not None:
         outcomes = run_table(table, options, out, _progress)
         screen.emit({outcome.bench: outcome.to_json() for outcome in outcomes})
