@@ -143,8 +143,13 @@ def test_the_page_shows_paper_and_ours_curves_epsilons_and_what_is_missing(
     write(tmp_path, "mnist-client-dp", results, {})
     curve = ((2, 10.0), (100, 90.0), (265, 97.0))
     write(tmp_path, "mnist-tau", {"test_accuracy.vimadmm_20": 97.5}, {"vimadmm_20": curve})
+    # Of a method that protects nothing of columns there is an epsilon of its own, which is not the table's.
+    labels = {"accuracy_eps1.41.local_only": 90.5, "epsilon_spent_eps1.41.local_only": 0.0}
+    write(tmp_path, "mnist-label-dp", labels, {})
     text = page(tmp_path)
     for part in (
+        "| | paper | ours | spread | epsilon of a party, exact | by the paper's formula | figure |",
+        "MNIST: local_only (ours): nobody uploads in training |  | 90.50 |  | `accuracy_eps1.41.local_only`",
         "| epsilon 8, MNIST: VIMADMM | 92.35 | 93.30 | 0.21 | 8 | 8.600 | `accuracy_eps8.vimadmm` of ",
         "| MNIST: VAFL | 96.86 | not measured yet |  | `test_accuracy.vafl` of `mnist-zoo` |",
         "epsilon 8, MNIST: FDML (95.10) is not behind VIMADMM (93.30); in the paper it is.",
@@ -194,6 +199,10 @@ def test_only_a_reversed_order_is_told() -> None:
     fewer = [shown("vimadmm", 233.0, 100.0, "mb_to_96"), shown("vafl", 4520.0, 200.0, "mb_to_96")]
     assert list(rankings(fewer)) == []  # of bytes fewer are better
     assert len(list(rankings([fewer[0], shown("vafl", 4520.0, 90.0, "mb_to_96")]))) == 1
+    spread = "class_accuracy_std"  # between classes, likewise
+    even = [shown("vimadmm", 0.76, 0.75, spread), shown("centralized", 0.45, 0.91, spread)]
+    assert list(rankings(even)) == []
+    assert len(list(rankings([even[0], shown("centralized", 0.9, 0.5, spread)]))) == 1
 
 
 def test_nus_wide_is_measured_on_files_of_the_original_layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
