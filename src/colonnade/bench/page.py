@@ -115,14 +115,18 @@ class Figure:
 
 
 def figures(outcome: Outcome, bench: Bench) -> list[Figure]:
-    """Every result in its order, each with its spread; then targets without a result."""
-    results = outcome.results
+    """Every result in its order, each with its spread; then targets without a result.
+
+    Targets are those of the benchmark as it is now: one that came after the measurement may not be met by it.
+    """
+    results, limits = outcome.results, bench.limits(str(outcome.machine["device"]))
     spreads = {key: spread for key in results if (spread := spread_key(key, results)) is not None}
     keys = [key for key in results if key not in spreads.values()]
-    keys += [key for key in outcome.targets if key not in results]
+    named = {bench.renamed.get(key, key) for key in results}
+    keys += [key for key in limits if key not in named]
     rows = []
     for key in keys:
-        value, limit = results.get(key), outcome.targets.get(key)
+        value, limit = results.get(key), limits.get(bench.renamed.get(key, key))
         paper = bench.paper.get(key, "")
         rows.append(
             Figure(
