@@ -61,9 +61,11 @@ def test_a_compiled_network_takes_it_where_it_serves(monkeypatch: pytest.MonkeyP
     """On this CPU in place of a GPU: the same embeddings and derivatives, and the choice is a constant of the code."""
     asked: list[int] = []
     monkeypatch.setattr(module, "_tried", lambda index: asked.append(index) or True)
-    monkeypatch.setattr(
-        module, "serves", lambda layer, x: torch.compiler.is_compiling() and module.kernels_serve(x.get_device())
-    )
+
+    def serves(_: nn.Conv2d, x: Tensor) -> bool:
+        return torch.compiler.is_compiling() and module.kernels_serve(x.get_device())
+
+    monkeypatch.setattr(module, "serves", serves)
     with torch.random.fork_rng():
         torch.manual_seed(0)
         network = ConvNet(3, 8)
