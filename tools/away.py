@@ -42,7 +42,7 @@ FOR_TESTS = (
     "markdown-it-py", "mdurl", "pygments",
 )  # fmt: skip
 PLATFORMS = ("manylinux2014_x86_64", "manylinux_2_28_x86_64")
-PART = 56  # MB
+PART = 57  # MB
 PAUSE = 2.0  # seconds between questions whether workers are done
 
 
