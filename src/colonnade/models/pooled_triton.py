@@ -45,7 +45,7 @@ def _windows(images, image, corner: tl.constexpr):
 
 @triton.jit
 def _forward(images, weight, out, WIDTH: tl.constexpr):
-    image = tl.program_id(0)
+    image = tl.program_id(0).to(tl.int64)  # times the numbers of an image: more than 32 bits hold, of many images
     square, cell, channel = tl.arange(0, 256), tl.arange(0, 64), tl.arange(0, WIDTH)
     w = tl.load(weight + cell[:, None] * WIDTH + channel[None, :])
     total = tl.zeros((256, WIDTH), dtype=tl.float32)
@@ -62,7 +62,7 @@ def _backward(images, weight, slope, out, count, WIDTH: tl.constexpr, TOGETHER: 
     w = tl.load(weight + cell[:, None] * WIDTH + channel[None, :])
     total = tl.zeros((64, WIDTH), dtype=tl.float32)
     for number in range(TOGETHER):
-        image = program * TOGETHER + number
+        image = program.to(tl.int64) * TOGETHER + number
         there = image < count
         image = tl.minimum(image, count - 1)  # the last program reads one again, and counts it once
         place = image * 256 * WIDTH + square[:, None] * WIDTH + channel[None, :]
