@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -18,6 +17,7 @@ from mkdocs.exceptions import PluginError
 
 from colonnade.methods import METHODS
 from tests.architecture.source import ROOT
+from tests.python_files import as_module
 from tests.report.browser import axe_core, found, needs_chromium, opened, with_script
 from tests.report.test_accessible import ASK
 
@@ -125,12 +125,7 @@ def test_the_table_of_methods_has_each_with_what_it_needs(site: Path) -> None:
 
 @pytest.fixture(scope="module")
 def hooks() -> ModuleType:
-    found = importlib.util.spec_from_file_location("hooks_of_the_site", ROOT / "docs/hooks.py")
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
-    return module
+    return as_module(ROOT / "docs/hooks.py")
 
 
 class TestEquations:
