@@ -47,6 +47,10 @@ HEAD = re.compile(r"^( *`{3,})(\w+) +([^\n]+)$", re.MULTILINE)
 CODE = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)", re.DOTALL)
 PRE = re.compile(r"(<pre[^>]*>(?:<span></span>)?)<code>")
 LINK = re.compile(r"(\]\(|(?:src|href)=\")([^)\s\"#]+)")
+TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
+RIGHT = ' style="text-align: right;"'  # on every cell of a column of numbers
+NEEDLESS = re.compile(r"(<(?:table|thead|tbody|tr)>)\n|</(?:thead|tbody|tr|th|td)>\n?")
+MARK = re.compile(r"<!-- (?:end of figures|figures of [\w-]+) -->\s*")  # where `bench --write-pages` writes
 BLOCK = re.compile(r"^\$\$\s*(.+?)\s*\$\$$", re.MULTILINE | re.DOTALL)
 BAR = re.compile(r"(?<!left)(?<!right)\\([lr])[vV]ert(?![a-zA-Z])")
 SIDES = {"l": "\\left", "r": "\\right"}  # which side of what it encloses a bar is on: | and || are alike on both
@@ -148,6 +152,19 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Code that scrolls can be reached with the keyboard, and is not looked for by words."""
     return PRE.sub(r'\1<code tabindex="0" data-search-exclude>', html)
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Tables without what HTML can do without, which was most of a page of figures."""
+    return TABLE.sub(lambda table: _light(table[0]), MARK.sub("", output))
+
+
+def _light(table: str) -> str:
+    """A table that says once which columns stand on the right (`style.css`), and does not end what ends by itself."""
+    heads = re.findall(r"<th[ >][^<]*", table)
+    right = " ".join(str(place) for place, head in enumerate(heads, 1) if RIGHT in head)
+    table = NEEDLESS.sub(r"\1", table.replace(RIGHT, ""))
+    return table.replace("<table>", f'<table data-right="{right}">', 1) if right else table
 
 
 def on_post_build(config: MkDocsConfig) -> None:

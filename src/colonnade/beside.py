@@ -30,7 +30,7 @@ from colonnade.methods.centralized import Centralized
 from colonnade.methods.without import AddsScores
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.record import Difference, RunRecord, TrialRecord, Worth
-from colonnade.report.tables import spread
+from colonnade.report.compared import spread
 from colonnade.report.words import labels_noised, listing
 from colonnade.report.worth import FILE, FORMAT, JOINT, ONE_PLACE, read_worth, sure
 from colonnade.run import Run

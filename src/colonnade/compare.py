@@ -25,10 +25,11 @@ from colonnade.models.encoders import ModelSettings
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.progress import Watcher
 from colonnade.record import RunRecord, Worth
+from colonnade.report.compared import best_in_words, reached, simulated_seconds, spread
 from colonnade.report.metrics import compared, mean_metrics
 from colonnade.report.privacy import together_of
 from colonnade.report.record import Group, Terms, grouped, with_files
-from colonnade.report.tables import Table, best_in_words, reached, simulated_seconds, spread
+from colonnade.report.tables import Table
 from colonnade.report.words import score_name
 from colonnade.report.worth import verdict
 from colonnade.run import Run, Training

@@ -27,7 +27,7 @@ from colonnade.methods.base import Method
 from colonnade.models.encoders import ModelSettings
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.progress import Watcher
-from colonnade.report.tables import spread
+from colonnade.report.compared import spread
 from colonnade.row_split import Marks, SplitSettings, as_settings, fold_splits
 from colonnade.run import Run, Training
 from colonnade.tasks import Read

@@ -23,11 +23,13 @@ from colonnade.data.frames import Frames, read_table
 from colonnade.data.ids import id_columns
 from colonnade.data.sets import load_set
 from colonnade.data.table_file import WRITTEN, text_formats
-from colonnade.engines.base import Encoders
+from colonnade.design import DTYPES
+from colonnade.engines.base import Encoders, open_module
 from colonnade.errors import ConfigError
 from colonnade.federation import Federation
 from colonnade.fit import fit
 from colonnade.methods import make_method
+from colonnade.methods._convolutions import for_networks
 from colonnade.methods.base import Method
 from colonnade.methods.rounds import schedule_of
 from colonnade.models.encoders import ModelSettings
@@ -77,6 +79,15 @@ class Job:
         """The same with its length in rounds of these training rows."""
         parties = ("everyone",) if self.method.pools else federation.names
         return replace(self, training=self.training.in_rounds(self.method, federation.split.train, parties))
+
+    def suited(self, federation: Federation) -> Job:
+        """The same with the settings that a training on this data chooses by the parties' networks."""
+        outputs, training = federation.task.outputs, self.training
+        networks = (
+            open_module(self.encoders, self.model.of(name), name, shape, outputs, training.seed, DTYPES[training.dtype])
+            for name, shape in ((party.name, tuple(party.columns.shape[1:])) for party in federation.parties)
+        )
+        return replace(self, method=for_networks(self.method, networks))
 
     def shortfall(self, federation: Federation) -> str:
         """A sentence about rounds that do not visit every training row once; nothing where they do."""

@@ -139,7 +139,7 @@ class Live:
 
     def tell(self, event: str, facts: Mapping[str, Any]) -> None:
         """Something that the operator is told of, if it is worth a line."""
-        if event == "answered":
+        if event in ("answered", "predicted"):  # of training or not: this party is at work
             return self.answered(int(facts.get("round", 0)))
         if event not in TOLD or self._left <= 0:
             return None
@@ -148,7 +148,7 @@ class Live:
             return None
         self._waiting = about if event in ("waiting", "server") else None
         self._left -= 1
-        kept = {name: _plain(facts[name]) for name in FACTS if facts.get(name) not in (None, "", [])}
+        kept = {n: _plain(facts[n]) for n in FACTS if facts.get(n) not in (None, "", []) and not is_step(n, facts[n])}
         return self._write(event, kept)
 
     def telling(self, notify: Callable[..., None]) -> Callable[..., None]:
@@ -168,6 +168,11 @@ class Live:
                 size = file.tell()
             if size > LARGEST:  # a party answers predictions for months
                 self.path.replace(self.path.with_name(f"{FILE}.1"))
+
+
+def is_step(name: str, value: Any) -> bool:
+    """Whether a fact is a round below 1: a step of the agreement, whose number says nothing to people."""
+    return name == "round" and isinstance(value, int) and value < 1
 
 
 def stamp() -> str:

@@ -32,6 +32,7 @@ from colonnade.privacy.training_rows import check_new, noised
 from colonnade.rows import Grouping, Rows, as_columns
 from colonnade.tasks import read_again
 from colonnade.tasks.reading import as_array
+from colonnade.tasks.weights import row_weights
 from colonnade.wire.messages import Purpose, Query, Request
 
 if TYPE_CHECKING:
@@ -156,6 +157,11 @@ def read_truth(model: Model, rows: Rows, given: Any, labels: Any, id: Ids = None
         DataError: they are not labels of this task, or it is not clear which label belongs to which row.
     """
     return read_again(as_array(beside(model, rows, given, labels, id)), model.task)
+
+
+def read_weights(model: Model, rows: Rows, given: Any, weights: Any, id: Ids = None) -> Tensor | None:
+    """How much each of the rows that were read counts, in their order; given as labels are. None: all alike."""
+    return None if weights is None else row_weights(beside(model, rows, given, weights, id), len(rows))
 
 
 def read_groups(model: Model, rows: Rows, given: Any, by: Any, id: Ids = None) -> Grouping:

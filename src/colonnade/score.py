@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
-
 from colonnade.data.ids import Ids
 from colonnade.data.new_columns import also_read
 from colonnade.evaluate.answers import Answers
 from colonnade.evaluate.groups import by_group
 from colonnade.evaluate.metrics import choose_metrics
-from colonnade.predict import beside, predicted, read_groups, read_rows, read_truth
+from colonnade.predict import predicted, read_groups, read_rows, read_truth, read_weights
 from colonnade.record import ByGroup
 from colonnade.rows import Rows
-from colonnade.tasks.weights import row_weights
 
 if TYPE_CHECKING:
     from colonnade.model import Model
@@ -28,7 +25,7 @@ def scores(
     chosen = choose_metrics(model.task, metrics)
     with also_read(labels, weights):
         rows = read_rows(model, given, id)
-    truth, heavy = read_truth(model, rows, given, labels, id), _weights(model, rows, given, weights, id)
+    truth, heavy = read_truth(model, rows, given, labels, id), read_weights(model, rows, given, weights, id)
     answers = _answers(model, rows)
     return {metric.name: metric(model.task, answers.to(metric), truth, heavy) for metric in chosen}
 
@@ -40,14 +37,10 @@ def scores_by_group(
     chosen = choose_metrics(model.task, metrics)
     with also_read(labels, by, weights):
         rows = read_rows(model, given, id)
-    truth, heavy = read_truth(model, rows, given, labels, id), _weights(model, rows, given, weights, id)
+    truth, heavy = read_truth(model, rows, given, labels, id), read_weights(model, rows, given, weights, id)
     groups = read_groups(model, rows, given, by, id)
     return by_group(chosen, model.task, _answers(model, rows), truth, groups, heavy)
 
 
 def _answers(model: Model, rows: Rows) -> Answers:
     return model.answers(predicted(model, rows).logits)
-
-
-def _weights(model: Model, rows: Rows, given: Any, weights: Any, id: Ids) -> Tensor | None:
-    return None if weights is None else row_weights(beside(model, rows, given, weights, id), len(rows))

@@ -14,7 +14,7 @@ from colonnade.methods import make_method
 from colonnade.methods.base import Method
 
 STEP_SIZES = {"sgd": (1e-3, 1.0), "adamw": (1e-4, 1e-1)}  # by kind of optimiser, so that all methods get the same
-DECAYS = (1e-6, 1e-1)
+DECAYS = (1e-6, 1e-1)  # where it is above, up to FACTOR times what it is
 FACTOR = 10.0  # other settings are searched from a tenth to ten times what they are
 STEPS_FACTOR = 4
 SEARCHED = ("rho", "beta", "kappa", "local_steps")  # and all step sizes: what changes neither bytes nor promises
@@ -69,7 +69,7 @@ def _usual(name: str, value: Any, values: Mapping[str, Any]) -> Dimension | None
     if last == "lr" and kind in STEP_SIZES:
         return Dimension(*STEP_SIZES[kind], log=True)
     if last == "weight_decay":
-        return Dimension(*DECAYS, log=True)
+        return Dimension(DECAYS[0], DECAYS[1] if value <= DECAYS[1] else FACTOR * value, log=True)
     if value <= 0 or not (last in SEARCHED or last.endswith("lr")):
         return None  # zero means: switched off
     if isinstance(value, int):

@@ -1,10 +1,10 @@
 """Search a method's settings on the validation rows, with the same budget for every method.
 
 A trial trains with some settings and every seed of the budget; its score is the mean of the validation scores. The
-first trial has the settings as they are, so the result is at least as good as they are, on these rows. The others are
-proposed by Optuna's tree-structured Parzen estimator. The test rows are not hidden but absent: trials get a
-federation without them. Everything is in one SQLite file, so that an interrupted search goes on, with the same
-proposals as if it had not been interrupted.
+first trial has the settings as they are, those that a training chooses by the networks (`Job.suited`) included, so
+the result is at least as good as they are, on these rows. The others are proposed by Optuna's tree-structured Parzen
+estimator. The test rows are not hidden but absent: trials get a federation without them. Everything is in one SQLite
+file, so that an interrupted search goes on, with the same proposals as if it had not been interrupted.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def search_settings(
     """Try settings of the job's method until the budget is spent; what an earlier call did is counted.
 
     Args:
-        job: what to train; its method's settings are the first trial.
+        job: what to train, suited to the data; its method's settings are the first trial.
         federation: the data; test rows are taken out here.
         space: what to search.
         budget: trials, and rounds and seeds of each.
@@ -354,7 +354,8 @@ def tune(  # noqa: PLR0913 - the front door: everything a user may want to say a
     shape = model if isinstance(model, ModelSettings) else build(ModelSettings, model or {}, "model")
     promise = privacy if isinstance(privacy, PrivacySettings) else build(PrivacySettings, privacy or {}, "privacy")
     data = of_rows(fingerprint(federation.pooled() if made.pools else federation))
-    job = Job(data, made, shape, chosen, promise, {}, encoders)
+    job = Job(data, made, shape, chosen, promise, {}, encoders).suited(federation)
+    made = job.method
     space = declared_space(made) if search is None else asked_space({made.name: made}, _as_texts(search))[made.name]
     rounds = chosen.in_rounds(made, federation.split.train, federation.names).rounds
     budget = Budget(trials, rounds, tuple(read_seeds(seeds)))

@@ -108,7 +108,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "keywords": {"run"} | TRAINING,  # which settings a keyword of fit means
     "fit": {"run", "callbacks", "checkpoint", "design", "keywords", "model", "opening", "store", "progress"}
     | TRAINING,  # the loop uses all stations of the data flow
-    "job": {"callbacks", "fit", "progress", "run", "data"} | TRAINING,  # a configuration file as objects
+    "job": {"callbacks", "design", "fit", "progress", "run", "data"} | TRAINING,  # a configuration file as objects
     "deploy": {"align", "identity", "joining", "web"} | RUNNING,  # the processes of separate organisations
     "web": {
         "config",

@@ -119,7 +119,17 @@ def test_a_line_says_when_how_bad_which_run_and_round(clock: Clock) -> None:
         "info", "answered", "churn", "telco", 7
     )  # fmt: skip
     assert (second["level"], second["round"]) == ("warning", 7), "the last round of the run"
-    assert (third["run"], third["round"], third["parties"]) == ("other", None, ["a", "b"])
+    assert (third["run"], third["parties"]) == ("other", ["a", "b"])
+    assert "round" not in third, "there was none yet"
+
+
+@pytest.mark.parametrize("number", [-1, 0])
+def test_a_step_of_the_agreement_is_no_round(clock: Clock, number: int) -> None:
+    journal = Journal("json")
+    journal("waiting", run="churn", round=number, parties=["telco"])
+    journal("agreed", run="churn")
+    waiting, agreed = clock.told()
+    assert "round" not in waiting and "round" not in agreed and waiting["parties"] == ["telco"]
 
 
 def test_whatever_ends_a_process_is_json_too(clock: Clock) -> None:

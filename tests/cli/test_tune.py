@@ -18,6 +18,7 @@ from colonnade.federation import Federation, Party
 from colonnade.fit import Progress
 from colonnade.job import Job, read_job
 from colonnade.methods import METHODS, make_method
+from colonnade.methods._convolutions import FOR_CONVOLUTIONS
 from colonnade.privacy.accounting import exact_epsilon
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.search_space import Dimension, asked_space, declared_space, flat, with_settings
@@ -178,6 +179,10 @@ class TestSpace:
         space = declared_space(make_method("vimadmm", preset="paper"))
         assert space["optimiser.lr"] == Dimension(1e-3, 1.0, log=True)  # plain SGD
 
+    def test_a_decay_beyond_the_usual_ones_is_searched_around(self) -> None:
+        space = declared_space(make_method("vimadmm", {"optimiser": {"kind": "adamw", "weight_decay": 0.3}}))
+        assert space["optimiser.weight_decay"] == Dimension(1e-6, 3.0, log=True)
+
     def test_what_is_asked_for_goes_to_the_methods_that_have_it(self) -> None:
         methods = {name: make_method(name) for name in ("vimadmm", "fdml")}
         asked = ["rho=0.1:10:log", "local_steps=1:8", "optimiser.lr=0.1,0.2"]
@@ -251,6 +256,20 @@ class TestCommand:
         assert again.code == 0
         for word in ("validation", "optimiser.lr", "colonnade train here/best.toml"):
             assert word in again.out.lower()
+
+    def test_convolutions_begin_with_the_optimiser_that_train_chooses_for_them(
+        self, cli: Call, config: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        draw = torch.Generator().manual_seed(0)
+        patches = {name: torch.randn(24, 3, 5, 5, generator=draw).numpy() for name in ("left", "right")}
+        labels = (patches["left"].mean((1, 2, 3)) > 0).astype(int)
+        federation = Federation.from_arrays(patches, labels, task="binary")
+        monkeypatch.setattr(Job, "federation", lambda _: federation)
+        same = ["--set", "model.encoder=cnn", "--set", "model.embedding=4", "--set", "method.local_steps=1"]
+        done = cli("tune", config, *same, "--out", "here", "--trials", "1", "--rounds", "1")
+        assert done.code == 0, done.err
+        best = tomllib.loads(Path("here/best.toml").read_text())
+        assert read_job(best).method.optimiser == FOR_CONVOLUTIONS
 
     @pytest.mark.parametrize(
         ("options", "why"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,6 +44,7 @@ class Scene:
 
     trial: Trial
     here: dict[str, NatsLink] = field(default_factory=dict)
+    told: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)  # party, event and facts
 
     @property
     def federation(self) -> Federation:
@@ -58,9 +60,12 @@ class Scene:
         setup = setup if policy is None else type(setup)(setup.columns, policy)
         ready = threading.Event()
 
+        def tell(event: str, **facts: Any) -> None:
+            self.told.append((name, event, facts))
+
         def serve() -> None:
             with contextlib.suppress(Exception):  # the link is closed under it when it leaves
-                party = PartyProcess(self.trial.place(name), link, link.credentials, setup, lambda e, **f: None)
+                party = PartyProcess(self.trial.place(name), link, link.credentials, setup, tell)
                 ready.set()
                 party.serve()
 
@@ -146,6 +151,20 @@ def test_all_present(vimadmm: tuple[Scene, Run]) -> None:
     for party in scene.federation.names:  # every prediction is a release, with its rows
         new = scene.releases(party)[before[party] :]
         assert [(release.rows, release.owner) for release in new] == [(4, party)]
+
+
+def test_a_prediction_is_one_line_in_the_log_of_a_party(vimadmm: tuple[Scene, Run]) -> None:
+    """With all that its operator needs; that it would answer is no line of its own."""
+    scene, _ = vimadmm
+    before, sent = len(scene.told), len(scene.releases("party_1"))
+    scene.predict()
+    deadline = time.monotonic() + PATIENCE  # a party tells after it has sent
+    while len(scene.told) < before + 3 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    (release,) = scene.releases("party_1")[sent:]
+    told = {party: (event, facts) for party, event, facts in scene.told[before:]}
+    assert len(scene.told) == before + 3 and set(told) == set(scene.federation.names)
+    assert told["party_1"] == ("predicted", {"round": release.number, "rows": 4, "bytes": release.size})
 
 
 @pytest.fixture(scope="module")

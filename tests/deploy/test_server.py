@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import socket
 import subprocess
 from pathlib import Path
@@ -27,6 +26,7 @@ from tests.cli.conftest import Call, cli
 from tests.identity.issuing import issue, loaded
 from tests.nats_server import NatsServer, needs_nats
 from tests.processes import LONG
+from tests.python_files import as_module
 
 __all__ = ["cli"]  # the fixture
 PLACES: dict[str, Any] = {"port": 4222, "host": "0.0.0.0", "store_dir": Path("store"), "certificates": Path("certs")}
@@ -228,11 +228,7 @@ def test_without_a_server_ci_fails_and_others_skip(
     for user in (module, nats_server):
         monkeypatch.setattr(user, "find_server", lambda: None)
     monkeypatch.setenv("CI", ci)
-    spec = importlib.util.spec_from_file_location("without_server", ROOT / "tests" / "nats_server.py")
-    assert spec is not None
-    assert spec.loader is not None
-    fresh = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(fresh)
+    fresh = as_module(ROOT / "tests" / "nats_server.py")
     assert fresh.needs_nats.mark.args == (skips,)
     assert "apt-get install nats-server" in fresh.needs_nats.mark.kwargs["reason"]
     with pytest.raises(LinkError, match="apt-get install nats-server"), fresh.NatsServer(tmp_path / "nats"):

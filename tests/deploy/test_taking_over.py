@@ -14,13 +14,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from colonnade import Federation, fit
+from colonnade import Federation
 from colonnade.deploy.agreement import Agreement
-from colonnade.deploy.party_setup import PartySetup
 from colonnade.deploy.predict import Wish
 from colonnade.deploy.taken_part import check_promise
 from colonnade.deploy.taking_over import take_over
-from colonnade.deploy.undertaking import Undertaking
 from colonnade.errors import ConfigError, Refused, RunError
 from colonnade.part import Part
 from colonnade.privacy.labels.settings import open_labels
@@ -29,99 +27,25 @@ from colonnade.report.officer import verdict
 from colonnade.report.officer_source import of_party
 from colonnade.report.privacy import statement_of_run
 from colonnade.report.words import noise_of
-from colonnade.row_split import RowSplit
 from colonnade.run import Run
 from colonnade.store import Store
 from colonnade.wire.messages import COORDINATOR, Purpose
-from tests.deploy.memory import Room, SmallTrial
-from tests.deploy.trials import taking_over
-from tests.federations import small
-
-TREES: dict[str, Any] = {"encoder": "trees", "trees": {"most": 12, "smallest_leaf": 3}}
-TINY: dict[str, Any] = {"hidden": 6, "embedding": 4}
-NOISY: dict[str, Any] = {"labels": {"mechanism": "randomised_response", "epsilon": 1.0}}
-NOISE: dict[str, Any] = {"mechanism": "gaussian", "epsilon": 8.0, "delta": 1e-3, "clip": 1.0}
-ONE: dict[str, Any] = {"name": "one_message", "local_steps": 6}
-EVERYBODY = ("party_0", "party_1", "party_2")
-OLD, NEW = EVERYBODY[:2], EVERYBODY[2]
-
-
-def everybody(task: str = "binary") -> Federation:
-    return small(widths=(4, 3, 2), rows=250, task=task)
-
-
-def renumbered(whole: Federation, order: Tensor) -> Federation:
-    """The same rows with other numbers, and a split that nobody is to use."""
-    parties = tuple(replace(party, columns=party.columns[order]) for party in whole.parties)
-    rows = torch.arange(len(order))
-    return replace(
-        whole, parties=parties, labels=whole.labels[order], split=RowSplit(rows[:200], rows[200:220], rows[220:])
-    )
-
-
-@dataclass(frozen=True)
-class First(SmallTrial):
-    """The run that is taken over."""
-
-    who: tuple[str, ...] = OLD
-
-    def federation(self) -> Federation:
-        return everybody(self.data["task"]).only(self.who)
-
-    def undertaking(self) -> Undertaking:
-        u = super().undertaking()
-        return replace(u, training=u.training.in_rounds(u.method, u.split.train, u.parties))
-
-
-@dataclass(frozen=True)
-class Second(First):
-    """The run that takes it over: its rows have the numbers of `order`."""
-
-    former: First | None = None
-    order: Tensor | None = None
-
-    def federation(self) -> Federation:
-        whole = everybody(self.data["task"])
-        return (whole if self.order is None else renumbered(whole, self.order)).only(self.who)
-
-    def undertaking(self) -> Undertaking:
-        assert self.former is not None
-        return taking_over(self.former, super().undertaking(), self.order)
-
-    def setup(self, name: str) -> PartySetup:
-        former = self.former
-        assert former is not None
-        return replace(super().setup(name), finished=lambda run: [former.place(name)])
-
-
-def rooms(
-    folder: Path,
-    first: tuple[str, ...] = OLD,
-    second: tuple[str, ...] = EVERYBODY,
-    order: Tensor | None = None,
-    **options: Any,
-) -> tuple[Room, Room]:
-    """The room of a first run, and that of one that takes it over."""
-    options = {"method": ONE, "model": TREES, "data": {"task": "binary"}, **options}
-    before = Room.of(folder, EVERYBODY, **options)
-    plain = {name: getattr(before.trial, name) for name in before.trial.__dataclass_fields__}
-    before.trial = First(**{**plain, "folder": folder / "first", "who": first})
-    trial = Second(
-        **{**plain, "folder": folder / "second", "run": "second", "who": second, "former": before.trial, "order": order}
-    )
-    return before, Room(trial)
-
-
-def wanted_of(trial: First, **options: Any) -> Run:
-    """A simulation with everybody from the beginning."""
-    return fit(
-        everybody(trial.data["task"]).only(trial.who),
-        "one_message",
-        local_steps=6,
-        model=dict(trial.model),
-        engine="loop",
-        **options,
-    )
+from tests.deploy.former import (
+    EVERYBODY,
+    NEW,
+    NOISE,
+    NOISY,
+    OLD,
+    ONE,
+    TINY,
+    TREES,
+    Second,
+    everybody,
+    rooms,
+    train_both,
+    wanted_of,
+)
+from tests.deploy.memory import Room
 
 
 def state_of(run: Run) -> dict[str, Tensor]:
@@ -175,11 +99,7 @@ class TestJoining:
         """An alignment with other parties numbers its rows anew: the same people train, and the model is the same."""
         order = torch.randperm(250, generator=torch.Generator().manual_seed(4))
         before, after = rooms(tmp_path, order=order)
-        with before:
-            before.train()
-        with after:
-            run = after.train()
-            told = after.predict(Wish(torch.arange(60))).logits
+        run, told = train_both(before, after, 60)
         wanted = wanted_of(after.trial)
         assert run.metrics["auc"]["test"] == pytest.approx(wanted.metrics["auc"]["test"], abs=1e-12)
         for name, value in state_of(wanted).items():
@@ -234,11 +154,7 @@ class TestJoining:
 class TestLeaving:
     def test_nobody_trains_and_the_stacks_are_fitted_again(self, tmp_path: Path) -> None:
         before, after = rooms(tmp_path, first=EVERYBODY, second=("party_0", NEW))
-        with before:
-            before.train()
-        with after:
-            run = after.train()
-            told = after.predict(Wish(torch.arange(40))).logits
+        run, told = train_both(before, after, 40)
         wanted = wanted_of(after.trial)
         assert run.metrics == wanted.metrics
         assert not [e for e in run.ledger if e.owner != COORDINATOR or e.rows]

@@ -13,12 +13,11 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from colonnade.deploy.party import PartyProcess
 from colonnade.deploy.party_setup import PartySetup
 from colonnade.deploy.policy import Policy
-from colonnade.deploy.predict import Wish
 from colonnade.errors import Refused
 from colonnade.part import Part
 from colonnade.wire.messages import Purpose, Query, Request
+from tests.deploy.former import EVERYBODY, NOISE, ONE, TINY, everybody, rooms, train_both, wanted_of
 from tests.deploy.memory import Room
-from tests.deploy.test_taking_over import EVERYBODY, NOISE, ONE, TINY, everybody, rooms, wanted_of
 
 KINDS: dict[str, dict[str, Any]] = {
     "numbers": {"data": {"task": "regression"}},
@@ -32,11 +31,7 @@ KINDS: dict[str, dict[str, Any]] = {
 def test_every_task_with_rows_of_other_numbers(kind: str, tmp_path: Path) -> None:
     order = torch.randperm(250, generator=torch.Generator().manual_seed(4))
     before, after = rooms(tmp_path, order=order, **KINDS[kind])
-    with before:
-        before.train()
-    with after:
-        run = after.train()
-        told = after.predict(Wish(torch.arange(60))).logits
+    run, told = train_both(before, after, 60)
     wanted = wanted_of(after.trial)
     name = next(iter(wanted.metrics))
     assert run.metrics[name]["test"] == pytest.approx(wanted.metrics[name]["test"], abs=1e-9)
@@ -61,11 +56,7 @@ def test_estimators_of_the_parties_own(tmp_path: Path) -> None:
     before, after = rooms(tmp_path)
     for room in (before, after):
         bringing(room, encoders=own)
-    with before:
-        before.train()
-    with after:
-        after.train()
-        told = after.predict(Wish(torch.arange(60))).logits
+    _, told = train_both(before, after, 60)
     wanted = wanted_of(after.trial, encoders=own)
     torch.testing.assert_close(told, wanted.logits(everybody().select(torch.arange(60))), rtol=0, atol=1e-9)
 
@@ -76,11 +67,7 @@ def test_with_trees_on_top(tmp_path: Path) -> None:
     before, after = rooms(tmp_path, method={**ONE, **top})
     for room in (before, after):
         bringing(room, policy=Policy(shows_columns=True))
-    with before:
-        before.train()
-    with after:
-        run = after.train()
-        told = after.predict(Wish(torch.arange(60))).logits
+    run, told = train_both(before, after, 60)
     wanted = wanted_of(after.trial, **top)
     assert run.metrics == wanted.metrics
     torch.testing.assert_close(told, wanted.logits(everybody().select(torch.arange(60))), rtol=0, atol=1e-9)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 
@@ -13,6 +12,7 @@ from tests.architecture.source import ROOT
 from tests.docs.followed import compare
 from tests.docs.pages import steps_of
 from tests.docs.test_tutorials import PAGES, text_of
+from tests.python_files import as_module
 
 FOLDER = ROOT / "examples" / "notebooks"
 SECONDS = 300  # of one cell
@@ -20,11 +20,7 @@ SECONDS = 300  # of one cell
 
 @pytest.fixture(scope="module")
 def made() -> ModuleType:
-    described = importlib.util.spec_from_file_location("notebooks", ROOT / "docs" / "notebooks.py")
-    assert described is not None and described.loader is not None
-    module = importlib.util.module_from_spec(described)
-    described.loader.exec_module(module)
-    return module
+    return as_module(ROOT / "docs" / "notebooks.py")
 
 
 def stored(name: str) -> nbformat.NotebookNode:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
 import subprocess
 import sys
+from collections import Counter
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +19,7 @@ from mkdocs.exceptions import PluginError
 
 from colonnade.methods import METHODS
 from tests.architecture.source import ROOT
+from tests.python_files import as_module
 from tests.report.browser import axe_core, found, needs_chromium, opened, with_script
 from tests.report.test_accessible import ASK
 
@@ -115,22 +117,59 @@ def test_nothing_is_left_of_the_notation_of_equations(site: Path) -> None:
 
 def test_the_table_of_methods_has_each_with_what_it_needs(site: Path) -> None:
     html = (site / "methods/index.html").read_text(encoding="utf-8")
-    rows = [re.findall(r"<td>(.*?)</td>", row, re.DOTALL) for row in re.findall(r"<tr>(.*?)</tr>", html, re.DOTALL)]
-    found = {re.sub(r"<[^>]*>", "", row[0]): row for row in rows if len(row) == 6}
+    found = {row[0]: row for row in rows_of(html) if len(row) == 6 and row[0] != "method"}
     assert sorted(found) == sorted(METHODS), "docs/methods/README.md: a row of six cells for each method"
     for name, made in METHODS.items():
         told = {"each": "no", "total": "yes", "nothing": "yes"}[made.needs_uploads]
         assert found[name][5] == ("not needed" if made.pools else told), name
 
 
+def rows_of(html: str) -> list[list[str]]:
+    """The rows of all tables, cell by cell as plain text."""
+    tables = [part.partition("</table>")[0] for part in re.split(r"<table\b", html)[1:]]
+    rows = [row for table in tables for row in re.split(r"<tr\b[^>]*>", table)[1:]]
+    cells = [[re.sub(r"<[^>]*>", "", cell) for cell in re.split(r"<t[dh]\b[^>]*>", row)[1:]] for row in rows]
+    return [[unescape(cell).strip() for cell in row] for row in cells]
+
+
+def test_figures_are_all_there_and_light(site: Path) -> None:
+    """Cells say neither where they stand nor that they end: that was most of the page."""
+    html = (site / "benchmarks/figures.html").read_text(encoding="utf-8")
+    text = (ROOT / "benchmarks/README.md").read_text(encoding="utf-8")
+    blocks = "".join(re.findall(r"<!-- figures of .*?<!-- end of figures -->", text, re.DOTALL))
+    told = [[cell.strip(" `*") for cell in line.split("|")[1:-1]] for line in blocks.splitlines() if "|" in line]
+    wanted = [row for row in told if not row[0].startswith("---")]
+    assert len(wanted) > 500
+    shown = Counter(map(tuple, rows_of(html)))
+    assert not Counter(map(tuple, wanted)) - shown
+    assert "</td>" not in html and "text-align" not in html and "<!-- figures of" not in html
+
+
+def test_columns_of_numbers_stand_on_the_right(hooks: ModuleType) -> None:
+    head = "<thead>\n<tr>\n<th>figure</th>\n" + '<th style="text-align: right;">result</th>\n</tr>\n</thead>\n'
+    body = '<tbody>\n<tr>\n<td><code>x</code></td>\n<td style="text-align: right;">1.5</td>\n</tr>\n</tbody>\n'
+    made = hooks._light(f"<table>\n{head}{body}</table>")
+    assert made == ('<table data-right="2"><thead><tr><th>figure<th>result<tbody><tr><td><code>x</code><td>1.5</table>')
+    style = (ROOT / "docs/style.css").read_text(encoding="utf-8")
+    assert '[data-right~="2"] :is(th, td):nth-child(2)' in style
+    words = "<table>\n<tbody>\n<tr>\n<td><p>two\n<em>lines</em>\nof text</p></td>\n</tr>\n</tbody>\n</table>"
+    assert "two\n<em>lines</em>\nof text" in hooks._light(words)
+
+
+def test_the_style_knows_every_column_of_numbers(site: Path) -> None:
+    places = {
+        int(place)
+        for page in site.rglob("*.html")
+        for found in re.findall(r'<table data-right="([\d ]+)"', page.read_text(encoding="utf-8"))
+        for place in found.split()
+    }
+    style = (ROOT / "docs/style.css").read_text(encoding="utf-8")
+    assert places and all(f'[data-right~="{n}"] :is(th, td):nth-child({n})' in style for n in places)
+
+
 @pytest.fixture(scope="module")
 def hooks() -> ModuleType:
-    found = importlib.util.spec_from_file_location("hooks_of_the_site", ROOT / "docs/hooks.py")
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
-    return module
+    return as_module(ROOT / "docs/hooks.py")
 
 
 class TestEquations:

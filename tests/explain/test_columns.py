@@ -249,15 +249,18 @@ class TestImportance:
         np.testing.assert_allclose(found.spread, slow.std(axis=0, ddof=1), atol=1e-9)
         assert found.ranked()[0][1] == "income"
 
-    @pytest.mark.parametrize("metric", ["auc", "log_loss"])
-    def test_the_model_by_dealing_out_raw_tables(self, metric: str) -> None:
+    @pytest.mark.parametrize(("metric", "weights"), [("auc", None), ("log_loss", None), ("log_loss", "visits")])
+    def test_the_model_by_dealing_out_raw_tables(self, metric: str, weights: str | None) -> None:
         model, new = trained("vimadmm").model, shoppers(rows=60, seed=5)
+        if weights is not None:  # a column of one table that training did not have, and no word about it
+            new = {**new, "bank": new["bank"].assign(visits=np.linspace(0.1, 5, 60))}
         before = len(model.ledger)
-        found = model.importance(new, "churn", metric, draws=2, seed=7)
+        found = model.importance(new, "churn", metric, weights=weights, draws=2, seed=7)
         released = list(model.ledger)[before:]
         assert len(released) == 2 + 2 * 5 and {entry.purpose for entry in released} == {Purpose.EXPLAIN}
         assert len({(entry.owner, entry.number) for entry in released}) == len(released)
-        whole, sign = model.score(new, "churn", [metric])[metric], 1 if metric == "auc" else -1
+        whole = model.score(new, "churn", [metric], weights=weights)[metric]
+        sign = 1 if metric == "auc" else -1
         assert found.score == pytest.approx(whole, abs=1e-12)
         for at, (party, column) in enumerate(zip(found.parties, found.columns, strict=True)):
             place = [name for whose, name in zip(found.parties, found.columns, strict=True) if whose == party].index(
@@ -267,7 +270,8 @@ class TestImportance:
             for draw in range(2):
                 order = order_of(7, party, place, draw, 60).numpy()
                 other = new[party].assign(**{column: new[party][column].to_numpy()[order]})
-                slow.append(sign * (whole - model.score({**new, party: other}, "churn", [metric])[metric]))
+                score = model.score({**new, party: other}, "churn", [metric], weights=weights)[metric]
+                slow.append(sign * (whole - score))
             np.testing.assert_allclose(found.draws[:, at], slow, atol=1e-9)
 
     @pytest.mark.parametrize(

@@ -68,3 +68,13 @@ def test_a_run_records_what_it_used_and_goes_on_with_it(tmp_path: Path) -> None:
     assert flat.method.optimiser == VIMADMM().optimiser
     named = cn.fit(pictures(), "vimadmm", lr=0.01, **settings)
     assert (named.method.optimiser.lr, named.method.optimiser.halve_every) == (0.01, 0)
+
+
+def test_a_search_begins_with_it_and_says_so() -> None:
+    """All settings of a trial are named, so what a training would have chosen is chosen before the search."""
+    settings: dict[str, Any] = {"rounds": 2, "local_steps": 1, "model": {"encoder": "cnn", "embedding": 4}}
+    best = cn.tune(pictures(), "vimadmm", trials=1, **settings)
+    assert best.method.optimiser == FOR_CONVOLUTIONS and best.score == best.before
+    assert best.fit(rounds=2).method == cn.fit(pictures(), "vimadmm", **settings).method
+    around = cn.tune(pictures(), "vimadmm", trials=1, search={"rho": [2.0]}, **settings)
+    assert around.method.optimiser == FOR_CONVOLUTIONS

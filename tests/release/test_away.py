@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import os
 import shutil
@@ -21,6 +20,7 @@ import pytest
 from colonnade.bench.outcome import Outcome, read, write
 from colonnade.errors import ConfigError
 from tests.architecture.source import ROOT
+from tests.python_files import as_module
 
 TINY = """
 title = "Digits in two halves"
@@ -49,10 +49,7 @@ COMMIT = "0123456789ab"
 
 @pytest.fixture
 def away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("away", ROOT / "tools/away.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = as_module(ROOT / "tools/away.py")
     monkeypatch.setattr(module, "ROOT", ROOT)
     return module
 

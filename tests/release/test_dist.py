@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 import tarfile
 import zipfile
@@ -13,16 +12,14 @@ import pytest
 
 import colonnade
 from tests.architecture.source import ROOT
+from tests.python_files import as_module
 
 SAID = ("src/colonnade/__init__.py", "CITATION.cff", "CHANGELOG.md")
 
 
 @pytest.fixture
 def dist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("dist", ROOT / "tools/dist.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = as_module(ROOT / "tools/dist.py")
     for name in SAID:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)

@@ -109,6 +109,17 @@ def test_the_diamond_stands_where_the_confusion_matrix_says(records: dict[str, d
     assert shown is not None and "Diamond" not in shown.pictures[0].caption
 
 
+def test_expected_counts_have_a_band_where_all_rows_count_alike(records: dict[str, dict[str, Any]]) -> None:
+    record = copy.deepcopy(records["count"])
+    plain = on_test(record)
+    assert plain is not None and "band: 95 % of such means" in plain.pictures[0].caption
+    record["about"]["row_weights"] = True  # a mean of few heavy rows strays farther
+    weighed = on_test(record)
+    assert weighed is not None and "band" not in weighed.pictures[0].caption
+    drawn = [found.pictures[0].drawing.inline().count("fill-opacity") for found in (plain, weighed)]
+    assert drawn[1] < drawn[0]
+
+
 def test_test_rows_of_one_class_have_no_curves(records: dict[str, dict[str, Any]]) -> None:
     record = copy.deepcopy(records["binary"])
     bins = record["result"]["binned"]["scores"]

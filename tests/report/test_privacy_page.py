@@ -14,7 +14,7 @@ from colonnade.fit import fit
 from colonnade.methods import make_method
 from colonnade.privacy import statement
 from colonnade.privacy.accounting import exact_epsilon, rdp_epsilon, shift_of
-from colonnade.report import tables, words
+from colonnade.report import compared, tables, words
 from colonnade.report.curves import pictures
 from colonnade.report.html import render
 from colonnade.report.privacy import notes, privacy_page
@@ -190,9 +190,9 @@ class TestNoisyLabels:
         assert "score on validation rows (%)" in mixed.drawing.svg()
 
     def test_in_comparisons(self, promised: dict[str, Any]) -> None:
-        alone = tables.comparison_table(grouped([promised["labels"]]))
+        alone = compared.comparison_table(grouped([promised["labels"]]))
         assert words.NOISY_SCORE in alone.columns
-        both = tables.comparison_table(grouped([promised["labels"], promised["nothing"]]))
+        both = compared.comparison_table(grouped([promised["labels"], promised["nothing"]]))
         place = both.columns.index("validation accuracy")
         assert [row[place].endswith("(noisy labels)") for row in both.rows] == [True, False]
 

@@ -10,6 +10,7 @@ import pytest
 
 from colonnade.bench.accuracy import bytes_to
 from colonnade.errors import RunError
+from colonnade.report.compared import comparison_table, costs_table, in_words
 from colonnade.report.content import content
 from colonnade.report.curves import pictures
 from colonnade.report.record import (
@@ -24,7 +25,6 @@ from colonnade.report.record import (
     residual_curve,
     score_curve,
 )
-from colonnade.report.tables import comparison_table, costs_table, in_words
 from colonnade.wire.traffic import Traffic
 from tests.report.conftest import train
 

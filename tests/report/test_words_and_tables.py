@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colonnade.job import read_job
-from colonnade.report import tables, words
+from colonnade.report import compared, tables, words
 from colonnade.report.record import grouped
 from colonnade.report.repeat import configuration, to_toml
 
@@ -105,14 +105,14 @@ def test_mean_and_deviation_over_seeds(trained: dict[tuple[str, int], dict[str, 
     for place, score in enumerate((0.5, 0.6, 0.7)):
         copies[place]["training"]["seed"] = place
         copies[place]["result"]["test_score"] = score
-    table = tables.comparison_table(grouped(copies))
+    table = compared.comparison_table(grouped(copies))
     assert table.rows[0][1:3] == ("3", "60.00 ± 10.00 %")
     copies[1]["result"]["test_score"] = None
-    assert tables.comparison_table(grouped(copies)).rows[0][2] == "not measured"
+    assert compared.comparison_table(grouped(copies)).rows[0][2] == "not measured"
 
 
 def test_one_seed_needs_no_deviation(record: dict[str, Any]) -> None:
-    table = tables.comparison_table(grouped([record]))
+    table = compared.comparison_table(grouped([record]))
     assert "seeds" not in table.columns
     assert "±" not in table.caption + "".join(table.rows[0])
 

@@ -57,7 +57,7 @@ def test_versions_are_trained_and_put_to_use(cli: Call, folder: Path) -> None:
         (folder / "bank/labels.csv").write_text("\n".join(lines) + "\n")
         cli("models", config, "--train")
         holder.wait_for('"event": "promoted", "run": "small-v3"')
-        assert "cannot be compared" not in holder.err and '"consenting"' in parties[1].err
+        assert "cannot be compared" not in holder.err and '"predicted"' in parties[1].err
 
         (folder / "telco/policy.toml").write_text("most_rounds = 1\n")
         assert holder.terminate() == 143

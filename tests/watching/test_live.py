@@ -107,7 +107,9 @@ def test_a_label_holder_that_waits_before_its_run_has_begun(tmp_path: Path) -> N
     with claimed(tmp_path):
         Live(tmp_path).tell("waiting", {"round": -1, "parties": ["telco"], "note": "a person at telco has to approve"})
         shown = RunReader(tmp_path).status()
+        (told,) = read_live(tmp_path)
     assert (shown.run, shown.role, shown.state, shown.waits_for) == ("churn", "label holder", "waiting", ("telco",))
+    assert "round" not in told, "the number of a step of the agreement says nothing to people"
 
 
 def test_who_is_waited_for_and_since_when(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,6 @@ import socket
 import ssl
 import time
 from contextlib import ExitStack, closing, suppress
-from pathlib import Path
 
 import httpx
 import pytest
@@ -104,12 +103,81 @@ def test_who_waits_for_an_answer_is_not_cut_off(monkeypatch: pytest.MonkeyPatch)
         assert httpx.get(f"{server.url}/slow", timeout=LONG).json() == {"said": "hello"}
 
 
-def test_connections_are_counted_before_they_are_encrypted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module")
+def encrypted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Address, ssl.SSLContext]:
+    """An address with a certificate, and what a caller needs to trust it."""
+    certs = tmp_path_factory.mktemp("certificates") / "certs"
+    make_trial(certs, ["bank"], ["localhost"])
+    address = Address("127.0.0.1", 0, certs / "server.crt", certs / "server.key")
+    return address, ssl.create_default_context(cafile=str(certs / "ca.crt"))
+
+
+def hello_of_tls(trusted: ssl.SSLContext) -> bytes:
+    """What a caller says first."""
+    heard, said = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with suppress(ssl.SSLWantReadError):
+        trusted.wrap_bio(heard, said, server_hostname="localhost").do_handshake()
+    return said.read()
+
+
+@pytest.mark.parametrize("part", [0.0, 0.5, 1.0], ids=["nothing", "half a hello", "a hello"])
+def test_whoever_never_ends_the_handshake_is_cut_off(
+    encrypted: tuple[Address, ssl.SSLContext], monkeypatch: pytest.MonkeyPatch, part: float
+) -> None:
+    monkeypatch.setattr(background, "HANDSHAKE", 0.2)
+    address, trusted = encrypted
+    begun = hello_of_tls(trusted)
+    with (
+        HttpServer(hello(), address) as server,
+        closing(talking(server, begun[: int(part * len(begun))])) as stranger,
+        suppress(ConnectionResetError),
+    ):
+        stranger.settimeout(40)  # asyncio's own patience is a minute
+        while stranger.recv(4096):  # the server's side of the handshake, and then the end
+            pass
+
+
+def test_a_slow_handshake_and_a_later_call_are_answered(
+    encrypted: tuple[Address, ssl.SSLContext], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In small pieces with pauses; and the time of the handshake is none of the connection."""
+    monkeypatch.setattr(background, "HANDSHAKE", 2.0)
+    address, trusted = encrypted
+    heard, said = ssl.MemoryBIO(), ssl.MemoryBIO()
+    caller = trusted.wrap_bio(heard, said, server_hostname="localhost")
+    with HttpServer(hello(), address) as server, closing(talking(server, b"")) as line:
+        while True:
+            with suppress(ssl.SSLWantReadError):
+                caller.do_handshake()
+                break
+            for piece in pieces(said.read(), 4):
+                line.sendall(piece)
+                time.sleep(0.1)
+            heard.write(line.recv(65536))
+        line.sendall(said.read())
+        time.sleep(2.1)
+        caller.write(b"GET /hello" + HEADER + b"Connection: close\r\n\r\n")
+        line.sendall(said.read())
+        answered = b""
+        while b"hello" not in answered:
+            heard.write(line.recv(65536))
+            with suppress(ssl.SSLWantReadError):
+                while more := caller.read():
+                    answered += more
+    assert b"200 OK" in answered
+
+
+def pieces(data: bytes, count: int) -> list[bytes]:
+    size = -(-len(data) // count)
+    return [data[at : at + size] for at in range(0, len(data), size)] if data else []
+
+
+def test_connections_are_counted_before_they_are_encrypted(
+    encrypted: tuple[Address, ssl.SSLContext], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Who never ends the handshake holds a file of the process: a run that trains beside it needs some, too."""
     monkeypatch.setattr(background, "_most_connections", lambda: 5)
-    make_trial(tmp_path / "certs", ["bank"], ["localhost"])
-    address = Address("127.0.0.1", 0, tmp_path / "certs" / "server.crt", tmp_path / "certs" / "server.key")
-    trusted = ssl.create_default_context(cafile=str(tmp_path / "certs" / "ca.crt"))
+    address, trusted = encrypted
     with HttpServer(hello(), address) as server, ExitStack() as stack:
         strangers = [stack.enter_context(closing(talking(server, b""))) for _ in range(20)]
         for stranger in strangers[5:]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from colonnade.bench.catalogue import find, names
@@ -22,39 +22,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     given = parser.parse_args(arguments)
     try:
-        if given.list and given.name == PAPER:
-            sys.stdout.writelines(
-                f"{key:16} {title}; {place}\n{'':16} {told}\n" for key, place, title, told in listing()
-            )
+        if given.list or given.write_pages:
+            sys.stdout.writelines(_listed(given.name) if given.list else _written())
             return 0
-        if given.list:
-            sys.stdout.writelines(f"{name:20} {find(name).title}\n" for name in names())
-            return 0
-        if given.write_pages:
-            sys.stdout.writelines(f"changed: {path}\n" for path in write_pages())
-            return 0
-        if given.name is None:
-            parser.error("which benchmark? --list names them")
-        if (given.table is None) == (given.name == PAPER):
-            parser.error(
-                f"which table? {PAPER} --list names them"
-                if given.table is None
-                else f"{given.table}: a table follows {PAPER} only"
-            )
-        options = Options(
-            given.data_dir,
-            given.device,
-            given.seeds,
-            only=tuple(given.only or ()),
-            runs=given.runs,
-            finished=given.finished,
-            beyond=given.beyond,
-        )
-        outcomes = (
-            [measure(given.name, options, given.out, _to_stderr)]
-            if given.table is None
-            else run_table(given.table, options, given.out, _to_stderr)
-        )
+        _check_named(parser, given)
+        outcomes = _measured(given)
     except ColonnadeError as error:
         _to_stderr(str(error))
         return 2
@@ -64,6 +36,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         sys.stdout.writelines(_plain_table(outcome) for outcome in outcomes)
     return 0 if all(outcome.passed for outcome in outcomes) else 1
+
+
+def _listed(name: str | None) -> Iterator[str]:
+    """The benchmarks, or the tables of the paper."""
+    if name != PAPER:
+        return (f"{name:20} {find(name).title}\n" for name in names())
+    return (f"{key:16} {title}; {place}\n{'':16} {told}\n" for key, place, title, told in listing())
+
+
+def _written() -> Iterator[str]:
+    return (f"changed: {path}\n" for path in write_pages())
+
+
+def _check_named(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
+    """End the process, with a sentence, where it is not said what to measure."""
+    if given.name is None:
+        parser.error("which benchmark? --list names them")
+    if given.name == PAPER and given.table is None:
+        parser.error(f"which table? {PAPER} --list names them")
+    if given.name != PAPER and given.table is not None:
+        parser.error(f"{given.table}: a table follows {PAPER} only")
+
+
+def _measured(given: argparse.Namespace) -> list[Outcome]:
+    which = {"only": tuple(given.only or ()), "finished": given.finished, "beyond": given.beyond}
+    options = Options(given.data_dir, given.device, given.seeds, runs=given.runs, **which)
+    if given.table is None:
+        return [measure(given.name, options, given.out, _to_stderr)]
+    return run_table(given.table, options, given.out, _to_stderr)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -153,11 +153,11 @@ def show(
 ) -> None:
     """The verdict, the table, the page, the figure and the facts; status 1 if a run diverged."""
     from colonnade.compare import summary
+    from colonnade.report.compared import costs_table
     from colonnade.report.html import write_figure, write_report
     from colonnade.report.metrics import compared
     from colonnade.report.privacy import notes, together_of
     from colonnade.report.record import Terms, grouped, with_files
-    from colonnade.report.tables import costs_table
     from colonnade.report.worth import joint_groups
 
     records = [with_files(record, place) for record, place in zip(records, places, strict=True)]

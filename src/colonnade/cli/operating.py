@@ -25,6 +25,7 @@ import typer
 from colonnade.cli.flood import Flood
 from colonnade.cli.stopping import INTERRUPTED, TERMINATED, Terminated, terminable
 from colonnade.errors import ColonnadeError, ConfigError
+from colonnade.live import is_step
 
 if TYPE_CHECKING:
     from colonnade.engines.message import Notify
@@ -94,14 +95,16 @@ class Journal:
             print(f"{time.strftime('%H:%M:%S')} {in_words(event, facts)}", file=sys.stderr, flush=True)
 
     def _line(self, event: str, facts: Mapping[str, Any]) -> dict[str, object]:
-        """An event as JSON has it; one that says no round has the last one of its run."""
+        """An event as JSON has it; one that says no round has the last one of its run, if there was any."""
         at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         run = facts.get("run", self._of.get("run"))
+        facts = {name: value for name, value in facts.items() if not is_step(name, value)}
         number = facts.get("number" if event == "round" else "round", self._rounds.get(run))
+        known = {} if number is None else {"round": number}
         if isinstance(number, int):
             self._rounds[run] = number
         level = "error" if event == "failed" else "warning" if event in WARNINGS else "info"
-        return {"time": at, "level": level, "event": event, **self._of, "run": run, "round": number, **facts}
+        return {"time": at, "level": level, "event": event, **self._of, "run": run, **known, **facts}
 
     def _is_news(self, event: str, facts: Mapping[str, Any]) -> bool:
         about, now = f"{event} {facts.get('run')} {facts.get('parties')}", time.monotonic()
@@ -129,8 +132,8 @@ class Journal:
 
 
 def in_words(event: str, facts: Mapping[str, Any]) -> str:
-    """An event in words; rounds below 1 are steps of the agreement, whose numbers say nothing to people."""
-    shown = {k: v for k, v in facts.items() if v not in (None, "", []) and not (k == "round" and v < 1)}
+    """An event in words."""
+    shown = {k: v for k, v in facts.items() if v not in (None, "", []) and not is_step(k, v)}
     if event == "waiting":
         event = f"waiting for {', '.join(shown.pop('parties', ['the label holder']))}"
     elif event == "round":

@@ -66,11 +66,12 @@ def tune(  # noqa: PLR0913, PLR0917 - one parameter per option of the command li
     numbers = distinct(read_numbers(seeds), int, "seeds", "[0, 1, 2]")
     first = next(iter(jobs.values()))
     budget = Budget(trials, rounds or first.training.rounds, tuple(numbers))
+    warning = price(first.privacy)
+    federation = first.federation()
+    jobs = {name: job.suited(federation) for name, job in jobs.items()}
     made = {name: job.method for name, job in jobs.items()}
     spaces = asked_space(made, search) if search else {n: declared_space(m) for n, m in made.items()}
-    warning = price(first.privacy)
     folder = out if out is not None and (out / STUDY).is_file() else free_folder(out, "tune")
-    federation = first.federation()
     budget = replace(budget, rounds=rounds or first.on(federation).training.rounds)
     for job in jobs.values():
         check(job, federation)

@@ -320,14 +320,12 @@ class PartyProcess:
             self.account.end(self.member.spent_by(self.ledger))
         self._send(sent, received)
         size = sum(len(released.payload) for _, released in sent)
-        self.notify("answered", round=request.number, bytes=size)
         if self._predicted:
-            self.notify("predicted", round=request.number, rows=len(self._predicted))
-        return None
+            return self.notify("predicted", round=request.number, rows=len(self._predicted), bytes=size)
+        return self.notify("answered", round=request.number, bytes=size)
 
     def _consent(self, request: Request, received: Sequence[Incoming]) -> None:
-        """It would be answered. Nothing is computed or stored; asked again, the answer is the same."""
-        self.notify("consenting", round=request.number, rows=sum(len(query.rows) for query in request.queries))
+        """It would be answered. Nothing is computed, stored or logged; asked again, the answer is the same."""
         self._notices.tell(DONE, request.number)
         self.link.done(received)
 

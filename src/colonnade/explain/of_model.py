@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from colonnade.data.ids import Ids
+from colonnade.data.new_columns import also_read
 from colonnade.errors import ConfigError
 from colonnade.explain.columns import DRAWS, explain_party
 from colonnade.explain.contributions import Contributions, Importance
 from colonnade.explain.parties import check_measured, explain_parties, measure
 from colonnade.model import Model
-from colonnade.predict import read_rows, read_truth
+from colonnade.predict import read_rows, read_truth, read_weights
 
 
 def contributions(
@@ -39,13 +40,14 @@ def contributions(
     return explain_party(model, party, rows, reference)
 
 
-def importance(
+def importance(  # noqa: PLR0913 - the front door: everything a user may want to say about a measure
     model: Model,
     rows: Any,
     labels: Any,
     metric: str | None = None,
     *,
     id: Ids = None,
+    weights: Any = None,
     draws: int = DRAWS,
     seed: int = 0,
     uncovered: bool = False,
@@ -60,6 +62,7 @@ def importance(
         labels: as for `Model.score`.
         metric: its name; None: the task's own.
         id: as for `Model.logits`.
+        weights: as for `Model.score`.
         draws: how often values are dealt out; the spread is over these.
         seed: of the draws.
         uncovered: also where the training promised an epsilon, which does not cover what leaves for this.
@@ -68,5 +71,7 @@ def importance(
         ConfigError: a secure sum hides what one party says, or an epsilon does not cover it.
     """
     check_measured(model, uncovered)
-    read = read_rows(model, rows, id)
-    return measure(model, read, read_truth(model, read, rows, labels, id), metric, draws=draws, seed=seed)
+    with also_read(labels, weights):
+        read = read_rows(model, rows, id)
+    truth, heavy = read_truth(model, read, rows, labels, id), read_weights(model, read, rows, weights, id)
+    return measure(model, read, truth, metric, weights=heavy, draws=draws, seed=seed)

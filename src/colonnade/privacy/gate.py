@@ -51,6 +51,7 @@ EMPTY = EmptyEvent(unit=Unit.LABEL)
 WEIGHTS: Parameters = (("weights", 1.0),)  # noted where weights of rows travel with the labels
 CONSENT: Parameters = (("consent", 1.0),)  # noted where parties are asked only whether they would answer
 SIDES = "column_sides"  # noted where a reply tells everybody on which side of a median columns of the guest are
+OnHost = tuple[dict[str, Tensor], Callable[[], None] | None]  # tensors, and what waits until they are there
 WORTH_A_THREAD = 2**16  # bytes of one message from which hashing it in a thread pays
 
 
@@ -133,24 +134,15 @@ class Gate:
         round, so that a mechanism never draws the same noise for two of them. `about` is the digest of the rows.
         """
         clean, mechanism = canonical_all(unwrap(upload)), self.protection.before(purpose)
-        told = mechanism.event.bare  # whether anybody may be told that numbers are not finite
         self._check(clean, parties, rows)
         self._check_numbers(mechanism)
         self.protection.check(self.ledger, parties, purpose, rows)
-        copy = to_host(clean) if isinstance(mechanism, Unchanged) else None  # on its way while the numbers are checked
-        if unasked(clean.values(), told) or not all_finite(*clean.values()):
-            clean, copy = {name: made_finite(value, parties, told) for name, value in clean.items()}, None
-        values = mechanism(clean, parties, number, f"{purpose.value}.{part}")
-        values = {  # rounding may overflow
-            name: value if value is clean[name] else made_finite(value, parties, told) for name, value in values.items()
-        }
+        values, copy = _through(mechanism, clean, parties, number, f"{purpose.value}.{part}")
         hidden, extra = None, self.numbers.header
         if isinstance(mechanism, Hiding):
             hidden, extra = mechanism.hide(values, parties, number, part, about), {"roster": mechanism.roster}
             values = {name: value.to(clean[name]) for name, value in values.items()}
-        sent = hidden or values
-        untouched = all(sent.get(name) is value for name, value in clean.items())
-        host, arrived = copy if copy is not None and untouched else to_host(sent)
+        host, arrived = to_host(hidden) if hidden else copy or to_host(values)
         if arrived is not None:
             arrived()
         if not self.numbers.full:
@@ -245,6 +237,21 @@ class Gate:
                 raise GateError(
                     f"upload {name!r} has shape {tuple(value.shape)}; the run agreed on {wanted}; nothing was released"
                 )
+
+
+def _through(
+    mechanism: Mechanism, clean: Mapping[str, Tensor], parties: Sequence[str], number: int, what: str
+) -> tuple[Mapping[str, Tensor], OnHost | None]:
+    """What a mechanism makes of an upload, all of it finite; and the host's copy, if it changes nothing."""
+    told = mechanism.event.bare  # whether anybody may be told that numbers are not finite
+    copy = to_host(clean) if isinstance(mechanism, Unchanged) else None  # on its way while the numbers are checked
+    if unasked(clean.values(), told) or not all_finite(*clean.values()):
+        clean, copy = {name: made_finite(value, parties, told) for name, value in clean.items()}, None
+    values = mechanism(clean, parties, number, what)
+    # Rounding may overflow.
+    finite = {n: value if value is clean[n] else made_finite(value, parties, told) for n, value in values.items()}
+    untouched = all(finite.get(name) is value for name, value in clean.items())
+    return finite, copy if untouched else None
 
 
 @dataclass

@@ -8,7 +8,7 @@ from typing import TypedDict
 
 from colonnade.errors import RunError
 from colonnade.record import Worth
-from colonnade.report import decided, explained, metrics, repeat, tables, words
+from colonnade.report import classes, compared, decided, explained, metrics, repeat, tables, words
 from colonnade.report.curves import Picture, confusion, pictures
 from colonnade.report.interactions import not_tested
 from colonnade.report.on_test import OnTest, on_test
@@ -42,7 +42,7 @@ class RunFacts(TypedDict):
     by_group: Table | None
     on_test: OnTest | None
     classes: Table | None
-    confusion: list[list[tables.Cell]]
+    confusion: list[list[classes.Cell]]
     matrix: list[Picture]
     class_names: list[str]
     pairs: list[str]
@@ -183,18 +183,18 @@ def _several(groups: Sequence[Group], terms: Terms, drawn: Sequence[Group]) -> F
     """Several runs; those of `drawn` groups with pictures of their test rows: of all it would be dozens."""
     methods = len({group.first["method"]["name"] for group in groups})
     number = sum(len(group.records) for group in groups)
-    best = tables.best_in_words(groups)
+    best = compared.best_in_words(groups)
     bad = [group.label for group in groups if any(r["result"]["diverged"] for r in group.records)]
     return {
-        "title": f"{words.count(methods, 'method')} on {tables.on_data(groups)}",
+        "title": f"{words.count(methods, 'method')} on {compared.on_data(groups)}",
         "kind": words.count(number, "run"),
         "verdict": " ".join(best),
         "worth": None,
         "tiles": [],
         "run": None,
-        "summary": [text for text in tables.in_words(groups) if text not in best],
+        "summary": [text for text in compared.in_words(groups) if text not in best],
         "comparison": metrics.compared(groups, terms),
-        "costs": tables.costs_table(groups, terms),
+        "costs": compared.costs_table(groups, terms),
         "contributions": explained.side_by_side(groups),
         "notes": notes(groups),
         "groups": [_member(group, f"method-{number}-", group in drawn) for number, group in enumerate(groups, start=1)],
@@ -228,11 +228,11 @@ def _details(record: Record, prefix: str = "") -> RunFacts:
         "decision": metrics.decision_table(record),
         "by_group": metrics.groups_table(record),
         "on_test": on_test(record, prefix),
-        "classes": tables.classes_table(record),
-        "confusion": tables.confusion_cells(record),
+        "classes": classes.classes_table(record),
+        "confusion": classes.confusion_cells(record),
         "matrix": [] if prefix else confusion(record),
-        "class_names": tables.class_names(record),
-        "pairs": tables.confused_pairs(record),
+        "class_names": classes.class_names(record),
+        "pairs": classes.confused_pairs(record),
         "machine": tables.machine_table(record),
         "threads": record["about"]["machine"].get("threads"),
         "command": repeat.command(record),

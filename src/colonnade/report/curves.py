@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from colonnade.numerals import short
-from colonnade.report import tables, words
+from colonnade.report import classes, words
 from colonnade.report.figures import Axis, Drawing, Line, chart, matrix, panels
 from colonnade.report.record import Group, Record, Terms, residual_curve, score_curve
 
@@ -72,11 +72,11 @@ def figure(groups: Sequence[Group], terms: Terms) -> str:
 def confusion(record: Record) -> list[Picture]:
     """The confusion matrix as a file; the page has it as a table. Nothing where it is absent or too large to read."""
     counts = record["result"].get("confusion")
-    if counts is None or not tables.confusion_cells(record):
+    if counts is None or not classes.confusion_cells(record):
         return []
-    told = "; ".join(tables.confused_pairs(record)) or "no mistakes"
+    told = "; ".join(classes.confused_pairs(record)) or "no mistakes"
     caption = "Confusion matrix of the test rows: true class down, decided class across."
-    return [Picture(matrix("confusion", counts, tables.class_names(record)), caption, f"{caption} {told}.")]
+    return [Picture(matrix("confusion", counts, classes.class_names(record)), caption, f"{caption} {told}.")]
 
 
 def lines_in_words(terms: Terms) -> str:

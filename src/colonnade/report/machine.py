@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from colonnade.errors import ConfigError, DataError
-from colonnade.report import decided, repeat, tables, words
+from colonnade.report import classes, compared, decided, repeat, tables, words
 from colonnade.report.content import Content
 from colonnade.report.metrics import mean_metrics
 from colonnade.report.privacy import privacy_page, statement_of
@@ -65,16 +65,16 @@ def _comparison(content: Content) -> dict[str, object]:
 
 def _method(group: Group, terms: Terms) -> dict[str, object]:
     scores = {key: [r["result"][key] for r in group.records] for key in ("test_score", "validation_score")}
-    spreads = {key: dict(zip(("mean", "std"), tables.spread(values), strict=True)) for key, values in scores.items()}
+    spreads = {key: dict(zip(("mean", "std"), compared.spread(values), strict=True)) for key, values in scores.items()}
     moved = [r["traffic"]["up"] + r["traffic"]["down"] for r in group.records]
     return {
         "label": group.label,
         "runs": [r["id"] for r in group.records],
         **spreads,
         "metrics": mean_metrics(group),
-        "bytes": tables.spread(moved)[0],
-        "seconds": tables.spread([r["result"]["seconds"] for r in group.records])[0],
-        "simulated_seconds": tables.spread(tables.simulated_seconds(group, terms))[0],
+        "bytes": compared.spread(moved)[0],
+        "seconds": compared.spread([r["result"]["seconds"] for r in group.records])[0],
+        "simulated_seconds": compared.spread(compared.simulated_seconds(group, terms))[0],
     }
 
 
@@ -116,7 +116,7 @@ def _classes(record: Record) -> dict[str, object] | None:
     if not confusion:
         return None
     right = [row[place] / sum(row) if sum(row) else None for place, row in enumerate(confusion)]
-    return {"names": tables.class_names(record), "accuracy": right, "confusion": confusion}
+    return {"names": classes.class_names(record), "accuracy": right, "confusion": confusion}
 
 
 def _parties(record: Record) -> list[dict[str, object]]:

@@ -8,8 +8,9 @@ from colonnade.errors import ConfigError
 from colonnade.evaluate.metrics import Metric, choose_metric, find_metric, metrics_of
 from colonnade.record import GroupMeasured, Measured
 from colonnade.report import words
+from colonnade.report.compared import comparison_table, spread
 from colonnade.report.record import Group, Record, Terms, metric_of
-from colonnade.report.tables import Table, comparison_table, spread
+from colonnade.report.tables import Table
 from colonnade.tasks import task_about
 
 

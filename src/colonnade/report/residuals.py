@@ -26,7 +26,8 @@ def shown(record: Record, found: Binned, prefix: str) -> tuple[tuple[Picture, ..
         title = (named[place] if place < len(named) else f"number {place + 1}") if several else ""
         of, name = f" of {title}" if title else "", f"{prefix}number-{place + 1}-" if several else prefix
         deviance = found.get("deviance", False)
-        first = _expected(number["bins"], name, of) if deviance else _against(number["bins"], name, of)
+        weighed = bool(record["about"].get("row_weights"))
+        first = _expected(number["bins"], name, of, weighed) if deviance else _against(number["bins"], name, of)
         kind = "deviance residual" if deviance else "residual"
         pictures += [first, _residuals(number["bins"], name, of, kind)]
         pictures.append(_distribution(number["residuals"], name, of, kind))
@@ -62,15 +63,18 @@ def _residuals(bins: NumberBins, name: str, of: str, kind: str) -> Picture:
     return Picture(drawing, caption, f"{caption} {told}.")
 
 
-def _expected(bins: NumberBins, name: str, of: str) -> Picture:
-    place = list(range(1, len(bins["rows"]) + 1))
-    reach = [Z * math.sqrt(mean / rows) for mean, rows in zip(bins["predicted"], bins["rows"], strict=True)]
-    low, high = _around(bins["predicted"], reach)
-    expected = Series("expected", place, bins["predicted"], [max(0.0, end) for end in low], high, band=True)
+def _expected(bins: NumberBins, name: str, of: str, weighed: bool) -> Picture:
+    """Without a band where rows have weights: how far a weighted mean strays is not in the bins."""
+    place, low, high = list(range(1, len(bins["rows"]) + 1)), list[float](), list[float]()
+    if not weighed:
+        reach = [Z * math.sqrt(mean / rows) for mean, rows in zip(bins["predicted"], bins["rows"], strict=True)]
+        low, high = _around(bins["predicted"], reach)
+    expected = Series("expected", place, bins["predicted"], [max(0.0, end) for end in low], high, band=not weighed)
     observed = Series("observed", place, bins["actual"], joined=False, place=1)
     axis = Axis("tenth of the rows, by prediction", "mean count", whole=True)
     drawing = plot(f"{name}observed-expected", [expected, observed], axis)
-    caption = f"Observed and expected counts{of} by tenths of the rows; band: 95 % of such means of Poisson counts."
+    band = "" if weighed else "; band: 95 % of such means of Poisson counts"
+    caption = f"Observed and expected counts{of} by tenths of the rows{band}."
     pairs = zip(bins["predicted"], bins["actual"], strict=True)
     told = "; ".join(f"{_short(mean)} expected, {_short(count)} observed" for mean, count in pairs)
     return Picture(drawing, caption, f"{caption} {told}.")

@@ -18,6 +18,7 @@ from weakref import WeakSet
 from colonnade.errors import ConfigError
 from colonnade.extras import need
 
+HANDSHAKE = 10.0  # seconds for a TLS handshake: enough for three losses of a packet in a row (1 + 2 + 4 s)
 HEAD = 20.0  # seconds in which the head of a call has to arrive: after a connection was made, or after an answer
 BODY = 60.0  # seconds in which the rest of a call has to follow its head
 PATIENCE = 10.0  # seconds that the server may take to begin, and its open calls to end
@@ -49,7 +50,7 @@ class HttpServer:
         self.url = f"{address.scheme}://{f'[{host}]' if ':' in host else host}:{port}"  # with the port that it got
         config = uvicorn.Config(
             app,
-            loop="asyncio",  # it asks `Door` for its connections
+            loop=f"{__name__}:{Loop.__name__}",
             log_config=None,
             access_log=False,
             lifespan="off",
@@ -82,6 +83,19 @@ class HttpServer:
         self._server.should_exit = True
         self._thread.join(2 * PATIENCE)
         self._socket.close()
+
+
+class Loop(asyncio.SelectorEventLoop):
+    """asyncio's own loop, which asks `Door` for its connections, and a TLS handshake that has to end in time.
+
+    asyncio waits for a minute where it is not told, and uvicorn has no setting for it.
+    """
+
+    async def create_server(self, *args: Any, **more: Any) -> asyncio.Server:
+        """As asyncio does, with a time for the handshake."""
+        if more.get("ssl") is not None:
+            more["ssl_handshake_timeout"] = HANDSHAKE
+        return await super().create_server(*args, **more)
 
 
 class Door(socket.socket):
