@@ -118,6 +118,12 @@ def test_expected_counts_have_a_band_where_all_rows_count_alike(records: dict[st
     assert weighed is not None and "band" not in weighed.pictures[0].caption
     drawn = [found.pictures[0].drawing.inline().count("fill-opacity") for found in (plain, weighed)]
     assert drawn[1] < drawn[0]
+    totals, means = plain.tables[0], weighed.tables[0]
+    assert totals.columns[2:4] == ("expected", "observed")
+    assert means.columns[2:4] == ("weighted mean expected", "weighted mean observed")
+    rows, mean = int(totals.rows[0][1].replace(",", "")), float(means.rows[0][2])
+    assert float(totals.rows[0][2].replace(",", "")) == pytest.approx(rows * mean, rel=0.01)
+    assert "counted once" in weighed.tables[-1].caption and "counted once" not in plain.tables[-1].caption
 
 
 def test_test_rows_of_one_class_have_no_curves(records: dict[str, dict[str, Any]]) -> None:

@@ -30,9 +30,9 @@ def shown(record: Record, found: Binned, prefix: str) -> tuple[tuple[Picture, ..
         first = _expected(number["bins"], name, of, weighed) if deviance else _against(number["bins"], name, of)
         kind = "deviance residual" if deviance else "residual"
         pictures += [first, _residuals(number["bins"], name, of, kind)]
-        pictures.append(_distribution(number["residuals"], name, of, kind))
-        tables += [_expected_table(number["bins"], of)] if deviance else []
-        tables += _quantiles(number, of, kind)
+        pictures.append(_distribution(number["residuals"], name, of, kind, weighed))
+        tables += [_expected_table(number["bins"], of, weighed)] if deviance else []
+        tables += _quantiles(number, of, kind, weighed)
     return tuple(pictures), tuple(tables)
 
 
@@ -80,22 +80,28 @@ def _expected(bins: NumberBins, name: str, of: str, weighed: bool) -> Picture:
     return Picture(drawing, caption, f"{caption} {told}.")
 
 
-def _expected_table(bins: NumberBins, of: str) -> Table:
+def _expected_table(bins: NumberBins, of: str, weighed: bool) -> Table:
+    """Totals; where rows have weights, means: so many rows times a weighted mean would be a total of nothing."""
     rows = tuple(
-        (str(place), f"{count:,}", f"{count * mean:,.1f}", f"{count * actual:,.1f}", _over(actual, mean))
+        (str(place), f"{count:,}", *_pair(count, mean, actual, weighed), _over(actual, mean))
         for place, (count, mean, actual) in enumerate(
             zip(bins["rows"], bins["predicted"], bins["actual"], strict=True), start=1
         )
     )
-    columns = ("tenth of the rows, by prediction", "test rows", "expected", "observed", "observed / expected")
+    names = ("weighted mean expected", "weighted mean observed") if weighed else ("expected", "observed")
+    columns = ("tenth of the rows, by prediction", "test rows", *names, "observed / expected")
     return Table(f"Observed and expected counts{of}", columns, rows)
+
+
+def _pair(count: int, mean: float, actual: float, weighed: bool) -> tuple[str, str]:
+    return (_short(mean), _short(actual)) if weighed else (f"{count * mean:,.1f}", f"{count * actual:,.1f}")
 
 
 def _over(actual: float, mean: float) -> str:
     return f"{actual / mean:.2f}" if mean > 0 else "-"
 
 
-def _distribution(found: Histogram, name: str, of: str, kind: str) -> Picture:
+def _distribution(found: Histogram, name: str, of: str, kind: str, weighed: bool) -> Picture:
     """A histogram whose outer bars, which have no end, are as wide as their neighbours."""
     edges, rows = found["edges"], found["rows"]
     ends = _ends(edges)
@@ -105,7 +111,7 @@ def _distribution(found: Histogram, name: str, of: str, kind: str) -> Picture:
     dense = [height * narrow / width for height, width in zip(heights, widths, strict=True)]
     per = f"% of rows per {_short(narrow)}"
     drawing = histogram(f"{name}residual-distribution", ends, dense, Axis(kind, per), 0.0)
-    caption = f"Distribution of the {kind}s{of}. The pale outer bars hold all rows beyond."
+    caption = f"Distribution of the {kind}s{of}{_once(weighed)}. The pale outer bars hold all rows beyond."
     told = _in_words(edges, heights)
     return Picture(drawing, caption, f"{caption} {told}")
 
@@ -125,14 +131,17 @@ def _in_words(edges: Sequence[float], shares: Sequence[float]) -> str:
     return f"{below}, {above}, the rest between."
 
 
-def _quantiles(number: NumberBinned, of: str, kind: str) -> list[Table]:
+def _once(weighed: bool) -> str:
+    return ", every row counted once whatever its weight" if weighed else ""
+
+
+def _quantiles(number: NumberBinned, of: str, kind: str, weighed: bool) -> list[Table]:
     if not number["quantiles"]:
         return []
     columns = tuple(f"{100 * share:g} %" for share, _ in number["quantiles"])
     values = tuple(_short(value) for _, value in number["quantiles"])
-    return [
-        Table(f"Quantiles of the {kind}s{of}: so many rows are below", ("share of rows", *columns), ((kind, *values),))
-    ]
+    title = f"Quantiles of the {kind}s{of}{_once(weighed)}: so many rows are below"
+    return [Table(title, ("share of rows", *columns), ((kind, *values),))]
 
 
 def _around(values: Sequence[float], reach: Sequence[float]) -> tuple[list[float], list[float]]:
