@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from colonnade.bench.catalogue import find
 from colonnade.bench.ended import ended_early
 from colonnade.bench.outcome import Curve, Outcome, read
 from colonnade.bench.page import ONE_SEED, RESULTS, command, file_of, number, spread_key, where
-from colonnade.bench.paper_tables import NAMES, NOT_MEASURED, TABLES, Line, Table
+from colonnade.bench.paper_tables import NAMES, NOT_MEASURED, SETS, TABLES, Line, Table
 
 OURS = ("vimadmm", "vimadmm_j")  # the paper's methods, which it finds above all others
 CONTROLS = ("local_only", "vimadmm_no_signal")
@@ -50,9 +50,9 @@ def page(results: Path) -> str:
     """The whole of docs/paper.md, from the result files."""
     files = _files(results)
     outcomes = {name: read(path) for name, path in files.items()}
-    lines = [HEAD]
+    lines = [HEAD, "", *_overview(outcomes)]
     for table in TABLES:
-        lines += ["", *_section(table, outcomes), "", *(_source(name, outcomes, files) for name in table.benches)]
+        lines += ["", *_section(table, outcomes, files)]
     lines += ["", "## Not measurements", "", *(f"- {LABEL.sub('', place)}: {words}." for place, words in NOT_MEASURED)]
     return "\n".join([*lines, ""])
 
@@ -63,25 +63,107 @@ def _files(results: Path) -> dict[str, Path]:
     return {name: path for name, path in found.items() if path is not None}
 
 
-def _section(table: Table, outcomes: Mapping[str, Outcome]) -> Iterator[str]:
+def _overview(outcomes: Mapping[str, Outcome]) -> Iterator[str]:
+    """How much of every table there is, by data set."""
+    yield "| | " + " | ".join(SETS.values()) + " |"
+    yield "| --- |" + " --- |" * len(SETS)
+    for table in TABLES:
+        cells = [_state([line for line in table.lines if line.bench.startswith(prefix)], outcomes) for prefix in SETS]
+        anchor = re.sub(r"[^\w\- ]", "", table.title.lower()).replace(" ", "-")
+        yield f"| [{table.title}](#{anchor}) | {' | '.join(cells)} |"
+
+
+def _state(lines: Sequence[Line], outcomes: Mapping[str, Outcome]) -> str:
+    if not lines:
+        return ""
+    shown = [_shown(line, outcomes) for line in lines]
+    there = sum(one.value is not None or one.tried for one in shown)
+    if there == 0:
+        return _nothing(lines[0].bench)
+    return "measured" if there == len(lines) else f"{there} of {len(lines)} figures"
+
+
+def _section(table: Table, outcomes: Mapping[str, Outcome], files: Mapping[str, Path]) -> Iterator[str]:
     yield f"## {table.title}"
     yield ""
     yield f"{LABEL.sub('', table.place)}. `colonnade bench paper {table.key}`. {table.differs}".rstrip()
-    yield ""
-    shown = [_shown(line, outcomes) for line in table.lines]
-    private = table.protects == "columns" and any(one.epsilon is not None for one in shown)
-    promised = " epsilon of a party, exact | by the paper's formula |" if private else ""
-    yield f"| | paper | ours | spread |{promised} figure |"
-    yield "| --- | ---: | ---: | ---: |" + (" ---: | ---: |" if private else "") + " --- |"
-    yield from (_row(one, private) for one in shown)
-    early = {name: ended_early(find(name), outcomes[name]) for name in table.benches if name in outcomes}
-    for sentence in (*rankings(shown), *(f"`{name}`: {told}" for name, told in early.items() if told)):
+    for name in table.benches:
+        yield ""
+        lines = [line for line in table.lines if line.bench == name]
+        if name in outcomes:
+            yield from _measured(table, lines, name, outcomes, files)
+        else:
+            yield _lacking(lines, name)
+
+
+def _measured(
+    table: Table, lines: Sequence[Line], name: str, outcomes: Mapping[str, Outcome], files: Mapping[str, Path]
+) -> Iterator[str]:
+    """The figures of one benchmark, and what is to be said of them."""
+    yield _source(name, outcomes[name], files[name])
+    shown = [_shown(line, outcomes) for line in lines]
+    if shown:
+        yield ""
+        yield from _figures(shown, table.protects == "columns")
+    for sentence in (*rankings(shown), *_early(name, lines, outcomes[name])):
         yield ""
         yield sentence
-    for name in table.curves:
-        if name in outcomes and outcomes[name].curves:
-            yield ""
-            yield from _curves(name, outcomes[name].curves)
+    if name in table.curves and outcomes[name].curves:
+        yield ""
+        yield from _curves(outcomes[name].curves)
+
+
+def _early(name: str, lines: Sequence[Line], outcome: Outcome) -> Iterator[str]:
+    """Which of the trainings behind these lines ended early."""
+    cases = {line.key.partition(".")[2] for line in lines}
+    results = {key: value for key, value in outcome.results.items() if key.partition(".")[2] in cases}
+    if told := ended_early(find(name), replace(outcome, results=results)):
+        yield told
+
+
+def _lacking(lines: Sequence[Line], name: str) -> str:
+    """A benchmark without a result: why, and what the paper has."""
+    figures = [f"{_of(line)} {_figure(line.paper)}" for line in lines if line.paper is not None]
+    paper = f" The paper has: {', '.join(figures)}." if figures else ""
+    return f"**{_set_of(name)}**, [`{name}`](../benchmarks/{name}.toml): {_nothing(name)}.{paper}"
+
+
+def _figures(shown: Sequence[Shown], private: bool) -> Iterator[str]:
+    """A row for each figure; columns that would be empty are left out."""
+    known = [one for one in shown if one.epsilon is not None]
+    # Of the few methods that bring noise of their own the row says it.
+    columns = private and 2 * len(known) >= sum(one.value is not None for one in shown)
+    heads: dict[str, Callable[[Shown], str]] = {}
+    if any(one.line.paper is not None for one in shown):
+        heads["paper"] = lambda one: _figure(one.line.paper)
+    heads["ours"] = _ours
+    if any(one.spread is not None for one in shown):
+        heads["spread"] = lambda one: _figure(one.spread, 2)
+    if columns:
+        heads["epsilon of a party, exact"] = lambda one: _figure(one.epsilon)
+        heads["by the paper's formula"] = lambda one: _figure(one.formula)
+    yield f"| | {' | '.join(heads)} | figure |"
+    yield "| --- |" + " ---: |" * len(heads) + " --- |"
+    for one in shown:
+        alone = private and not columns and one.epsilon is not None
+        told = f" (epsilon of a party {_figure(one.epsilon)}, exact)" if alone else ""
+        cells = " | ".join(make(one) for make in heads.values())
+        yield f"| {_of(one.line)}{told} | {cells} | `{one.line.key}` |"
+
+
+def _ours(one: Shown) -> str:
+    return number(one.value) if one.value is not None else "not reached" if one.tried else _nothing(one.line.bench)
+
+
+def _set_of(name: str) -> str:
+    """The data set of a benchmark."""
+    return next(title for prefix, title in SETS.items() if name.startswith(prefix))
+
+
+def _of(line: Line) -> str:
+    """What a figure is of, where the data set is said already."""
+    name = _set_of(line.bench)
+    return line.what.replace(f", {name}: ", ": ").replace(f"{name}: ", "").replace(f"{name}, ", "")
 
 
 def _shown(line: Line, outcomes: Mapping[str, Outcome]) -> Shown:
@@ -105,14 +187,6 @@ def _spread(seeds: float | None, deviation: float) -> float | str | None:
     if deviation != ONE_SEED:
         return deviation
     return "one seed" if seeds == 1 else None
-
-
-def _row(one: Shown, private: bool) -> str:
-    line = one.line
-    ours = number(one.value) if one.value is not None else "not reached" if one.tried else _nothing(line.bench)
-    cells = [line.what, _figure(line.paper), ours, _figure(one.spread, 2)]
-    cells += [_figure(one.epsilon), _figure(one.formula)] if private else []
-    return f"| {' | '.join(cells)} | `{line.key}` of `{line.bench}` |"
 
 
 def _figure(value: float | str | None, digits: int = 4) -> str:
@@ -160,11 +234,11 @@ def _overtakes(one: Shown, mine: Shown, lower: float) -> bool:
     return isinstance(theirs, float) and isinstance(paper, float) and lower * theirs < lower * paper
 
 
-def _curves(name: str, curves: Mapping[str, Curve]) -> Iterator[str]:
+def _curves(curves: Mapping[str, Curve]) -> Iterator[str]:
     """Validation accuracies at a few rounds that all curves of a file have, or come near to."""
     last = max(curve[-1][0] for curve in curves.values() if curve)
     marks = sorted({max(1, round(last * (n / POINTS) ** 2)) for n in range(1, POINTS + 1)})
-    yield f"Validation accuracy of `{name}` after so many rounds:"
+    yield "Validation accuracy after so many rounds:"
     yield ""
     yield "| |" + "".join(f" {mark} |" for mark in marks)
     yield "| --- |" + " ---: |" * len(marks)
@@ -179,15 +253,14 @@ def _reached(curve: Curve, mark: int) -> float | None:
     return before[-1] if before and mark <= curve[-1][0] else None
 
 
-def _source(name: str, outcomes: Mapping[str, Outcome], files: Mapping[str, Path]) -> str:
-    bench, outcome = find(name), outcomes.get(name)
-    if outcome is None:
-        return f"- [`{name}`](../benchmarks/{name}.toml): {_nothing(name)}."
-    folder = files[name].parent.name
+def _source(name: str, outcome: Outcome, path: Path) -> str:
+    """Where figures come from."""
+    folder = path.parent.name
     told = "" if folder == RESULTS else " · not complete yet"
     return (
-        f"- [`{name}`](../benchmarks/{name}.toml): `{command(name, bench, outcome)}` · {where(outcome.machine)} · "
-        f"commit `{outcome.commit[:12]}` · [{name}.json](../benchmarks/{folder}/{name}.json){told}"
+        f"**{_set_of(name)}**, [`{name}`](../benchmarks/{name}.toml): `{command(name, find(name), outcome)}` · "
+        f"{where(outcome.machine)} · commit `{outcome.commit[:12]}` · "
+        f"[{name}.json](../benchmarks/{folder}/{name}.json){told}"
     )
 
 
