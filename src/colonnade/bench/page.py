@@ -89,13 +89,11 @@ def _told(name: str, outcome: Outcome, there: str) -> Iterator[str]:
     )
     yield ""
     rows = figures(outcome, bench)
-    paper = any(row.paper for row in rows)
-    yield "| figure | result | spread | target | met |" + (" paper |" if paper else "")
-    yield "| --- | ---: | ---: | ---: | --- |" + (" ---: |" if paper else "")
+    heads = [head for head in ("result", "spread", "target", "met", "paper") if any(getattr(row, head) for row in rows)]
+    yield f"| figure | {' | '.join(heads)} |"
+    yield "| --- |" + "".join(" --- |" if head == "met" else " ---: |" for head in heads)
     for row in rows:
-        yield f"| `{row.key}` | {row.result} | {row.spread} | {row.target} | {row.met} |" + (
-            f" {row.paper} |" if paper else ""
-        )
+        yield f"| `{row.key}` | {' | '.join(getattr(row, head) for head in heads)} |"
     for sentence in (controls(outcome), ended_early(bench, outcome)):
         if sentence:
             yield ""
