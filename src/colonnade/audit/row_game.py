@@ -51,6 +51,7 @@ from colonnade.tasks import Task
 
 WORK = 1e9  # numbers of canaries' columns that go through the steps: about ten seconds
 AT_ONCE = 2.5e7  # of them in one step
+MOST_STEPS = 2000  # of each party
 FEWEST, MOST = 400, 4000  # canaries, in both worlds together
 CLEAREST = 2.0  # deviations that the worlds are apart; beyond even a perfect player needs ever more games
 FAR = 2.0**20  # how long a canary's column is
@@ -114,7 +115,7 @@ class RowGame:
         """As many steps as can be told apart, and as many canaries as that leaves time for."""
         rate, sigma, local = self.how.plan.rate, self.how.sigma, self.local_steps
         of_one = Steps(rate, sigma, local * len(self.parties)).apart
-        most = max(1, round((CLEAREST / of_one) ** 2))
+        most = max(1, min(round((CLEAREST / of_one) ** 2), MOST_STEPS // local))
         rounds = rounds_of(self.how.steps // local, most)
         steps = local * len(rounds) * len(self.parties)
         fits = math.sqrt(min(WORK / steps, AT_ONCE / len(self.parties)) / rate)

@@ -93,9 +93,11 @@ def seeded(trainings: Sequence[Training]) -> str:
     return SEEDED * (len(trainings) > 1 and any(t.simulated for one in trainings for t in one.tallies))
 
 
-def kept_in_words(kept: Sequence[Sequence[TallyRecord]], privacy: PrivacySettings, noisy_labels: bool) -> str:
-    """The same from what a file keeps of trainings with the same settings."""
-    return in_words([Training([Tally.from_json(t) for t in one], privacy, noisy_labels) for one in kept])
+def read_kept(
+    kept: Sequence[Sequence[TallyRecord]], privacy: PrivacySettings, noisy_labels: bool, plain_labels: bool
+) -> list[Training]:
+    """What a file keeps of trainings with the same settings."""
+    return [Training([Tally.from_json(t) for t in one], privacy, noisy_labels, plain_labels) for one in kept]
 
 
 def _of_labels(trainings: Sequence[Training]) -> list[Together]:

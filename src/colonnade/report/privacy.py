@@ -243,8 +243,9 @@ def trainings_of(records: Sequence[Record]) -> list[Training] | None:
 
 
 def _least(group: Group) -> str:
-    """The weakest promise among the seeds, and what happened to the releases."""
+    """The weakest promise among the seeds, what happened to the releases, and what they contributed."""
     pages = [privacy_page(record) for record in group.records]
     weakest = max(pages, key=lambda page: (page.unprotected, page.epsilon))
-    bare = weakest.verdict.startswith("No noise was used")
-    return weakest.verdict if bare else f"{weakest.verdict} {words.noise_of(group.records)}"
+    if weakest.verdict.startswith("No noise was used"):
+        return weakest.verdict
+    return " ".join(filter(None, [weakest.verdict, words.noise_of(group.records), weakest.uploads]))
