@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,14 @@ import pytest
 import colonnade as cn
 from colonnade.data.features import NumberFeature
 from colonnade.errors import ConfigError
+from colonnade.privacy.accounting import exact_epsilon, shift_of
+from colonnade.privacy.events import Unit
+from colonnade.privacy.sampled import SampledGaussianEvent, sampled_epsilon
+from colonnade.privacy.tally import tally
 from tests.federations import small
 from tests.trainers import TINY
 
+NOISE = {"mechanism": "gaussian", "clip": 1.0, "sigma": 5.0}
 QUICK: dict[str, Any] = {"rounds": 2, "model": TINY, "progress": False}
 
 
@@ -105,3 +111,59 @@ def test_what_would_give_wrong_numbers_is_refused() -> None:
         cn.cross_validate(small(), "vimadmm", labels="churn", **QUICK)
     with pytest.raises(ConfigError, match="fold = 6: needed both"):
         cn.Federation.from_tables(tables(), labels="churn", id="customer", split={"folds": 5, "fold": 6})
+
+
+ROWS: dict[str, Any] = {"unit": "row", "sigma": 4.0}
+AT_HOME: dict[str, Any] = {**QUICK, "model": {"encoder": "tanh", "embedding": 4}, "schedule": {"batch": 20}}
+
+
+def at_home(run: cn.Run) -> SampledGaussianEvent:
+    return next(entry.event for entry in run.ledger if isinstance(entry.event, SampledGaussianEvent))
+
+
+def test_a_row_pays_for_the_folds_that_it_trains_in_and_a_party_for_all() -> None:
+    found = cn.cross_validate(small(), "local_only", folds=3, privacy=ROWS, **AT_HOME)
+    (cost,), event = found.costs, at_home(found.runs[0])
+    assert at_home(found.runs[1]).rate == event.rate < 1
+    twice = replace(event, steps=2 * event.steps)
+    assert cost.epsilon == pytest.approx(sampled_epsilon([twice], 1e-5), rel=0.01)
+    assert (cost.unit, cost.accountant, cost.delta, cost.releases) == (Unit.ROW, "PLD", 1e-5, twice.releases)
+    assert found.runs[0].epsilon is not None and cost.epsilon > float(found.runs[0].epsilon)
+    parties = cn.cross_validate(small(), "vimadmm_j", folds=3, privacy=NOISE, **QUICK)
+    assert parties.costs[0].epsilon == pytest.approx(exact_epsilon(shift_of(5.0, 6), 1e-5))
+    assert (parties.costs[0].unit, parties.costs[0].releases) == (Unit.PARTY, 6)
+
+
+def test_by_time_the_earliest_rows_train_in_every_fold() -> None:
+    given: dict[str, Any] = {"labels": "churn", "id": "customer", "split": {"time": "month"}, "privacy": ROWS}
+    found = cn.cross_validate(less("house"), "local_only", folds=2, **given, **AT_HOME)
+    both = [at_home(run) for run in found.runs]
+    assert both[0].rate > both[1].rate  # of more rows
+    assert found.costs[0].epsilon == pytest.approx(sampled_epsilon(both, 1e-5), rel=0.01)
+    assert "A row trains in at most 2 of them" in found.together
+
+
+def test_labels_pay_where_they_train_or_validate() -> None:
+    labels = {"labels": {"mechanism": "alibi", "epsilon": 1.5}}
+    found = cn.cross_validate(small(), "local_only", folds=3, privacy=labels, **QUICK)
+    (cost,) = found.costs
+    assert (cost.unit, cost.epsilon, cost.delta) == (Unit.LABEL, 3.0, 0.0)
+
+
+def test_the_figure_of_all_folds_is_told_with_what_belongs_to_it() -> None:
+    found = cn.cross_validate(small(), "local_only", folds=3, privacy=ROWS, **AT_HOME)
+    sent = sum(dict(t.bare)["EVALUATE"] for run in found.runs for t in tally(run.ledger, "absent"))
+    text = found.together
+    assert text in repr(found) and f"epsilon {found.costs[0].epsilon:.4g} (PLD accountant over " in text
+    assert "unit ROW, neighbours: one row added or removed" in text and "A row trains in at most 2 of them" in text
+    assert f"what parties say about a row where it validates or tests ({sent} releases for EVALUATE)" in text
+    assert "simulations of one seed draw the same" in text
+    parties = cn.cross_validate(small(), "vimadmm_j", folds=3, privacy=NOISE, **QUICK)
+    assert "What the uploads contributed was not measured" in parties.together
+    assert "A row trains" not in parties.together
+
+
+@pytest.mark.parametrize("method", ["vimadmm_j", "centralized"])
+def test_where_nothing_is_promised_nothing_is_told(method: str) -> None:
+    found = cn.cross_validate(small(), method, folds=2, **QUICK)
+    assert found.costs == () and found.together == "" and "epsilon" not in repr(found)

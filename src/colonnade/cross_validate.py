@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import torch
+from torch import Tensor
 
 from colonnade.checkpoint import fingerprint
 from colonnade.compare import marked
@@ -17,7 +20,7 @@ from colonnade.data.beside import classes_of
 from colonnade.data.frames import by_party, read_table
 from colonnade.data.ids import Ids, id_columns
 from colonnade.engines.base import Encoders
-from colonnade.errors import ConfigError, RowsLeftOut
+from colonnade.errors import ConfigError, DataError, RowsLeftOut
 from colonnade.extras import need
 from colonnade.federation import Federation
 from colonnade.job import Job
@@ -25,10 +28,16 @@ from colonnade.keywords import settings_of
 from colonnade.many import Entry, of_rows, train_all
 from colonnade.methods.base import Method
 from colonnade.models.encoders import ModelSettings
+from colonnade.privacy.events import Unit
+from colonnade.privacy.repeats import Training as Spent
+from colonnade.privacy.repeats import folds_together, largest_sets, seeded
 from colonnade.privacy.settings import PrivacySettings
+from colonnade.privacy.together import Together
 from colonnade.progress import Watcher
 from colonnade.report.compared import spread
-from colonnade.row_split import Marks, SplitSettings, as_settings, fold_splits
+from colonnade.report.privacy import trainings_of
+from colonnade.report.uploads import UNMEASURED, told_of_uploads
+from colonnade.row_split import Marks, RowSplit, SplitSettings, as_settings, fold_splits
 from colonnade.run import Run, Training
 from colonnade.tasks import Read
 
@@ -44,11 +53,21 @@ class FoldScores(TypedDict):
     folds: list[float | None]
 
 
+FOLDS = "{0} folds on the same people cost, together: {1}. {2}"
+TRAINS = "A row trains in at most {0} of them: the figure of unit ROW is that of the row in the most costly ones. "
+UNCOVERED = (
+    "Not covered: what parties say about a row where it validates or tests ({0}), how columns become numbers where "
+    "that is taken from such rows, scores, predictions, and a choice by the scores."
+)
+GAIN = "run.upload_gain(federation) measures it of one fold."
+
+
 @dataclass(frozen=True)
 class CrossValidation:
     """A run for each fold."""
 
     runs: tuple[Run, ...] = field(repr=False)
+    splits: tuple[RowSplit, ...] = field(repr=False)  # of the same rows, one for each fold
 
     @property
     def metrics(self) -> dict[str, FoldScores]:
@@ -65,6 +84,54 @@ class CrossValidation:
         """The mean over the folds of the metric that the runs are judged by; None: not measured."""
         found = self.metrics.get(self.runs[0].metric)
         return None if found is None else found["mean"]
+
+    @cached_property
+    def costs(self) -> tuple[Together, ...]:
+        """What all folds together cost, a figure for each unit; empty, where nothing was promised.
+
+        A party takes part in every fold, so its figure is of all of them. A row trains in all but the fold that it
+        tests in (by time the earliest rows in all): its figure is of the folds of the row that it costs most.
+
+        Raises:
+            DataError: the library that accounts is not installed.
+        """
+        if len(self._trainings) < len(self.runs):  # all columns are in one place, and nothing is promised
+            return ()
+        return tuple(folds_together(self._trainings, *map(largest_sets, self._folds_of_rows())))
+
+    @property
+    def together(self) -> str:
+        """The same in words, with what it does not cover; empty, where nothing was promised."""
+        try:
+            if not self.costs:
+                return ""
+        except DataError as error:
+            return f"What all folds cost together is not known here: {error}"
+        most = max(len(one) for one in largest_sets(self._folds_of_rows()[0]))
+        bare = Counter({"EVALUATE": 0})
+        for one in self._trainings:
+            for purpose, number in (item for tally in one.tallies for item in tally.bare):
+                bare[purpose] += number
+        left = ", ".join(f"{n:,} releases for {purpose}" for purpose, n in sorted(bare.items()) if purpose != "TRAIN")
+        rows = TRAINS.format(most) if any(one.unit is Unit.ROW for one in self.costs) else ""
+        told = FOLDS.format(len(self.runs), "; ".join(map(str, self.costs)), rows + UNCOVERED.format(left))
+        unmeasured = any(told_of_uploads(run.record()) for run in self.runs)
+        return told + seeded(self._trainings) + (f" {UNMEASURED.format(GAIN)}" if unmeasured else "")
+
+    @cached_property
+    def _trainings(self) -> list[Spent]:
+        return trainings_of([run.record() for run in self.runs]) or []
+
+    def _folds_of_rows(self) -> tuple[Tensor, Tensor]:
+        """(N, folds) whether a row trains, and whether its label is told to others if it is told behind noise."""
+        count = max(int(rows.max()) for one in self.splits for rows in (one.train, one.test)) + 1
+        trains = torch.zeros(count, len(self.splits), dtype=torch.bool)
+        for number, one in enumerate(self.splits):
+            trains[one.train.cpu(), number] = True
+        told = trains.clone()
+        for number, one in enumerate(self.splits):
+            told[one.validation.cpu(), number] = True  # its noisy label chooses the kept round
+        return trains, told
 
     def to_frame(self) -> DataFrame:
         """A line per metric: mean, std, and a column for each fold.
@@ -86,9 +153,9 @@ class CrossValidation:
         if found is not None and found["mean"] is not None:
             deviation = f" +- {found['std']:.4f}" if found["std"] is not None else ""
             told = f"{first.score_name} {found['mean']:.4f}{deviation}"
-        return (
-            f"<CrossValidation of {first.method.name} on {first.about['federation']}: {len(self.runs)} folds, {told}>"
-        )
+        beside = f"\n{self.together}" if self.together else ""
+        of = f"{first.method.name} on {first.about['federation']}: {len(self.runs)} folds, {told}"
+        return f"<CrossValidation of {of}>{beside}"
 
 
 def cross_validate(  # noqa: PLR0913 - the front door: everything a user may want to say about the data and the training
@@ -124,7 +191,8 @@ def cross_validate(  # noqa: PLR0913 - the front door: everything a user may wan
         training: as for `fit`; None: by keyword.
         model: as for `fit`.
         encoders: as for `fit`.
-        privacy: as for `fit`. Every fold is a training of its own: an epsilon holds for one of them, not for all.
+        privacy: as for `fit`. Every fold is a training of its own, and an epsilon holds for one of them; `.costs` and
+            `.together` of what is returned say what all of them cost.
         out: a folder for the runs, one folder each; the same call goes on after an interruption. None: not saved.
         progress: as for `fit`.
         **settings: of the training and of the method, as for `fit`.
@@ -147,8 +215,9 @@ def cross_validate(  # noqa: PLR0913 - the front door: everything a user may wan
     spared = {"columns_from": "others"} if promise.by_row and not isinstance(data, Federation) else {}
     joining = {**spared, **(meaning or {}), "labels": labels, "id": id}
     quiet: Watcher | None = (lambda now: None) if progress is False else None
-    runs = []
+    runs, splits = [], []
     for number, federation in enumerate(_federations(data, folds, asked, joining), start=1):
+        splits.append(federation.split)
         rows = of_rows(fingerprint(federation.pooled() if chosen.pools else federation))
         job = Job(rows, chosen, shape, length, promise, {}, encoders)
         if folder is None:
@@ -156,7 +225,7 @@ def cross_validate(  # noqa: PLR0913 - the front door: everything a user may wan
         else:
             train_all([Entry(f"fold-{number}", job)], federation, folder, watching=lambda name, rounds: quiet)
             runs.append(Run.load(folder / f"fold-{number}", encoders))
-    return CrossValidation(tuple(runs))
+    return CrossValidation(tuple(runs), tuple(splits))
 
 
 def _federations(data: Any, folds: int, split: SplitSettings, joining: Mapping[str, Any]) -> Iterator[Federation]:

@@ -37,7 +37,8 @@ from colonnade.many import of_rows
 from colonnade.methods.base import Method
 from colonnade.models.encoders import ModelSettings
 from colonnade.privacy.events import LabelExposure
-from colonnade.privacy.repeats import kept_in_words
+from colonnade.privacy.repeats import Training as Spent
+from colonnade.privacy.repeats import in_words, read_kept
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.privacy.tally import TallyRecord, tally
 from colonnade.progress import Progress
@@ -71,7 +72,12 @@ class Outcome:
     trials: int
     diverged: int
     metric: str  # what the scores are
-    together: str = ""  # what all trainings of the search cost together; empty: nothing was promised
+    spent: Sequence[Spent] | None = field(default=(), repr=False)  # all trainings; None: a trial does not say what
+
+    @property
+    def together(self) -> str:
+        """What all trainings of the search cost together; empty: nothing was promised."""
+        return searches_together([self])
 
     @property
     def gain(self) -> float:
@@ -244,15 +250,23 @@ def _outcome(job: Job, trials: list[Any], space: Space, metric: Metric) -> Outco
     settings = with_settings(job.method, chosen).model_dump()
     score = None if best is None else sign * float(best.value)
     counts = len(trials), len(trials) - len(good)
-    return Outcome(job.method.name, settings, chosen, score, usual, *counts, metric.name, _together(job, trials))
+    return Outcome(job.method.name, settings, chosen, score, usual, *counts, metric.name, _spent(job, trials))
 
 
-def _together(job: Job, trials: Sequence[Any]) -> str:
-    """What the trainings of all trials cost together; trials of an earlier version do not say what they released."""
+def _spent(job: Job, trials: Sequence[Any]) -> list[Spent] | None:
+    """What the trainings of all trials cost; trials of an earlier version do not say what they released."""
     if not all(SPENT in trial.user_attrs for trial in trials):
-        return "some trials are of an earlier version, which did not keep what they cost"
+        return None
     kept = [one for trial in trials for one in trial.user_attrs[SPENT]]
-    return kept_in_words(kept, job.privacy, job.privacy.exposure(job.method.exposes) is LabelExposure.EPS)
+    exposure = job.privacy.exposure(job.method.exposes)
+    return read_kept(kept, job.privacy, exposure is LabelExposure.EPS, exposure is LabelExposure.FULL)
+
+
+def searches_together(outcomes: Sequence[Outcome]) -> str:
+    """What the trainings of several searches on the same rows cost together; empty: nothing was promised."""
+    if any(outcome.spent is None for outcome in outcomes):
+        return "some trials are of an earlier version, which did not keep what they cost"
+    return in_words([one for outcome in outcomes for one in outcome.spent or ()])
 
 
 # -- from Python ------------------------------------------------------------------------------

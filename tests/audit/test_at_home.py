@@ -12,11 +12,11 @@ from torch import Tensor
 
 from colonnade.audit import at_home
 from colonnade.audit.at_home import DRAWS, GRADIENTS, NOISE, check_at_home, check_gradients
-from colonnade.audit.checks import Check
-from colonnade.audit.examine import play_at_home
+from colonnade.audit.checks import BOUND, Check
+from colonnade.audit.examine import Watching, Wishes, play_at_home
 from colonnade.audit.transcript import Transcript, record
 from colonnade.methods import LocalOnly
-from colonnade.models import row_gradients
+from colonnade.models import row_gradients, row_steps
 from colonnade.models.encoders import ModelSettings
 from colonnade.privacy.by_row import LocalSteps, RowNoise
 from colonnade.privacy.gaussian import NoiseSource, SeededNoise, SystemNoise
@@ -91,9 +91,20 @@ def trained(**model: Any) -> Transcript:
     return record(open_trainer(digits(), LocalOnly(), model=network, **options))
 
 
+def played(transcript: Transcript) -> list[Check]:
+    return list(play_at_home(transcript, 1e-5, Wishes(games=300), Watching()))
+
+
 def test_a_training_is_played_whole() -> None:
-    checks: list[Check] = list(play_at_home(trained()))
-    assert [(check.name, check.failed) for check in checks] == [(NOISE, False), (DRAWS, False), (GRADIENTS, False)]
+    names = [BOUND, NOISE, DRAWS, GRADIENTS]
+    assert [(check.name, check.failed) for check in played(trained())] == [(name, False) for name in names]
+
+
+def test_the_game_sees_gradients_that_are_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    transcript, right = trained(), row_steps.clipped_sums
+    monkeypatch.setattr(row_steps, "clipped_sums", lambda cohort, batch, norm: right(cohort, batch, 1e30))
+    found = {check.name: check for check in played(transcript)}
+    assert found[BOUND].failed and "ABOVE the ledger's figure" in found[BOUND].means
 
 
 @pytest.mark.parametrize("bug", ["twice the norm", "the whole batch", "none"])

@@ -17,7 +17,16 @@ from colonnade.config import build
 
 
 def small(**changes: Any) -> Any:
-    tables = {"seeds": 1, "rounds": 2, "workers": 1, "width": 4, "games": 60, "fewer_games": 40, **changes}
+    tables = {
+        "seeds": 1,
+        "rounds": 2,
+        "workers": 1,
+        "width": 4,
+        "games": 60,
+        "fewer_games": 40,
+        "row_games": 500,
+        **changes,
+    }
     return read_bench("x", {"title": "t", "kind": "audit", "audit": tables})
 
 

@@ -124,6 +124,21 @@ def test_noise_of_a_method_s_own_is_played_where_it_has_an_epsilon(
     assert text.startswith("Nothing could be played against the noise of this run; its ledger is in order. Not tried: ")
 
 
+def test_training_at_home_is_played_against_its_figure(cli: Call, tmp_path: Path) -> None:
+    rows = SMALL.replace('name = "vimadmm"', 'name = "local_only"').replace("local_steps = 2", "local_steps = 1")
+    (tmp_path / "rows.toml").write_text(rows + '[privacy]\nunit = "row"\nepsilon = 4.0\n')
+    done = cli("train", tmp_path / "rows.toml", "--set", "model.encoder=tanh", "--out", tmp_path / "run")
+    assert done.code == 0, done.err
+    done = cli("audit", tmp_path / "run", "--rounds", 2, "--game", 300, "--out", "audit.json")
+    assert done.code == 0, done.out + done.err
+    found = json.loads(Path("audit.json").read_text())
+    assert found["verdict"].startswith("Nothing found that contradicts epsilon 4.000 (unit ROW, ")
+    assert found["not_tried"] == {}
+    bound = next(check for check in found["checks"] if check["name"] == BOUND)["facts"]
+    assert (bound["unit"], bound["runs"]) == ("ROW", 300) and bound["epsilon"] < bound["claimed"]
+    assert bound["claimed"] == pytest.approx(found["claim"]["epsilon"], rel=0.02)
+
+
 def test_a_secure_sum_and_label_noise_are_played(cli: Call, tmp_path: Path) -> None:
     sums = 'secure_sum = { use = true }\nlabels = { mechanism = "randomised_response", epsilon = 2.0 }\n'
     changed = SMALL.replace('"vimadmm"', '"vimadmm_j"').replace("parties = 2", "parties = 3") + NOISE + sums

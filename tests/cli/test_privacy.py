@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from colonnade import fit
+from colonnade import Run, fit
 from colonnade.cli.main import main
+from colonnade.deploy.export import export
 from colonnade.deploy.table_ledger import Entered, Sent, TableLedger
 from colonnade.privacy.accounting import exact_epsilon, rdp_epsilon, shift_of
 from colonnade.privacy.gaussian import GaussianEvent
+from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.together import Cost
 from tests.contracts.registry import make
 from tests.federations import small
@@ -104,6 +107,71 @@ def test_a_secure_sum_is_explained_with_its_colluders(tmp_path: Path, capsys: py
     assert "With one more it would be epsilon" in text
     facts = json.loads(told(capsys, "explain", str(tmp_path / "sum"), "--json"))
     assert facts["colluders"] == 1 and facts["colluders_used_up"] == [] and facts["epsilon_one_more"] > facts["epsilon"]
+
+
+def party_folder(run: Run, party: str, folder: Path, **proposal: Any) -> Path:
+    """What a party's process leaves behind after training, from a simulation of the same run."""
+    settings = {"name": run.method.name, "settings": run.method.model_dump()}
+    names = [one["name"] for one in run.about["parties"]]
+    body = {"parties": names, "method": settings, "privacy": run.privacy.model_dump(), **proposal}
+    folder.mkdir()
+    part, mine = run.model.part(party), [entry for entry in run.ledger if entry.owner == party]
+    export(folder, {"proposal": body}, part, Ledger(mine))
+    return folder
+
+
+def test_a_party_reads_its_own_statement(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its own releases, and what belongs to the figure; not those of others, which are in their ledgers."""
+    privacy = {**DP, "secure_sum": {"use": True}}
+    run = fit(small((3, 2, 3)), make("vimadmm_j"), rounds=2, privacy=privacy, evaluate_every=0, progress=False)
+    folder = str(party_folder(run, "party_1", tmp_path / "party", own=["party_0"]))
+    text = told(capsys, "explain", folder)
+    assert text.startswith("From the ledger of party_1, one party of the run") and "between 3 parties" in text
+    assert "delta 1e-05, unit PARTY" in text and "party_1 with 2 releases" in text and "Not covered" in text
+    assert "party_0 belongs to the label holder, which knows what it adds" in text
+    assert "tolerates no more colluders" in text and "With one more it would be epsilon" in text
+    assert "What the uploads contributed was not measured" in text and "every party has to agree to" in text
+    facts = json.loads(told(capsys, "explain", folder, "--json"))
+    assert (facts["party"], list(facts["parties"]), facts["uploads"]) == ("party_1", ["party_1"], None)
+    assert run.epsilon is not None and facts["epsilon"] == pytest.approx(float(run.epsilon))
+    assert facts["colluders_used_up"] == ["party_0"]
+
+
+def test_a_party_that_sent_nothing_says_so_of_itself_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = fit(small(), make("vimadmm_j"), rounds=2, privacy=DP, evaluate_every=0, progress=False)
+    folder = party_folder(run, "party_1", tmp_path / "party")
+    (folder / "ledger.jsonl").write_text("")
+    assert "Columns: party_1 sent nothing in training (epsilon 0" in told(capsys, "explain", str(folder))
+
+
+@pytest.mark.parametrize(
+    ("what", "sentence"),
+    [
+        ("a part alone", "without what it released; name the folder of the party's process"),
+        ("no object", "without what it released"),
+        ("no proposal", "party.json is damaged (KeyError('method')); restore it from a copy"),
+        ("not over", "a party whose training is not over"),
+        ("neither", "has neither run.json nor party.json; needed the folder of a run, or a party's own folder"),
+    ],
+)
+def test_a_folder_without_a_statement(
+    what: str, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = fit(small(), make("vimadmm_j"), rounds=2, privacy=DP, evaluate_every=0, progress=False)
+    folder = party_folder(run, "party_1", tmp_path / "party")
+    if what == "a part alone":
+        (folder / "ledger.jsonl").unlink()
+    elif what == "no object":
+        (folder / "party.json").write_text("[]")
+    elif what == "no proposal":
+        (folder / "party.json").write_text('{"run": "r", "party": "party_1", "proposal": {}}')
+    else:
+        (folder / "party.json").unlink()
+        if what == "not over":
+            (folder / "party.db").touch()
+    with pytest.raises(SystemExit) as end:
+        main(["privacy", "explain", str(folder)])
+    assert end.value.code == 2 and sentence in capsys.readouterr().err
 
 
 PARTY = """\

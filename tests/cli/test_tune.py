@@ -22,7 +22,7 @@ from colonnade.methods._convolutions import FOR_CONVOLUTIONS
 from colonnade.privacy.accounting import exact_epsilon
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.search_space import Dimension, asked_space, declared_space, flat, with_settings
-from colonnade.tune import Budget, Outcome, price, search_settings, without_test
+from colonnade.tune import Budget, Outcome, price, search_settings, searches_together, without_test
 from tests.cli.conftest import Call
 from tests.cli.settings_doc import tomllib
 from tests.federations import small
@@ -239,8 +239,29 @@ class TestPrivacy:
         assert "unit PARTY" in outcome.together and "are not covered" in outcome.together
         assert searched(tmp_path / "plain", Budget(1, 2, (0,))).together == ""
 
+    def test_searches_of_several_methods_on_the_same_rows_have_one_total(self, tmp_path: Path) -> None:
+        """It is more than that of each: all of their trials trained on these rows."""
+        private = job(privacy={**self.noise, "evaluation": "simulated"})
+        one = searched(tmp_path / "one", Budget(1, 2, (0,)), job=private)
+        two = searched(tmp_path / "two", Budget(2, 2, (0,)), job=private)
+        figure = f"3 trainings on the same rows cost, together: epsilon {exact_epsilon(math.sqrt(6), 1e-5):.4g} (exact"
+        assert figure in searches_together([one, two])
+        assert one.together == searches_together([one]) and searches_together([]) == ""
+        assert "did not keep what they cost" in searches_together([one, replace(two, spent=None)])
+
 
 class TestCommand:
+    def test_the_cost_of_all_methods_is_told(self, cli: Call, config: Path) -> None:
+        noise = '[privacy]\nmechanism = "gaussian"\nclip = 1.0\nsigma = 1.0\nevaluation = "simulated"\n'
+        config.write_text(config.read_text() + noise)
+        what = ["tune", config, "--method", "vimadmm", "--method", "vimadmm_j", "--trials", "1", "--rounds", "2"]
+        done = cli(*what, "--out", "here")
+        assert done.code == 0, done.err
+        (total,) = [line for line in done.out.splitlines() if line.startswith("privacy of the search, all methods: ")]
+        figure = f"2 trainings on the same rows cost, together: epsilon {exact_epsilon(2.0, 1e-5):.4g} (exact"
+        assert figure in total and f"# {total}" in Path("here/best.toml").read_text()
+        assert figure in cli(*what, "--out", "here", "--json").json["together"]
+
     def test_the_best_settings_are_a_configuration(self, cli: Call, config: Path) -> None:
         what = ["tune", config, "--method", "vimadmm", "--method", "local_only", "--trials", "2", "--rounds", "2"]
         done = cli(*what, "--out", "here", "--json")

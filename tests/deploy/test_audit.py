@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from colonnade.audit.at_home import DRAWS
+from colonnade.audit.at_home import DRAWS, GRADIENTS
 from colonnade.audit.at_home import NOISE as AT_HOME
 from colonnade.audit.checks import BOUND
 from colonnade.audit.full_shape import CLIPPING, FRESH, LOW_BITS, SIZE
@@ -100,8 +100,8 @@ def test_training_at_home_is_checked_against_what_was_agreed_on(tmp_path: Path) 
     for who in (COORDINATOR, "party_1"):
         code, found = audited(place / who)
         assert code == 0, found["verdict"]
-        assert (
-            found["verdict"].startswith("Nothing found that contradicts epsilon 3.99") and BOUND in found["not_tried"]
-        )
-        assert played(found) == {AT_HOME, DRAWS}
+        assert found["verdict"].startswith("Nothing found that contradicts epsilon 3.99")
+        assert played(found) == {BOUND, AT_HOME, DRAWS} and GRADIENTS in found["not_tried"]
+        bound = next(check for check in found["checks"] if check["name"] == BOUND)["facts"]
+        assert bound["unit"] == "ROW" and bound["claimed"] == pytest.approx(found["claim"]["epsilon"], rel=0.05)
         assert "unit ROW, neighbours: absent, delta 1e-05, PLD accountant" in found["verdict"]

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from colonnade.cli.privacy_explain import promise_of
 from colonnade.config import build
 from colonnade.deploy.agreement import Proposal
 from colonnade.deploy.by_row import row_event, row_protection, steps_of
@@ -74,6 +75,9 @@ def test_training_is_counted_once_whoever_is_killed(tmp_path: Path) -> None:
         assert {flow.purpose for flow in source.flows} == {"EVALUATE"}
         assert "unit ROW" in " ".join(verdict(source)) and "unit PARTY" not in " ".join(verdict(source))
     assert [f.messages for f in at_holder.flows] == [f.messages for f in at_party.flows]
+    own = " ".join(promise_of(s.trial.place("party_1")).lines())
+    assert "Rows: epsilon 3.9" in own and "3 parties, 12 steps each at most" in own
+    assert "releases for EVALUATE, which left without noise" in own and "Not covered: validation and test rows" in own
 
 
 def proposed(**privacy: Any) -> Proposal:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from colonnade.cli.privacy_explain import promise_of
 from colonnade.errors import RunError
 from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.promise import Circumstances
@@ -86,6 +87,21 @@ def test_noise_comes_from_the_operating_system_and_is_drawn_once(privacy: dict[s
         assert len(events) == ROUNDS
     exposure = LabelExposure.EPS if "labels" in privacy else LabelExposure.FULL
     assert run.label_exposure is exposure
+    for party in PARTIES:
+        _reads_its_own_statement(s.trial.place(party), party, summed="secure_sum" in privacy)
+
+
+def _reads_its_own_statement(place: Path, party: str, *, summed: bool) -> None:
+    """What `colonnade privacy explain` says in a party's own folder, with what the figure does not cover."""
+    told = promise_of(place)
+    text, facts = " ".join(told.lines()), told.statement.to_json()
+    assert text.startswith(f"From the ledger of {party}, one party of the run ") and "between 3 parties" in text
+    assert facts["epsilon"] is not None and 3.9 < facts["epsilon"] <= 4.0 and list(facts["parties"]) == [party]
+    assert "unit PARTY, compared with the same run without this party's data (neighbours: absent" in text
+    assert f"{party} with {ROUNDS} releases" in text and "largest of" not in text
+    assert "Not covered: a party's own network" in text and "What the uploads contributed was not measured" in text
+    assert ("Labels: epsilon 3, delta 0, unit LABEL" in text) is summed  # the second kind also protects labels
+    assert ("With one more it would be epsilon" in text) is summed  # of three parties, as the agreement says
 
 
 def test_two_runs_of_one_seed_draw_different_noise_and_label_noise(tmp_path: Path) -> None:

@@ -7,15 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 import colonnade as cn
 from colonnade.privacy.accounting import exact_epsilon
 from colonnade.privacy.events import Unit
 from colonnade.privacy.pbm import Counted, counted_epsilon
-from colonnade.privacy.repeats import Training, all_together, in_words
+from colonnade.privacy.repeats import Training, all_together, folds_together, in_words, largest_sets
 from colonnade.privacy.sampled import SampledGaussianEvent, sampled_epsilon
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.privacy.tally import Tally
+from colonnade.report.privacy import together_of
 from tests.federations import small
 
 DP = PrivacySettings(mechanism="gaussian", clip=1.0, sigma=5.0)
@@ -76,3 +78,39 @@ def test_trainings_at_home_add_up_although_each_party_has_the_same_line() -> Non
     assert found.epsilon == pytest.approx(sampled_epsilon([replace(event, steps=60)], 1e-5), rel=0.01)
     assert (found.unit, found.accountant) == (Unit.ROW, "PLD")
     assert "unit ROW, neighbours: one row added or removed" in in_words([Training(both, rows)] * 3)
+
+
+def test_noise_in_some_trainings_bounds_nothing_that_another_one_told() -> None:
+    rows = PrivacySettings(unit="row", sigma=2.0)
+    event = SampledGaussianEvent(rate=0.1, clip=1.0, sigma=2.0, steps=20, at_parties=2)
+    at_home, uploads = Training([spent(math.inf, sampled=(event,))], rows), Training([spent(0.3)], DP)
+    by_unit = {one.unit: one for one in all_together([at_home, uploads])}
+    assert math.isinf(by_unit[Unit.ROW].epsilon) and by_unit[Unit.PARTY].epsilon < math.inf
+    assert "1 of 2 trainings did not hide single rows" in in_words([at_home, uploads])
+    noisy, plain = Training([], LABELS, noisy_labels=True), Training([], PrivacySettings(), plain_labels=True)
+    (labels,) = all_together([noisy, plain, noisy])
+    assert labels.unit is Unit.LABEL and math.isinf(labels.epsilon)
+    assert "1 of 3 trainings told the labels as they are" in in_words([noisy, plain, noisy])
+
+
+def test_a_report_of_two_runs_knows_which_told_the_labels(tmp_path: Path) -> None:
+    told = {"rounds": 2, "progress": False}
+    noisy = cn.fit(small(), "vimadmm_j", privacy=LABELS.model_dump(), **told).record()
+    plain = cn.fit(small(), "vimadmm_j", **told).record()
+    assert "epsilon 4 (pure accountant over 2 releases" in together_of([noisy, noisy])
+    assert "trainings told the labels as they are" in together_of([noisy, plain])
+
+
+def test_folds_that_a_row_is_in() -> None:
+    member = torch.tensor([[1, 1, 0], [1, 0, 0], [0, 1, 1], [1, 1, 0], [0, 0, 0]]).bool()
+    assert set(largest_sets(member)) == {frozenset({0, 1}), frozenset({1, 2})}
+    costly, cheap = (PrivacySettings(labels={"mechanism": "alibi", "epsilon": e}) for e in (3.0, 1.0))
+    trainings = [Training([], p, noisy_labels=True) for p in (costly, cheap, costly)]
+    (found,) = folds_together(trainings, [], largest_sets(member))
+    assert found.epsilon == 4.0  # of a row in the first two folds, or in the last two; nobody is in all three
+
+
+def test_simulations_of_one_seed_share_their_noise() -> None:
+    assert "simulations of one seed draw the same" in in_words([Training([spent(0.3)], DP)] * 2)
+    drawn = [Training([replace(spent(0.3), simulated=False)], DP)] * 2
+    assert "epsilon" in in_words(drawn) and "simulations" not in in_words(drawn)

@@ -19,6 +19,7 @@ from colonnade.audit.checks import BOUND, Check, not_tried
 from colonnade.audit.examine import Watching, Wishes, play_target
 from colonnade.audit.full_shape import CLIPPING
 from colonnade.audit.label_game import LabelTrial
+from colonnade.audit.row_game import RowGame
 from colonnade.audit.shapes import Layout
 from colonnade.audit.target import Target
 from colonnade.audit.verdict import Examination, Figure
@@ -44,7 +45,6 @@ ATTACKS = (
 AGAIN = "training again", "the other organisations' columns are not here"
 BYTES = "ledger against bytes", "traffic is counted by the label holder"
 LEDGERS = "ledgers of the other parties", "each is with its party: run `colonnade audit` on that party's folder"
-AT_HOME = "parties trained at home with noise (unit ROW) and sent nothing about training rows to play against"
 ROWS = GRADIENTS, "they are checked where a simulation is audited"
 OTHER_NOISE = "the noise is set at this party alone, and cannot be made again from what its ledger says"
 
@@ -109,9 +109,11 @@ def _played(
 ) -> Iterator[Check]:
     """Games against the noise that was agreed on, and against label noise."""
     if place.privacy.by_row:
-        yield not_tried(BOUND, AT_HOME)
+        how, schema = _row_noise(place, SystemNoise()), place.schema
+        game = RowGame(how, place.method, schema.parties, schema.task, schema.dtype, place.privacy.delta)
+        yield game.check(wishes.seed, wishes.games, watching.game)
         names = place.schema.parties if place.at_holder else (place.name,)
-        yield from check_at_home(_row_noise(place, SystemNoise()), names, getattr(place.method, "local_steps", 1))
+        yield from check_at_home(how, names, game.local_steps)
         yield not_tried(*ROWS)
     elif figure.claims and mechanism.event.bare:
         yield not_tried(BOUND, OTHER_NOISE)

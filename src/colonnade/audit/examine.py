@@ -21,6 +21,7 @@ from colonnade.audit.books import AuditedRun, check_books, replayed
 from colonnade.audit.checks import BOUND, Check, not_tried
 from colonnade.audit.claims import Additive, claim_of
 from colonnade.audit.label_game import LabelTrial
+from colonnade.audit.row_game import RowGame
 from colonnade.audit.shapes import Layout
 from colonnade.audit.target import Target
 from colonnade.audit.transcript import Transcript, record
@@ -31,6 +32,7 @@ from colonnade.errors import RunError
 from colonnade.federation import Federation
 from colonnade.fit import Trainer
 from colonnade.methods.base import brings
+from colonnade.models.row_gradients import is_chain
 from colonnade.privacy import sampled
 from colonnade.privacy.events import Hides
 from colonnade.privacy.ledger import Ledger
@@ -41,10 +43,6 @@ from colonnade.tasks import Task
 from colonnade.wire.messages import COORDINATOR, Purpose
 
 ON_DEVICE = "noise on the GPU", "games are played on the CPU, and the run computed norms and sums on its GPU"
-AT_HOME = (
-    "parties trained at home with noise (unit ROW) and sent nothing about training rows, so there is no upload to play "
-    "against; noise, draws and gradients of that training are checked, and what the models say of rows is attacked"
-)
 ROUNDS = 20  # of the retraining, unless the run had fewer
 
 
@@ -87,7 +85,7 @@ def examine(
         checks = [*play_target(target, figure, wishes, watching), *play_labels(run, federation.task, rows, wishes)]
         if coordinator.schema.device.type != "cpu" and target.mechanism.event.kind.hides is Hides.COLUMNS:
             checks.append(not_tried(*ON_DEVICE))
-        checks += play_at_home(transcript)
+        checks += play_at_home(transcript, run.privacy.delta, wishes, watching)
         findings = attack(transcript, wishes.seed, finished=run)
     books = replace(
         books, problems=(*books.problems, *figure.beyond(run.privacy), *transcript_problems(transcript), *holes)
@@ -150,7 +148,7 @@ def play_target(target: Target, figure: Figure, wishes: Wishes, watching: Watchi
     """Everything that can be played against the mechanism before uploads; or why nothing can."""
     event = target.mechanism.event
     if sampled.supports(event):
-        return (yield not_tried(BOUND, AT_HOME))
+        return  # nothing is uploaded about training rows: `play_at_home`
     claim = claim_of(event)
     if figure.releases or claim is not None:
         yield from target.at_full_shape(wishes.seed)
@@ -164,12 +162,16 @@ def play_target(target: Target, figure: Figure, wishes: Wishes, watching: Watchi
         yield not_tried(BOUND, f"of {event.name!r} no accountant says an epsilon that a game could contradict")
 
 
-def play_at_home(transcript: Transcript) -> Iterator[Check]:
-    """Noise, draws and gradients of parties that train at home, if they do."""
+def play_at_home(transcript: Transcript, delta: float, wishes: Wishes, watching: Watching) -> Iterator[Check]:
+    """The game, noise, draws and gradients of parties that train at home, if they do."""
     local, cohorts = transcript.sides[0].gate.protection.local, [side.cohort for side in transcript.sides]
-    if local is not None:
-        yield from check_at_home(local, transcript.schema.parties, getattr(transcript.run.method, "local_steps", 1))
-        yield check_gradients(cohorts, local)
+    if local is None:
+        return
+    schema, method = transcript.schema, transcript.run.method
+    game = RowGame(local, method, schema.parties, schema.task, schema.dtype, delta, chained=all(map(is_chain, cohorts)))
+    yield game.check(wishes.seed, wishes.games, watching.game)
+    yield from check_at_home(local, schema.parties, game.local_steps)
+    yield check_gradients(cohorts, local)
 
 
 def _steps(target: Target, claim: Additive, wishes: Wishes) -> int:

@@ -1,9 +1,9 @@
 """The audit itself under test: correct code must not be accused, and every planted bug must be caught.
 
 Each seed plays against correct code of every kind of noise (a clipped Gaussian in both number formats, bounded numbers,
-counts, a secure sum, both kinds of label noise), at a full shape and in games; then against each planted bug, until a
-check sees it. For the release that nobody wrote down there is a short training, whose ledger is checked against its
-traffic twice: as it is, and with one release, another one for each seed, that was never recorded.
+counts, a secure sum, both kinds of label noise, training at home), at a full shape and in games; then against each
+planted bug, until a check sees it. For the release that nobody wrote down there is a short training, whose ledger is
+checked against its traffic twice: as it is, and with one release, another one for each seed, that was never recorded.
 
 Results, all counted over seeds: `correct_below` (no check of any case accuses correct code), `ledger_clean` (a complete
 ledger is left alone), `caught.BUG`, `games.BUG` (by the default number of games alone, without the full shape),
@@ -22,11 +22,15 @@ from multiprocessing import get_context
 import torch
 from pydantic import Field
 
+from colonnade.audit.at_home import check_at_home
 from colonnade.audit.books import AuditedRun, check_books
 from colonnade.audit.bugs import MISTAKES, NoBound, OneForgotten, WiderChance, first_failure, plant
 from colonnade.audit.checks import Check
 from colonnade.audit.label_game import LabelTrial, OpenLabels
 from colonnade.audit.planted_elsewhere import MissingShare, kept_too_often, weak_label_noise
+from colonnade.audit.planted_rows import LISTED, plant_rows, row_failure
+from colonnade.audit.planted_rows import MISTAKES as ROW_MISTAKES
+from colonnade.audit.row_game import RowGame
 from colonnade.audit.shapes import Layout
 from colonnade.audit.target import Target
 from colonnade.bench.catalogue import Bench
@@ -35,9 +39,10 @@ from colonnade.bench.settings import Notify, Options
 from colonnade.config import Settings, build
 from colonnade.data.sets import load_set
 from colonnade.fit import Trainer
-from colonnade.methods import VIMADMMJ
+from colonnade.methods import VIMADMMJ, LocalOnly
 from colonnade.models.encoders import ModelSettings
 from colonnade.privacy.bounded import BoundedGaussian
+from colonnade.privacy.by_row import LocalSteps, RowNoise
 from colonnade.privacy.gaussian import Gaussian, SeededNoise
 from colonnade.privacy.labels.settings import LabelSettings, open_labels
 from colonnade.privacy.mechanism import Hiding, Mechanism
@@ -49,9 +54,12 @@ from colonnade.wire.numbers import Numbers
 
 UNLOGGED = "unlogged_release"
 OTHERS = ("no_bound", "wider_chance", "missing_share", "kept_too_often", "weak_label_noise", UNLOGGED)
-BUGS = (*(bug for bug in MISTAKES if bug != "none"), *OTHERS)
-BY_GAMES = ("half_noise", "weak_noise")  # that the games must see without the full shape
-PARTIES = ("first", "second", "third")  # of the secure sum
+BUGS = (*(bug for bug in MISTAKES if bug != "none"), *OTHERS, *ROW_MISTAKES)
+ROWS_BY_GAME = (
+    "rows_unclipped", "rows_mean_clipped", "rows_half_noise", "rows_noise_of_mean", "rows_public_draws", LISTED
+)  # fmt: skip
+BY_GAMES = ("half_noise", "weak_noise", *ROWS_BY_GAME)  # that the games must see by themselves
+PARTIES = ("first", "second", "third")  # of the secure sum, and of training at home
 
 
 class AuditBenchSettings(Settings):
@@ -64,6 +72,8 @@ class AuditBenchSettings(Settings):
     width: int = Field(16, ge=1, description="numbers per row")
     games: int | None = Field(None, ge=1, description="of the first case, in each world; unset: the audit's own choice")
     fewer_games: int = Field(1500, ge=1, description="of the other cases")
+    row_games: int = Field(1500, ge=1, description="of training at home (unit ROW), in each world")
+    row_sigma: float = Field(1.75, gt=0, description="its noise: 20 steps of 3 parties at rate 1/3 then cost about 8")
     label_rows: int = Field(1200, ge=1, description="rows whose labels are noised at once")
     rounds: int = Field(4, ge=2, description="of the short training whose ledger is checked")
     workers: int = Field(0, ge=0, description="processes; 0: one per core")
@@ -123,7 +133,9 @@ def one_seed(settings: AuditBenchSettings, seed: int) -> Seen:
     correct = list(_correct(settings, seed))
     margins = [c.facts["claimed"] - c.facts["epsilon"] for c in correct if "claimed" in c.facts]  # type: ignore[operator]
     single = _gaussians(settings, seed)[0]
-    by_games = {bug: _failed(_planted(single, bug).in_games(seed, settings.games)) for bug in BY_GAMES}
+    by_games = {bug: _failed(_planted(single, bug).in_games(seed, settings.games)) for bug in BY_GAMES[:2]}
+    at_home = _at_home(settings, seed)
+    by_games |= {bug: plant_rows(at_home, bug).check(seed, settings.row_games).failed for bug in ROWS_BY_GAME}
     clean = ledger_seen(seed, settings.rounds, None)
     return Seen(
         seed,
@@ -144,6 +156,9 @@ def _correct(settings: AuditBenchSettings, seed: int) -> Iterator[Check]:
         yield from target.in_games(seed, settings.games if case == 0 else settings.fewer_games)
     for mechanism in ("randomised_response", "alibi"):
         yield from _labels(settings, mechanism).checks(seed)
+    at_home = _at_home(settings, seed)
+    yield at_home.check(seed, settings.row_games)
+    yield from check_at_home(at_home.how, at_home.parties, at_home.local_steps)
 
 
 def _caught(settings: AuditBenchSettings, seed: int) -> Iterator[tuple[str, bool]]:
@@ -164,6 +179,8 @@ def _caught(settings: AuditBenchSettings, seed: int) -> Iterator[tuple[str, bool
         yield bug, first_failure(replace(target, mechanism=mechanism), seed) is not None
     yield "kept_too_often", _failed(_labels(settings, "randomised_response", kept_too_often).checks(seed))
     yield "weak_label_noise", _failed(_labels(settings, "alibi", weak_label_noise).checks(seed))
+    for bug in ROW_MISTAKES:
+        yield bug, row_failure(plant_rows(_at_home(settings, seed), bug), seed, settings.row_games) is not None
     yield UNLOGGED, bool(ledger_seen(seed, settings.rounds, seed))
 
 
@@ -205,6 +222,13 @@ def _summed(settings: AuditBenchSettings, seed: int) -> Target:
     mechanism = privacy.protection(1, SeededNoise(seed), adders).training
     target = _target(settings, mechanism, 1, torch.float32)
     return replace(target, parties=PARTIES, opener=adders.opener(1))
+
+
+def _at_home(settings: AuditBenchSettings, seed: int) -> RowGame:
+    """Training at home of three parties, about what epsilon 8 allows."""
+    plan = LocalSteps(rows=900, batch=300, steps=20, parties=len(PARTIES))
+    how = RowNoise(settings.clip, settings.row_sigma, plan, SeededNoise(seed))
+    return RowGame(how, LocalOnly(), PARTIES, find_task("multiclass")(10), torch.float32, settings.delta)
 
 
 def _labels(settings: AuditBenchSettings, mechanism: str, opened: OpenLabels = open_labels) -> LabelTrial:

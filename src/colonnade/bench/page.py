@@ -161,7 +161,8 @@ def command(name: str, bench: Bench, outcome: Outcome) -> str:
 
 def where(machine: Mapping[str, object]) -> str:
     """The machine in a few words."""
-    return str(machine["gpu"] or f"{machine['cpu']}, {machine['cores']} cores")
+    cores = machine["cores"]
+    return str(machine["gpu"] or f"{machine['cpu']}, {cores} core{'' if cores == 1 else 's'}")
 
 
 def number(value: float, digits: int = 4) -> str:

@@ -97,20 +97,23 @@ def calibrate(
 
 
 @app.command()
-def explain(run: RunFolder, as_json: AsJson = False) -> None:
+def explain(
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="A run folder, or a party's own folder.", show_default=False)
+    ],
+    as_json: AsJson = False,
+) -> None:
     """Whose privacy a run promises, against whom, by how much, and what is not covered.
+
+    Of a run between organisations every party has the figures of its own releases, in its own folder.
 
     Example: colonnade privacy explain runs/20261115-120000-vimadmm
     """
-    from colonnade.report.privacy import statement_of_run
-    from colonnade.report.uploads import told_of_uploads
-    from colonnade.run import Run
+    from colonnade.cli.privacy_explain import promise_of
 
-    loaded = Run.load(run)
-    statement, record = statement_of_run(loaded), loaded.record()
-    screen = Screen(as_json)
-    screen.emit({**statement.to_json(), "uploads": record["result"].get("uploads")})
-    for line in filter(None, (*statement.lines(), told_of_uploads(record).replace("RUN", str(run)))):
+    screen, told = Screen(as_json), promise_of(run)
+    screen.emit({**told.statement.to_json(), "uploads": told.gain, "party": told.party})
+    for line in told.lines():
         screen.notify(line)
 
 

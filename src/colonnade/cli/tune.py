@@ -124,6 +124,8 @@ def _watch(bars: Bars, name: str, trials: int) -> Watcher:
 def _finish(
     screen: Screen, outcomes: Sequence[Outcome], tables: Mapping[str, Any], folder: Path, warning: str | None
 ) -> None:
+    from colonnade.tune import searches_together
+
     found = [outcome for outcome in outcomes if outcome.score is not None]
     if not found:
         raise RunError("every trial diverged; search smaller step sizes, e.g. --search optimiser.lr=1e-5:1e-2:log")
@@ -132,7 +134,8 @@ def _finish(
     screen.table(_table(outcomes))
     keys = ("method", "metric", "score", "usual", "trials", "diverged", "chosen", "together")
     facts = [{key: getattr(outcome, key) for key in keys} for outcome in outcomes]
-    screen.emit({"out": str(folder), "best": str(path), "privacy": warning, "methods": facts})
+    cost = {"privacy": warning, "together": searches_together(outcomes) or None}
+    screen.emit({"out": str(folder), "best": str(path), **cost, "methods": facts})
     screen.notify("These are validation scores, which the search has made the most of: they promise no test score.")
     for line in _together(outcomes):
         screen.notify(line)
@@ -161,8 +164,11 @@ def best_toml(outcomes: Sequence[Outcome], tables: Mapping[str, Any], warning: s
 
 
 def _together(outcomes: Sequence[Outcome]) -> list[str]:
-    """What the search itself cost, a line per method."""
-    return [f"privacy of the search, {o.method}: {o.together}" for o in outcomes if o.together]
+    """What the search itself cost: a line per method, and one for all of them, which trained on the same rows."""
+    from colonnade.tune import searches_together
+
+    told = [f"privacy of the search, {o.method}: {o.together}" for o in outcomes if o.together]
+    return [*told, f"privacy of the search, all methods: {searches_together(outcomes)}"] if len(told) > 1 else told
 
 
 def _table(outcomes: Sequence[Outcome]) -> Table:

@@ -107,6 +107,11 @@ def _mixes_rows(layer: nn.Module) -> str:
     return ""
 
 
+def is_chain(cohort: Cohort) -> bool:
+    """Whether encoder and head are a chain of linear layers, whose rows need no gradients of their own."""
+    return _chain(cohort) is not None
+
+
 # -- chains of linear layers --------------------------------------------------------------------
 
 

@@ -134,6 +134,11 @@ class Event(ABC):
         return None
 
     @property
+    def releases(self) -> int:
+        """How many releases an entry stands for: of training at home one for each step."""
+        return 1
+
+    @property
     def clipped(self) -> Clipped | None:
         """Norm and noise, where uploads are clipped to a norm before they get Gaussian noise."""
         return None

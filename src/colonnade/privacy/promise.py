@@ -91,6 +91,7 @@ class Circumstances:
     parties: int = 0  # how many there are; 0: not known
     label_holders: tuple[str, ...] = ()  # parties of the label holder's organisation, where somebody said so
     former: str = ""  # a run of separate organisations whose parts it takes over; empty: there is none
+    only: str = ""  # the one party whose ledger it is; empty: that of a whole run
 
     @property
     def of_label_holder(self) -> tuple[str, ...]:

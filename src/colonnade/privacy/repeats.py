@@ -3,13 +3,19 @@
 From what records keep of ledgers. Gaussian releases of all trainings are one Gaussian (exact accountant); with counts
 among them their RDP adds up. Trainings at home (unit ROW) compose by PLD, and have a figure of their own. Noisy labels
 are pure, so their epsilons add up; trainings of one seed may share a draw, and then cost less than is said here.
+A unit has no bound together, if a training among them does not hide it: noise in the others does not help.
+
+The folds of a cross-validation share parties, but no row trains in all of them (by time, the earliest do): units ROW
+and LABEL have the figure of the row that is in the most of them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+from torch import Tensor
 
 from colonnade.privacy.accounting import SENSITIVITY, Neighbours, exact_epsilon
 from colonnade.privacy.events import Unit
@@ -17,6 +23,12 @@ from colonnade.privacy.pbm import counted_epsilon
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.privacy.tally import Tally, TallyRecord
 from colonnade.privacy.together import PURE, RELATIONS, Cost, Together, together
+
+LIMITS = "evaluation, validation scores, predictions and the choice among them are not covered"
+SEEDED = (
+    " This counts noise that every training draws anew, as separate organisations do; simulations of one seed draw the "
+    "same, and whoever has what two of them released can take it away."
+)
 
 
 @dataclass(frozen=True)
@@ -26,6 +38,7 @@ class Training:
     tallies: Sequence[Tally]
     privacy: PrivacySettings
     noisy_labels: bool = False  # what went down was made from noisy labels
+    plain_labels: bool = False  # what went down was made from the labels as they are
 
 
 def all_together(trainings: Sequence[Training]) -> list[Together]:
@@ -37,12 +50,33 @@ def all_together(trainings: Sequence[Training]) -> list[Together]:
     delta = min(one.privacy.delta for one in trainings)
     names = sorted({t.party for one in trainings for t in one.tallies if t.releases and not t.sampled})
     found = [_of_party(name, trainings, delta, neighbours) for name in names]
-    labels = [one.privacy.labels.epsilon or math.inf for one in trainings if one.noisy_labels]
     told = [max(found, key=lambda one: (one.epsilon, one.releases))] if found else []
-    told += _of_rows(trainings, delta)
-    if labels:
-        told.append(Together(Unit.LABEL, sum(labels), 0.0, RELATIONS[Unit.LABEL], PURE, len(labels)))
+    return [*told, *_of_rows(trainings, delta), *_of_labels(trainings)]
+
+
+Folds = frozenset[int]  # numbers of folds, from 0
+
+
+def folds_together(trainings: Sequence[Training], rows: Iterable[Folds], labels: Iterable[Folds]) -> list[Together]:
+    """What the folds of a cross-validation cost: a party takes part in all of them, a row not.
+
+    Args:
+        trainings: one for each fold.
+        rows: sets of folds, so that each row trains in one of the sets or in a part of it.
+        labels: the same of those in which its label is told behind noise.
+    """
+    told = [one for one in all_together(trainings) if one.unit is Unit.PARTY]
+    for unit, sets in ((Unit.ROW, rows), (Unit.LABEL, labels)):
+        each = [all_together([trainings[number] for number in sorted(one)]) for one in sets]
+        mine = [one for found in each for one in found if one.unit is unit]
+        told += [max(mine, key=lambda one: (one.epsilon, one.releases))] if mine else []
     return told
+
+
+def largest_sets(member: Tensor) -> list[Folds]:
+    """The sets of folds that rows are in, without those that are part of another; `member` is (N, folds) bool."""
+    found = sorted({frozenset(row.nonzero().flatten().tolist()) for row in member.unique(dim=0)}, key=len)
+    return [one for place, one in enumerate(found) if not any(one < other for other in found[place + 1 :])]
 
 
 def in_words(trainings: Sequence[Training]) -> str:
@@ -50,18 +84,41 @@ def in_words(trainings: Sequence[Training]) -> str:
     told = all_together(trainings)
     if not told:
         return ""
-    limits = "evaluation, validation scores, predictions and the choice among them are not covered"
-    return f"{len(trainings)} trainings on the same rows cost, together: {'; '.join(map(str, told))}; {limits}."
+    beginning = f"{len(trainings)} trainings on the same rows cost, together: {'; '.join(map(str, told))}"
+    return f"{beginning}; {LIMITS}.{seeded(trainings)}"
 
 
-def kept_in_words(kept: Sequence[Sequence[TallyRecord]], privacy: PrivacySettings, noisy_labels: bool) -> str:
-    """The same from what a file keeps of trainings with the same settings."""
-    return in_words([Training([Tally.from_json(t) for t in one], privacy, noisy_labels) for one in kept])
+def seeded(trainings: Sequence[Training]) -> str:
+    """What the figure of simulations supposes; empty: every training drew its noise anew."""
+    return SEEDED * (len(trainings) > 1 and any(t.simulated for one in trainings for t in one.tallies))
+
+
+def read_kept(
+    kept: Sequence[Sequence[TallyRecord]], privacy: PrivacySettings, noisy_labels: bool, plain_labels: bool
+) -> list[Training]:
+    """What a file keeps of trainings with the same settings."""
+    return [Training([Tally.from_json(t) for t in one], privacy, noisy_labels, plain_labels) for one in kept]
+
+
+def _of_labels(trainings: Sequence[Training]) -> list[Together]:
+    """Unit LABEL: pure, so epsilons add up; a training that told the labels as they are leaves no bound."""
+    noisy = [one.privacy.labels.epsilon or math.inf for one in trainings if one.noisy_labels]
+    if not noisy:
+        return []
+    relation, plain = RELATIONS[Unit.LABEL], sum(one.plain_labels for one in trainings)
+    if plain:
+        why = f"{plain} of {len(trainings)} trainings told the labels as they are"
+        return [Together(Unit.LABEL, math.inf, 0.0, relation, "no", len(trainings), why)]
+    return [Together(Unit.LABEL, sum(noisy), 0.0, relation, PURE, len(noisy))]
 
 
 def _of_rows(trainings: Sequence[Training], delta: float) -> list[Together]:
     """Unit ROW: of each training the event of one party, which stands for those of all; the same one again adds up."""
     events = [event for one in trainings for event in {e: None for t in one.tallies for e in t.sampled}]
+    others = sum(not any(t.sampled for t in one.tallies) for one in trainings)
+    if events and others:
+        why = f"{others} of {len(trainings)} trainings did not hide single rows"
+        return [Together(Unit.ROW, math.inf, delta, RELATIONS[Unit.ROW], "no", len(events), why)]
     return list(together([Cost(event, 0) for event in events], delta).values())
 
 

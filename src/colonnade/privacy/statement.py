@@ -185,7 +185,8 @@ class Statement:
             return self._elsewhere_or_at_home(worst)
         if worst is None:
             facts = "epsilon 0, delta 0, unit PARTY, with any neighbours and any accountant, for training only"
-            return f"Columns: no party sent anything in training ({facts})."
+            nobody = f"{self.about.only} sent nothing" if self.about.only else "no party sent anything"
+            return f"Columns: {nobody} in training ({facts})."
         if self.unknown:
             names = ", ".join(map(repr, self.unknown))
             return f"Columns: no epsilon: uploads passed the mechanism {names}, which no accountant here knows."

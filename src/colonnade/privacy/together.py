@@ -126,7 +126,8 @@ def together(costs: Iterable[Cost], delta: float, neighbours: Neighbours = "abse
 
 
 def _of_unit(unit: Unit, costs: list[Cost], delta: float, neighbours: Neighbours) -> Together:
-    relation, count = RELATIONS.get(unit, neighbours), sum(cost.times for cost in costs)
+    relation = RELATIONS.get(unit, neighbours)
+    count = sum(cost.times * cost.event.releases for cost in costs)
     if bare := sum(cost.times for cost in costs if cost.event.bare):
         return Together(unit, math.inf, delta, relation, "no", count, f"{bare:,} releases left without noise")
     scale = SENSITIVITY[neighbours] if unit is Unit.PARTY else 1.0

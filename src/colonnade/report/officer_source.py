@@ -18,7 +18,7 @@ from colonnade.errors import ColonnadeError, RunError
 from colonnade.methods import make_method
 from colonnade.methods._guest import guest_of, is_told, what_is_shown
 from colonnade.methods.base import FitsAtHome, Method, brings
-from colonnade.part import PARTY, Part, open_parts
+from colonnade.part import BROKEN, PARTY, Part, open_parts
 from colonnade.privacy import sampled
 from colonnade.privacy.events import Hides, LabelExposure
 from colonnade.privacy.gaussian import GaussianEvent
@@ -31,7 +31,7 @@ from colonnade.privacy.spent import Spent
 from colonnade.privacy.statement import Statement
 from colonnade.record import TrafficRound
 from colonnade.report.privacy import shown, statement_of_run
-from colonnade.report.uploads import told_of_uploads
+from colonnade.report.uploads import ELSEWHERE, UNMEASURED, told_of_uploads
 from colonnade.run import Run
 from colonnade.saved import LEDGER, read_json, read_ledger
 from colonnade.wire.messages import COORDINATOR, Purpose
@@ -152,28 +152,38 @@ def of_party(folder: Path) -> Source:
         RunError: it has no ledger, or it is a part that somebody saved alone.
     """
     about = read_json(folder / PARTY)
-    if "proposal" not in about or not (folder / LEDGER).is_file():
+    if not isinstance(about, dict) or "proposal" not in about or not (folder / LEDGER).is_file():
+        whose = about.get("party") if isinstance(about, dict) else None
         raise RunError(
-            f"{folder} has the part of {about.get('party')!r} without what it released; name the folder of the party's "
+            f"{folder} has the part of {whose!r} without what it released; name the folder of the party's "
             "process, or that of the run"
         )
-    body, party, ledger = about["proposal"], str(about["party"]), read_ledger(folder)
-    method = make_method(body["method"]["name"], body["method"]["settings"])
-    privacy = PrivacySettings.model_validate(body["privacy"])
-    sent, former = any(e.purpose.value == "TRAIN" for e in ledger), str(body.get("takes_over", {}).get("run", ""))
+    try:
+        body, party, run = about["proposal"], str(about["party"]), str(about["run"])
+        method = make_method(body["method"]["name"], body["method"]["settings"])
+        privacy = PrivacySettings.model_validate(body["privacy"])
+        names, own = tuple(map(str, body["parties"])), tuple(map(str, body.get("own", ())))
+        former = str(body.get("takes_over", {}).get("run", ""))
+    except BROKEN as error:
+        raise RunError(f"{folder / PARTY} is damaged ({error!r}); restore it from a copy") from None
+    ledger = read_ledger(folder)
+    sent = any(e.purpose is Purpose.TRAIN for e in ledger)
     told = circumstances(method, privacy, deployed=True, uploaded=sent, former=former)
+    statement = Statement.of(ledger, privacy, replace(told, parties=len(names), label_holders=own, only=party))
     size = _own_size(folder)
     flows = _flows([entry for entry in ledger if entry.owner == party])
+    noisy = sent and not privacy.by_row and (statement.noised or privacy.labels.protects)
     return Source(
         party,
-        tuple(body["parties"]),
+        names,
         method,
         privacy,
         "party",
-        str(about["run"]),
-        Statement.of(ledger, privacy, told),
+        run,
+        statement,
         tuple(_estimated(flow, size) for flow in flows),
         per_row=None if size is None else size.numbers,
+        uploads=UNMEASURED.format(ELSEWHERE) if noisy else "",
         ledger=digest(folder / LEDGER),
         file=LEDGER,
     )

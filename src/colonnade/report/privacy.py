@@ -218,25 +218,34 @@ def notes(groups: Sequence[Group]) -> list[tuple[str, str]]:
 
 def together_of(records: Sequence[Record]) -> str:
     """What trainings on the same rows cost together; empty, where nothing was promised, or records say too little."""
-    trainings = []
-    for record in records:
-        tallies = _tallies(record)
-        if words.pools(record):
-            continue
-        if tallies is None:
-            return ""
-        settings = build(PrivacySettings, record.get("privacy", {}), "privacy")
-        noisy = record["label_exposure"] == LabelExposure.EPS.value
-        trainings.append(Training(tallies, settings, noisy))
+    trainings = trainings_of(records)
+    if trainings is None:
+        return ""
     try:
         return in_words(trainings)
     except DataError:  # the library that accounts is not installed
         return ""
 
 
+def trainings_of(records: Sequence[Record]) -> list[Training] | None:
+    """What they cost, one by one, without those that have all columns in one place; None: a record says too little."""
+    trainings = []
+    for record in records:
+        tallies = _tallies(record)
+        if words.pools(record):
+            continue
+        if tallies is None:
+            return None
+        settings, exposure = build(PrivacySettings, record.get("privacy", {}), "privacy"), record["label_exposure"]
+        noisy, plain = exposure == LabelExposure.EPS.value, exposure == LabelExposure.FULL.value
+        trainings.append(Training(tallies, settings, noisy, plain))
+    return trainings
+
+
 def _least(group: Group) -> str:
-    """The weakest promise among the seeds, and what happened to the releases."""
+    """The weakest promise among the seeds, what happened to the releases, and what they contributed."""
     pages = [privacy_page(record) for record in group.records]
     weakest = max(pages, key=lambda page: (page.unprotected, page.epsilon))
-    bare = weakest.verdict.startswith("No noise was used")
-    return weakest.verdict if bare else f"{weakest.verdict} {words.noise_of(group.records)}"
+    if weakest.verdict.startswith("No noise was used"):
+        return weakest.verdict
+    return " ".join(filter(None, [weakest.verdict, words.noise_of(group.records), weakest.uploads]))
