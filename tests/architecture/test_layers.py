@@ -40,6 +40,7 @@ EVERYTHING = {
     "search_space",
     "service",
     "testing",
+    "search",
     "tune",
     "trackers",
     "upload_gain",
@@ -139,8 +140,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "worth": {"joining"} | RUNNING,  # that question where all tables are in one place
     "compare": {"beside", "many", "report"} | RUNNING,  # several methods side by side, for Python and the command line
     "search_space": RUNNING,  # what a search may change about a method
-    "tune": {"compare", "many", "search_space"}
-    | RUNNING,  # trains many times and keeps the best settings; nothing below knows that it is tuned
+    "search": {"search_space"}
+    | RUNNING,  # trains many times and keeps the best settings; nothing below knows that it is searched
+    "tune": {"compare", "many", "search", "search_space"} | RUNNING,  # the same from Python
     "testing": RUNNING,  # contract tests for whoever adds a method, a task or a metric; no test runner in it
     "report": RUNNING,  # reads runs; nothing below knows that it is reported on
     "bench": EVERYTHING - {"cli"},  # measures anything, prints nothing
@@ -191,7 +193,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "tensorboard": ("trackers/",),  # three that write figures
     "mlflow": ("trackers/",),
     "wandb": ("trackers/",),
-    "optuna": ("tune.py",),  # the search for settings
+    "optuna": ("search.py",),  # the search for settings
     "dp_accounting": ("privacy/",),  # epsilons come from one place
     "private_set_intersection": ("align/",),
     "pickle": (),  # loading one runs whatever is in it

@@ -21,8 +21,8 @@ from colonnade.methods import METHODS, make_method
 from colonnade.methods._convolutions import FOR_CONVOLUTIONS
 from colonnade.privacy.accounting import exact_epsilon
 from colonnade.privacy.settings import PrivacySettings
+from colonnade.search import Budget, Outcome, price, search_settings, searches_together, without_test
 from colonnade.search_space import Dimension, asked_space, declared_space, flat, with_settings
-from colonnade.tune import Budget, Outcome, price, search_settings, searches_together, without_test
 from tests.cli.conftest import Call
 from tests.cli.settings_doc import tomllib
 from tests.federations import small

@@ -26,7 +26,7 @@ from colonnade.methods._views import BOTH, FIRST, NOBODY, SECOND, holds
 from colonnade.models.optimise import AdamW
 from colonnade.privacy.labels.known import KnownLabels
 from colonnade.run import Run
-from colonnade.tune import without_test
+from colonnade.search import without_test
 from tests.federations import normed_encoder, small
 from tests.trainers import open_trainer, rounds_of
 

@@ -44,7 +44,7 @@ from colonnade.methods.rounds import schedule_of
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.record import Result
 from colonnade.run import Run
-from colonnade.tune import without_test
+from colonnade.search import without_test
 
 Section = dict[str, object]
 FAINT = 1e-6  # what is left of an upload whose signal is taken away: a share of its norm

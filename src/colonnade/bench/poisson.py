@@ -52,7 +52,7 @@ from colonnade.federation import Federation
 from colonnade.job import Job, read_job
 from colonnade.row_split import RowSplit
 from colonnade.run import Run
-from colonnade.tune import without_test
+from colonnade.search import without_test
 
 REFERENCE = "poisson_regressor"
 Results = dict[str, float | None]

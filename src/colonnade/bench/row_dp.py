@@ -48,7 +48,7 @@ from colonnade.privacy.sampled import sampled_epsilon, sampled_rdp
 from colonnade.privacy.tally import tally
 from colonnade.row_split import ColumnsFrom
 from colonnade.run import Run
-from colonnade.tune import without_test
+from colonnade.search import without_test
 
 
 def run_row_dp(bench: Bench, options: Options, notify: Notify) -> dict[str, float | None]:

@@ -37,8 +37,8 @@ from colonnade.federation import Federation
 from colonnade.job import Job
 from colonnade.randomness import permutation
 from colonnade.run import Run
+from colonnade.search import without_test
 from colonnade.tasks import Read
-from colonnade.tune import without_test
 
 KEPT = ("test_accuracy", "test_accuracy_std", "validation_accuracy")
 

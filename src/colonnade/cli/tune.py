@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from colonnade.job import Job
     from colonnade.progress import Progress
     from colonnade.report.tables import Table
-    from colonnade.tune import Outcome, Watcher
+    from colonnade.search import Outcome, Watcher
 
 BEST = "best.toml"
 
@@ -55,8 +55,8 @@ def tune(  # noqa: PLR0913, PLR0917 - one parameter per option of the command li
     """
     from colonnade.compare import distinct
     from colonnade.extras import need
+    from colonnade.search import STUDY, Budget, price, search_settings
     from colonnade.search_space import asked_space, declared_space
-    from colonnade.tune import STUDY, Budget, price, search_settings
 
     need("optuna", extra="tune", purpose="tune")
     screen = Screen(as_json)
@@ -124,7 +124,7 @@ def _watch(bars: Bars, name: str, trials: int) -> Watcher:
 def _finish(
     screen: Screen, outcomes: Sequence[Outcome], tables: Mapping[str, Any], folder: Path, warning: str | None
 ) -> None:
-    from colonnade.tune import searches_together
+    from colonnade.search import searches_together
 
     found = [outcome for outcome in outcomes if outcome.score is not None]
     if not found:
@@ -165,7 +165,7 @@ def best_toml(outcomes: Sequence[Outcome], tables: Mapping[str, Any], warning: s
 
 def _together(outcomes: Sequence[Outcome]) -> list[str]:
     """What the search itself cost: a line per method, and one for all of them, which trained on the same rows."""
-    from colonnade.tune import searches_together
+    from colonnade.search import searches_together
 
     told = [f"privacy of the search, {o.method}: {o.together}" for o in outcomes if o.together]
     return [*told, f"privacy of the search, all methods: {searches_together(outcomes)}"] if len(told) > 1 else told
