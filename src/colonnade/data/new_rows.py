@@ -13,6 +13,7 @@ from colonnade.data.columns import ColumnPlan
 from colonnade.data.frames import Frames, Key, as_frame, by_party, is_frame, names_of, read_table
 from colonnade.data.ids import Ids, Places, id_columns_of_new, is_in, places, text_ids, told
 from colonnade.data.kinds import BOOLEAN
+from colonnade.data.order import check_order
 from colonnade.data.table_file import TextFormat
 from colonnade.errors import DataError, RowsDisagree
 from colonnade.extras import need
@@ -48,7 +49,10 @@ def read_new_rows(plans: Mapping[str, ColumnPlan], tables: Any, id: Ids = None, 
                 "pass a raw data frame with the columns of the training, or federation.select(rows)"
             )
     frames = {party: as_frame(f"party {party!r}", table, keys.get(party, old[party])) for party, table in given.items()}
-    frames, at, index = place_rows(frames, keys or _keys_of_training(frames, old), some)
+    keys = keys or _keys_of_training(frames, old)
+    if not keys:
+        check_order({f"party {party!r}": table for party, table in given.items()}, "; or name an id with id (--id)")
+    frames, at, index = place_rows(frames, keys, some)
     here = {party: plan for party, plan in plans.items() if party in frames}
     held = {party: torch.from_numpy(rows >= 0) for party, rows in at.items() if (rows < 0).any()}
     columns = {party: plan.transform(frames[party], at.get(party)) for party, plan in here.items()}

@@ -25,6 +25,7 @@ from colonnade.data.frames import as_frame, by_party, check_no_path, listed
 from colonnade.data.ids import Ids, id_columns
 from colonnade.data.kinds import BOOLEAN
 from colonnade.data.new_rows import check_parties, match_rows
+from colonnade.data.order import check_order
 from colonnade.data.said import as_said
 from colonnade.errors import ConfigError, DataError, RunError, Unwritable
 from colonnade.extras import need
@@ -207,6 +208,8 @@ class Scorecard:
         given = by_party("tables", tables)
         check_parties({card.party: card for card in self.parties}, given)
         keys = id_columns(id, given)
+        if not keys:
+            check_order({f"party {party!r}": table for party, table in given.items()})
         frames, index = match_rows({p: as_frame(f"party {p!r}", t, keys.get(p)) for p, t in given.items()}, keys)
         total = sum(card.points(frames[card.party]) for card in self.parties)
         return pandas.Series(self.base_points + total, index=index, name="points")
