@@ -15,6 +15,7 @@ import torch
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import FunctionTransformer
 
+from colonnade.data.column_settings import PartyColumns
 from colonnade.data.columns import ColumnPlan
 from colonnade.data.new_rows import read_new_rows
 from colonnade.data.stored import from_bytes, to_bytes
@@ -200,6 +201,28 @@ def test_a_column_of_unknown_categories_only_is_refused(federation: Federation) 
         plan.transform(new)
     with pytest.warns(UserWarning, match="1 of 1 values are categories that training did not see"):
         assert not plan.transform(new.iloc[:1])[0, 3:6].any()  # one row may well be the first of its city
+
+
+def test_a_column_without_any_value_is_refused_where_training_had_few_empty_ones() -> None:
+    table = pd.DataFrame(
+        {"income": np.arange(100.0), "city": ["Ulm", "Bonn"] * 50, "hired": pd.Timestamp("2020-01-01")}
+    )
+    table["hired"] += pd.to_timedelta(np.arange(100), unit="D")
+    nothing = {"income": np.nan, "city": None, "hired": pd.NaT}
+    for name, empty in nothing.items():
+        few, many = table.copy(), table.copy()
+        few.loc[:4, name] = empty
+        many.loc[5:, name] = empty
+        plan = ColumnPlan.fit("bank", few, torch.arange(100))
+        says = f"column {name!r}: 30 of 30 values are empty.*training had 5 % empty ones; give it as in training"
+        with pytest.raises(DataError, match=says):
+            plan.transform(table[:30].assign(**{name: empty}))
+        assert len(plan.transform(table[:5].assign(**{name: empty}))) == 5  # five rows may well be such
+        usual = ColumnPlan.fit("bank", many, torch.arange(100))
+        assert len(usual.transform(table[:30].assign(**{name: empty}))) == 30  # nearly all were
+        settings = PartyColumns(missing="fill")
+        with pytest.warns(UserWarning, match=f"column {name!r}: 30 of 30 .* training had some values"):
+            ColumnPlan.fit("bank", few, torch.arange(100), settings).transform(table[:30].assign(**{name: empty}))
 
 
 def test_unknown_categories_count_as_none_and_are_named(federation: Federation) -> None:
