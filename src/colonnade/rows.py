@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, overload
+from typing import Any, SupportsIndex, overload
 
 import numpy as np
 import torch
@@ -84,13 +85,13 @@ class RowIds(Sequence[str]):
         return len(self.texts)
 
     @overload
-    def __getitem__(self, place: int) -> str: ...
+    def __getitem__(self, place: SupportsIndex) -> str: ...
 
     @overload
     def __getitem__(self, place: slice) -> tuple[str, ...]: ...
 
-    def __getitem__(self, place: int | slice) -> str | tuple[str, ...]:
-        return tuple(self.texts[place]) if isinstance(place, slice) else str(self.texts[place])
+    def __getitem__(self, place: SupportsIndex | slice) -> str | tuple[str, ...]:
+        return tuple(self.texts[place]) if isinstance(place, slice) else str(self.texts[operator.index(place)])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.texts)
