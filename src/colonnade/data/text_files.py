@@ -35,9 +35,9 @@ EMPTY = (
 SAMPLE = 1 << 18  # bytes that say what a file is like
 CHUNK = 1 << 23  # bytes that one thread takes; larger ones cost the system new pages each time
 BLOCK = 1 << 20  # bytes that are parsed at once; a longer line is refused
-COMMA_NUMBER = re.compile(r"[+-]?\d+,\d+")
+COMMA_NUMBER = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?")
 POINT_NUMBER = re.compile(r"[+-]?\d+\.\d+([eE][+-]?\d+)?")
-THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
+THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}[,.]\d{3}")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
@@ -270,7 +270,11 @@ def _header(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _decimal(names: Sequence[str], rows: Sequence[Sequence[str]], separator: str) -> str:
-    """The decimal mark of the numbers; a comma where some column has only such, refused where columns differ."""
+    """The decimal mark of the numbers; a comma where some column has only such, refused where columns differ.
+
+    Who separates columns by semicolons mostly does so because the comma is the decimal mark, and then a point may be
+    between thousands: 1.500 would be read as one and a half without a word.
+    """
     marked = {",": COMMA_NUMBER, ".": POINT_NUMBER}
     seen: dict[str, list[str]] = {mark: [] for mark in marked}
     column: dict[str, str] = {}
@@ -286,8 +290,11 @@ def _decimal(names: Sequence[str], rows: Sequence[Sequence[str]], separator: str
             f"column {column[',']} has numbers with a decimal comma and column {column['.']} with a point; say "
             "decimal = ',' or '.', or write them alike"
         )
-    if seen[","] and separator != "," and all(THOUSANDS.fullmatch(value) for value in seen[","]):
-        raise DataError(f"column {column[',']}: the comma may be a decimal mark or mark thousands; say decimal = ...")
+    for mark, called, open_beside in ((",", "comma", separator != ","), (".", "point", separator == ";")):
+        if seen[mark] and open_beside and all(THOUSANDS.fullmatch(value) for value in seen[mark]):
+            raise DataError(
+                f"column {column[mark]}: the {called} may be a decimal mark or mark thousands; say decimal = ..."
+            )
     return "," if seen[","] and separator != "," else "."
 
 
