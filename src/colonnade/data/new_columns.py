@@ -95,9 +95,11 @@ def _check_kind(plan: ColumnPlan, frame: Any, feature: NumberFeature | LevelFeat
     if not fits:
         found = f"{now or column.dtype}{' as categories' if as_category else ''}"
         first = first_text(column[column.notna()]) if before == NUMBER and now == TEXT else ""
+        dated = before == DATES and now == TEXT
+        how = " (pandas.to_datetime, with the format that they are written in)" if dated else ""
         raise DataError(
             f"party {plan.party!r}, column {name!r} had {before} in training and has {found} now{first}; give it as in "
-            "training"
+            f"training{how}"
         )
     return frame
 
