@@ -50,7 +50,7 @@ def read_new_rows(plans: Mapping[str, ColumnPlan], tables: Any, id: Ids = None, 
                 "pass a raw data frame with the columns of the training, or federation.select(rows)"
             )
     frames = {party: as_frame(f"party {party!r}", table, keys.get(party, old[party])) for party, table in given.items()}
-    keys = keys or _keys_of_training(frames, old)
+    keys = keys or keys_of_training(frames, old)
     if not keys:
         check_order({f"party {party!r}": table for party, table in given.items()}, "; or name an id with id (--id)")
     frames, at, index = place_rows(frames, keys, some)
@@ -160,7 +160,7 @@ def _index(frames: Mapping[str, Any], keys: Mapping[str, Key]) -> Any:
     return pd.Index(frames[first][names[0]], name=names[0])
 
 
-def _keys_of_training(frames: Mapping[str, Any], old: Mapping[str, Key | None]) -> dict[str, Key]:
+def keys_of_training(frames: Mapping[str, Any], old: Mapping[str, Key | None]) -> dict[str, Key]:
     """The ids of the training, if all tables have them; none, if no table does."""
     keys = {
         party: key
