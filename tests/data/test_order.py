@@ -66,6 +66,13 @@ class TestWithoutIds:
             model.predict({"bank": bank, "telco": moved(telco)})
         assert len(model.predict({"bank": moved(bank), "telco": moved(telco)})) == ROWS
 
+    def test_arrays_that_are_data_frames_are_refused_alike(self) -> None:
+        bank, telco, labels = columns()
+        for given, truth in (({"bank": bank, "telco": moved(telco)}, labels), ({"bank": bank}, moved(labels))):
+            with pytest.raises(RowsDisagree, match="the index has the same rows as that of party 'bank'"):
+                Federation.from_arrays(given, truth)
+        assert Federation.from_arrays({"bank": moved(bank), "telco": moved(telco)}, moved(labels)).rows == ROWS
+
     def test_points_of_new_rows_in_another_order_are_refused(self) -> None:
         bank, telco, labels = columns()
         tables = {"bank": bank.assign(late=labels), "telco": telco}

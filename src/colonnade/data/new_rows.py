@@ -14,11 +14,10 @@ from colonnade.data.columns import ColumnPlan
 from colonnade.data.frames import Frames, Key, as_frame, by_party, is_frame, names_of, read_table
 from colonnade.data.ids import Ids, Places, id_columns_of_new, is_in, places, text_ids, told, written_differently
 from colonnade.data.kinds import BOOLEAN
-from colonnade.data.order import check_order
 from colonnade.data.table_file import TextFormat
 from colonnade.errors import DataError, DoubtfulData, RowsDisagree
 from colonnade.extras import need
-from colonnade.rows import Rows
+from colonnade.rows import Rows, check_order
 
 
 def read_new_rows(plans: Mapping[str, ColumnPlan], tables: Any, id: Ids = None, some: bool = False) -> Rows:

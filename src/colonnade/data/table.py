@@ -23,7 +23,7 @@ from colonnade.data.column_settings import PartyColumns, columns_of
 from colonnade.data.columns import ColumnPlan
 from colonnade.data.frames import FRAMES, Frames, Key, as_frame, by_party, listed, names_of, read_table
 from colonnade.data.ids import Ids, Places, by_id, id_columns, is_in, places, told, written_differently
-from colonnade.data.order import check_order, check_order_of_ids
+from colonnade.data.order import check_order_of_ids
 from colonnade.data.preprocess import encode_labels
 from colonnade.data.stored import check_can_store
 from colonnade.errors import ConfigError, DataError, RowsDisagree, RowsLeftOut
@@ -31,7 +31,7 @@ from colonnade.extras import need
 from colonnade.federation import Federation, RowSplit, Task
 from colonnade.mapped import large
 from colonnade.row_split import ColumnsFrom, SplitSettings, as_settings, rows_of
-from colonnade.rows import RowIds, as_columns
+from colonnade.rows import RowIds, as_columns, check_order
 from colonnade.tasks import Classes, Read
 
 LABELS, WEIGHTS = "the labels", "the weights"

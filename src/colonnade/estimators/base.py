@@ -18,7 +18,6 @@ from sklearn.utils.validation import _check_sample_weight, check_consistent_leng
 from colonnade.config import build
 from colonnade.data.frames import as_frame, names_of
 from colonnade.data.ids import Ids, id_columns
-from colonnade.data.order import check_order
 from colonnade.errors import EstimatorInput
 from colonnade.estimators.inputs import Array, Given, cut, in_order, matched, read_tables
 from colonnade.estimators.kinds import AUTO, INSIDE, KINDS, LARGE, Circumstances, Try, tries_of
@@ -32,6 +31,7 @@ from colonnade.methods import as_method
 from colonnade.methods.base import brings
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.row_split import RowSplit
+from colonnade.rows import check_order
 from colonnade.run import Run
 
 NEVER = 1e9  # no score falls so far: patience alone decides, since scores on few rows jump

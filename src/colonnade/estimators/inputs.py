@@ -11,10 +11,11 @@ import numpy as np
 
 from colonnade.data.frames import Frames, Key, as_frame, by_party, is_frame, names_of
 from colonnade.data.ids import Ids, id_columns, is_in, places, text_ids
-from colonnade.data.order import check_order, check_order_of_ids
+from colonnade.data.order import check_order_of_ids
 from colonnade.errors import EstimatorInput, RowsLeftOut
 from colonnade.estimators.owners import Owners
 from colonnade.federation import Federation, RowSplit
+from colonnade.rows import check_order
 
 Array = np.ndarray[Any, Any]
 

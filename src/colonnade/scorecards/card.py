@@ -25,7 +25,6 @@ from colonnade.data.frames import Key, as_frame, by_party, check_no_path, listed
 from colonnade.data.ids import Ids, id_columns_of_new
 from colonnade.data.kinds import BOOLEAN
 from colonnade.data.new_rows import check_parties, keys_of_training, match_rows
-from colonnade.data.order import check_order
 from colonnade.data.said import as_said
 from colonnade.errors import ConfigError, DataError, RunError, Unwritable
 from colonnade.extras import need
@@ -34,6 +33,7 @@ from colonnade.models.evidence import COUNTS, Evidence
 from colonnade.models.points import Scale
 from colonnade.part import Part
 from colonnade.privacy.ledger import Ledger
+from colonnade.rows import check_order
 from colonnade.saved import read_json, read_ledger, write_ledger
 from colonnade.written import replace_file
 
