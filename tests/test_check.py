@@ -10,6 +10,7 @@ import pytest
 
 import colonnade as cn
 from colonnade.check import check, inspect_label_table, inspect_party
+from colonnade.data.frames import read_table
 from colonnade.errors import DataError, DoubtfulData
 from colonnade.run import Training
 
@@ -205,6 +206,24 @@ def test_the_label_holder_checks_its_own_table_alone():
     assert "column 'status' alone tells the label" in found.warnings[0]
     with pytest.raises(DataError, match="the table of labels has no column 'y'"):
         inspect_label_table(labels, "customer", "y", None)
+
+
+def test_numbers_that_begin_with_a_zero_are_doubted_until_somebody_says_what_they_are(tmp_path):
+    made = tables()
+    codes = np.where(np.arange(ROWS) % 2, "01067", "10115")
+    made["bank"].assign(zip=codes, hour="07", calls="10").to_csv(tmp_path / "bank.csv", index=False)
+    files = {"bank": tmp_path / "bank.csv", "telco": made["telco"]}
+    keywords = {"labels": "churn", "id": "customer"}
+    found = [one for one in check(files, **keywords).warnings if "begin with a zero" in one]
+    assert len(found) == 1  # of 'hour' all values are the same, which is told
+    assert found[0].startswith("party 'bank', column 'zip': some of its numbers begin with a zero")
+    for kind in ("category", "number", "ignore"):
+        said = {"bank": {"by_name": {"zip": {"kind": kind}}}}
+        assert not any("begin with a zero" in one for one in check(files, **keywords, columns=said).warnings)
+    alone = inspect_party("bank", read_table(tmp_path / "bank.csv", id="customer"), "customer").warnings
+    assert any(one.startswith("party 'bank', column 'zip': some of its numbers") for one in alone)
+    text = read_table(tmp_path / "bank.csv", id="customer", categories=["zip"])
+    assert not any("begin with a zero" in one for one in inspect_party("bank", text, "customer").warnings)
 
 
 def test_files_and_json_do_as_well(tmp_path):

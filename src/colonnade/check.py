@@ -102,12 +102,8 @@ def check(tables: Mapping[str, Any], *, labels: Any, id: Ids = None, **meaning: 
     """
     given = by_party("tables", tables)
     keys = id_columns(id, given)
-    frames = {
-        party: as_frame(
-            f"party {party!r}", read_table(t, id=keys.get(party)) if isinstance(t, (str, Path)) else t, keys.get(party)
-        )
-        for party, t in given.items()
-    }
+    given = {p: read_table(t, id=keys.get(p)) if isinstance(t, (str, Path)) else t for p, t in given.items()}
+    frames = {party: as_frame(f"party {party!r}", table, keys.get(party)) for party, table in given.items()}
     split = meaning.get("split")
     aside = Beside(meaning.get("weights"), SplitSettings() if isinstance(split, RowSplit) else as_settings(split))
     beside = {labels if isinstance(labels, str) else None, *aside.taken}
@@ -115,7 +111,7 @@ def check(tables: Mapping[str, Any], *, labels: Any, id: Ids = None, **meaning: 
     said = columns_of(meaning.get("columns"), given)
     facts = tuple(inspect_table(party, columns[party], said[party]) for party in frames if len(columns[party].columns))
     found = [one for table in facts for one in table.findings]
-    federation, joining = _join(frames, labels, id, meaning)
+    federation, joining = _join(given, labels, id, meaning)
     known = {without_counts(one.text) for one in found}  # joining counts training rows alone
     found = [*(one for one in joining if without_counts(one.text) not in known), *found]
     found += _of_labels(frames, columns, labels, meaning)

@@ -24,7 +24,7 @@ from torch import Tensor
 from colonnade.errors import ConfigError, DataError, RowsDisagree
 from colonnade.mapped import side_by_side, taken
 from colonnade.row_split import ColumnsFrom, RowSplit, SplitSettings, check_split, random_split
-from colonnade.rows import Grouping, RowIds, Rows, as_columns, row_numbers
+from colonnade.rows import Grouping, RowIds, Rows, as_columns, check_order, row_numbers
 from colonnade.tasks import Classes, Read, Task, read_labels
 from colonnade.tasks.reading import as_array
 from colonnade.tasks.weights import row_weights
@@ -151,6 +151,7 @@ class Federation:
             )
         if not columns:
             raise DataError("a federation needs at least one party; got none")
+        check_order({**{f"party {p!r}": x for p, x in columns.items()}, "the labels": labels, "the weights": weights})
         raw = as_array(labels)
         given = _mask("labelled", labelled, len(raw))
         read = read_labels(raw, task, classes, given, positive)
@@ -176,10 +177,8 @@ class Federation:
         y, given = read.values, _mask("labelled", labelled, len(read.values))
         mask = _mask("held", held, len(y), len(columns))
         whose = [None] * len(columns) if mask is None else [_unless_all(one) for one in mask.T]
-        parties = tuple(
-            Party(str(k), as_columns(str(k), v, mine), mine)
-            for (k, v), mine in zip(columns.items(), whose, strict=True)
-        )
+        of_each = zip(columns.items(), whose, strict=True)
+        parties = tuple(Party(str(k), as_columns(str(k), v, mine), mine) for (k, v), mine in of_each)
         for party in parties:
             if len(party.columns) != len(y):
                 raise RowsDisagree(

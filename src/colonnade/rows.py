@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, overload
+from typing import Any, SupportsIndex, overload
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from colonnade.errors import DataError
+from colonnade.errors import DataError, RowsDisagree
 from colonnade.mapped import side_by_side
 
 CHECKED = 1 << 14  # rows that are checked at once, so that a mapped matrix is not copied
@@ -84,13 +85,13 @@ class RowIds(Sequence[str]):
         return len(self.texts)
 
     @overload
-    def __getitem__(self, place: int) -> str: ...
+    def __getitem__(self, place: SupportsIndex) -> str: ...
 
     @overload
     def __getitem__(self, place: slice) -> tuple[str, ...]: ...
 
-    def __getitem__(self, place: int | slice) -> str | tuple[str, ...]:
-        return tuple(self.texts[place]) if isinstance(place, slice) else str(self.texts[place])
+    def __getitem__(self, place: SupportsIndex | slice) -> str | tuple[str, ...]:
+        return tuple(self.texts[place]) if isinstance(place, slice) else str(self.texts[operator.index(place)])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.texts)
@@ -135,10 +136,16 @@ def row_numbers(given: Any, rows: int, once: bool = False) -> Tensor:
 # -- reading ----------------------------------------------------------------------------------
 
 
+def _writable(values: Any) -> np.ndarray[Any, Any]:
+    """An array that torch takes without a warning, as it does not that of a data frame; a mapped file is not copied."""
+    mapped = isinstance(values, np.memmap)
+    return np.ascontiguousarray(values) if mapped else np.require(values, requirements=("C", "W"))
+
+
 def as_columns(name: str, values: Any, held: Tensor | None = None) -> Tensor:
     """A party's values (N, ...), floating point or int64; NaN, infinite and missing values are refused by its name."""
     try:
-        columns = values if isinstance(values, Tensor) else torch.from_numpy(np.ascontiguousarray(values))
+        columns = values if isinstance(values, Tensor) else torch.from_numpy(_writable(values))
     except (TypeError, ValueError):
         raise DataError(
             f"party {name!r}: needed an array of numbers, got {type(values).__name__} with other values; "
@@ -164,3 +171,35 @@ def as_columns(name: str, values: Any, held: Tensor | None = None) -> Tensor:
             f"(first: row {int(bad.nonzero()[0])}); fill or drop them before training"
         )
     return columns
+
+
+def check_order(given: Mapping[str, Any], instead: str = "") -> None:
+    """Refuse pandas objects that are matched by position, of which one has the index of the first in another order.
+
+    A table that was sorted or sampled keeps its index. Matched by position with one that was not, it would train and
+    predict without complaint, and wrongly.
+
+    Args:
+        given: by what they are, for messages. What has no index is in the order of the first by its owner's word, and
+            so is what has another index: it says nothing about these rows.
+        instead: what else might be done, for messages.
+
+    Raises:
+        RowsDisagree: which row belongs to which could be meant in two ways.
+    """
+    indexes = {what: thing.index for what, thing in given.items() if hasattr(thing, "iloc")}  # a list has an index, too
+    for what, index in list(indexes.items())[1:]:
+        first, like = next(iter(indexes.items()))
+        if in_another_order(index, like):
+            raise RowsDisagree(
+                f"{what}: the index has the same rows as that of {first}, in another order, and rows are matched by "
+                "position; bring them into one order (.loc with the other's index), or, if row i of each is the same "
+                f"row, call reset_index(drop=True) on both{instead}"
+            )
+
+
+def in_another_order(one: Any, other: Any) -> bool:
+    """Whether two pandas indexes have the same values, each once, in different orders."""
+    if len(one) != len(other) or one.equals(other):
+        return False
+    return bool(one.is_unique and other.is_unique and not len(one.difference(other, sort=False)))

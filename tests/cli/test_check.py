@@ -78,6 +78,7 @@ def test_organisations_look_at_their_own_tables(cli: Call) -> None:
     Path("party.toml").write_text(PARTY)
     found = cli("check", "party.toml")
     assert found.code == 0 and "telco" in found.out and "0 errors, 0 warnings" in found.out
+    assert "2 numbers" in found.out and "1 numbers" in cli("check", "party.toml", "--set", "party.label=bill").out
     write_tables()
     Path("coordinator.toml").write_text(COORDINATOR)
     found = cli("check", "coordinator.toml")

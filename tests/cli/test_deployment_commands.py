@@ -520,6 +520,7 @@ def predictions_are_refused_in_one_sentence(story: Story, cli: Call) -> None:
     run = story.folder / "bank" / "run"
     Path("good.txt").write_text(f"{customers()[0]}\n")
     Path("unknown.txt").write_text(f"{customers()[0]}\nnobody\n")
+    Path("small.txt").write_text(f"{customers()[0].lower()}\n")
     Path("twice.txt").write_text(f"{customers()[0]}\n" * 2)
     Path("empty.txt").write_text("\n")
     Path("other.csv").write_text(f"client\n{customers()[0]}\n")
@@ -527,6 +528,7 @@ def predictions_are_refused_in_one_sentence(story: Story, cli: Call) -> None:
     for file, needle in {
         "gone.txt": "the ids in 'gone.txt' cannot be read",
         "unknown.txt": "1 of 2 ids are not among the aligned rows (first: 'nobody')",
+        "small.txt": "1 ids of this file and the alignment differ only in capitals; leave them out",
         "twice.txt": "listed more than once",
         "empty.txt": "no rows to predict",
         "other.csv": "no id column 'customer'",

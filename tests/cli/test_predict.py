@@ -233,11 +233,13 @@ def test_tables_of_some_parties_with_some_of_the_rows(cli: Call) -> None:
         Path(f"{name}_new.csv").write_text("\n".join([lines[0], *lines[some]]) + "\n")
     alone = cli("predict", "here", "--tables", "bank=bank_new.csv", "--absent", "leave-out", "--proba")
     assert alone.code == 0, alone.err
-    assert "WITHOUT the part of telco" in alone.err
+    assert "6 rows; WITHOUT the part of telco" in alone.err
     rows = [line.split(",") for line in alone.out.splitlines()]
     assert rows[0][0] == "row" and rows[0][-1] == "without" and {row[-1] for row in rows[1:]} == {"telco"}
     both = ["--tables", "bank=bank_new.csv", "--tables", "telco=telco_new.csv"]
     refused(cli("predict", "here", *both), "the ids of 'bank' and 'telco' differ")
+    few = cli("predict", "here", *both, "--absent", "leave-out").err
+    assert "8 rows; 5 of them WITHOUT the part of bank, telco, see the column without" in few
     told = cli("predict", "here", *both, "--absent", "leave-out", "--json").json
     assert [row["without"] for row in told["predictions"]] == ["telco"] * 3 + [""] * 3 + ["bank"] * 2
     assert told["left_out"] == ["bank", "telco"]

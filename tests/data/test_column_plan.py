@@ -320,7 +320,9 @@ def test_dates_as_python_objects_and_as_text_are_dates_where_somebody_says_so() 
     np.testing.assert_allclose(encoded(dates.dt.strftime("%Y-%m-%d"), **said), expected, atol=1e-6)
     with pytest.raises(DataError, match="'x': kind = 'date', and it holds numbers"):
         encoded(np.arange(ROWS), **said)
-    with pytest.raises(DataError, match="had dates in training and has numbers now"):
+    with pytest.raises(DataError, match=r"had dates .* has text now; give it as in training \(pandas.to_datetime"):
+        plan_of(dates).transform(pd.DataFrame({"x": ["2020-01-31"] * 4}))
+    with pytest.raises(DataError, match=r"had dates in training and has numbers now; give it as in training$"):
         plan_of(dates).transform(pd.DataFrame({"x": [1.0, 2.0]}))
 
 

@@ -168,6 +168,7 @@ def test_ids_of_rows_are_a_sequence_of_texts():
     assert len(rows) == 3 and rows[1] == "b" and rows[1:] == ("b", "c") and list(rows) == ["a", "b", "c"]
     assert rows == ("a", "b", "c") and rows == RowIds(pd.Index(["a", "b", "c"])) and rows not in (("a", "b"), "abc")
     assert hash(rows) == hash(("a", "b", "c")) and rows.take(torch.tensor([2, 0])) == ("c", "a")
+    assert [rows[place] for place in torch.tensor([2, 0])] == ["c", "a"]  # as row numbers of a split come
     assert rows.index("c") == 2 and "b" in rows and repr(rows) == "RowIds(3 ids)"
 
 

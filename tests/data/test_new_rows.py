@@ -15,10 +15,11 @@ import torch
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import FunctionTransformer
 
+from colonnade.data.column_settings import PartyColumns
 from colonnade.data.columns import ColumnPlan
 from colonnade.data.new_rows import read_new_rows
 from colonnade.data.stored import from_bytes, to_bytes
-from colonnade.errors import ConfigError, DataError, MissingData, RowsDisagree
+from colonnade.errors import ConfigError, DataError, DoubtfulData, MissingData, RowsDisagree
 from colonnade.federation import Federation
 
 ROWS = 40
@@ -175,7 +176,7 @@ def test_tables_that_do_not_match_each_other(federation: Federation) -> None:
     with pytest.raises(RowsDisagree, match=r"'bank' and 'telco' differ \(1 only in 'bank', for example '139'\); give"):
         read_new_rows(plans, {"bank": bank(), "telco": telco().iloc[:-1]})
     zeros = telco().assign(subscriber=[f"0{k}" for k in telco()["subscriber"]])
-    sides = r"\(40 only in 'bank', for example '100'; 40 only in 'telco', for example '0100'\)"
+    sides = r"\(40 only in 'bank', for example '100'; 40 only in 'telco', .*\); 40 ids .* differ only in leading zeros"
     with pytest.raises(RowsDisagree, match=sides):
         read_new_rows(plans, {"bank": bank(), "telco": zeros})
     for name in ("new.csv", Path("new.csv")):
@@ -186,10 +187,20 @@ def test_tables_that_do_not_match_each_other(federation: Federation) -> None:
     with pytest.raises(RowsDisagree, match=r"different numbers of rows \(bank: 40 rows, telco: 39 rows\)"):
         tables = {"bank": bank().drop(columns="customer"), "telco": telco().drop(columns="subscriber").iloc[1:]}
         read_new_rows(plans, tables)
-    with pytest.raises(DataError, match=r"missing \['telco'\], unknown \['shop'\]"):
+    with pytest.raises(DataError, match=r"\(bank, telco\); missing 'telco'; unknown 'shop'$"):
         read_new_rows(plans, {"bank": bank(), "shop": telco()})
     with pytest.raises(DataError, match=r"new tables must be given by party name.*got list"):
         read_new_rows(plans, [bank(), telco()])
+
+
+def test_ids_that_are_written_differently_are_told_where_rows_may_lack(federation: Federation) -> None:
+    zeros = telco().assign(subscriber=[f"0{k}" if k < 103 else str(k) for k in telco()["subscriber"]])
+    with pytest.warns(
+        DoubtfulData, match="3 ids of 'bank' and 'telco' differ only in leading zeros, and count as diff"
+    ):
+        rows = read_new_rows(federation.plans, {"bank": bank(), "telco": zeros}, some=True)
+    assert len(rows) == ROWS + 3
+    assert len(read_new_rows(federation.plans, {"bank": bank(), "telco": telco().iloc[3:]}, some=True)) == ROWS
 
 
 def test_a_column_of_unknown_categories_only_is_refused(federation: Federation) -> None:
@@ -200,6 +211,28 @@ def test_a_column_of_unknown_categories_only_is_refused(federation: Federation) 
         plan.transform(new)
     with pytest.warns(UserWarning, match="1 of 1 values are categories that training did not see"):
         assert not plan.transform(new.iloc[:1])[0, 3:6].any()  # one row may well be the first of its city
+
+
+def test_a_column_without_any_value_is_refused_where_training_had_few_empty_ones() -> None:
+    table = pd.DataFrame(
+        {"income": np.arange(100.0), "city": ["Ulm", "Bonn"] * 50, "hired": pd.Timestamp("2020-01-01")}
+    )
+    table["hired"] += pd.to_timedelta(np.arange(100), unit="D")
+    nothing = {"income": np.nan, "city": None, "hired": pd.NaT}
+    for name, empty in nothing.items():
+        few, many = table.copy(), table.copy()
+        few.loc[:4, name] = empty
+        many.loc[5:, name] = empty
+        plan = ColumnPlan.fit("bank", few, torch.arange(100))
+        says = f"column {name!r}: 30 of 30 values are empty.*training had 5 % empty ones; give it as in training"
+        with pytest.raises(DataError, match=says):
+            plan.transform(table[:30].assign(**{name: empty}))
+        assert len(plan.transform(table[:5].assign(**{name: empty}))) == 5  # five rows may well be such
+        usual = ColumnPlan.fit("bank", many, torch.arange(100))
+        assert len(usual.transform(table[:30].assign(**{name: empty}))) == 30  # nearly all were
+        settings = PartyColumns(missing="fill")
+        with pytest.warns(UserWarning, match=f"column {name!r}: 30 of 30 .* training had some values"):
+            ColumnPlan.fit("bank", few, torch.arange(100), settings).transform(table[:30].assign(**{name: empty}))
 
 
 def test_unknown_categories_count_as_none_and_are_named(federation: Federation) -> None:

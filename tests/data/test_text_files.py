@@ -56,6 +56,10 @@ def test_text_that_is_not_utf_8_is_read_as_windows_text_with_a_warning(tmp_path)
             "a;b\n1,500;2\n2,250;3\n",
             r"column 'a' \(1,500\): the comma may be a decimal mark or mark thousands",
         ),
+        (
+            "a;b\n1.500;2\n950;3\n12.250;4\n",
+            r"column 'a' \(1\.500\): the point may be a decimal mark or mark thousands; say decimal = ",
+        ),
         ("5.1,3.5\n4.9,3.0\n", r"first line has numbers \(5\.1, 3\.5\) where column names are needed"),
         (
             ",a\n0,5\n1,6\n",
@@ -80,6 +84,18 @@ def test_what_is_said_is_not_guessed(tmp_path):
     path = write(tmp_path, "a;b\n1,500;2\n2,250;3\n")
     assert read_table(path, text=TextFormat(decimal=","))["a"].tolist() == [1.5, 2.25]
     assert read_table(path, text=TextFormat(decimal="."))["a"].tolist() == ["1,500", "2,250"]
+
+
+def test_points_between_thousands_are_suspected_only_where_that_may_be(tmp_path):
+    for content in ("a;b\n1.500;2\n2.25;3\n", "a,b\n1.500,2\n", "a;b\n1.500;0.5\n", "a;b\n0.500;2\n"):
+        assert read_table(write(tmp_path, content))["a"].dtype == "float64"
+    path = write(tmp_path, "a;b\n1.500;2\n2.250;3\n")
+    assert read_table(path, text=TextFormat(decimal="."))["a"].tolist() == [1.5, 2.25]
+
+
+def test_a_decimal_comma_before_a_power_of_ten_is_one(tmp_path):
+    path = write(tmp_path, "a;b\n0,25;x\n1,5e-05;y\n-2,5E+03;z\n")
+    assert read_table(path)["a"].tolist() == [0.25, 1.5e-05, -2500.0]
 
 
 @pytest.mark.parametrize(

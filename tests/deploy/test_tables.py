@@ -103,6 +103,20 @@ def test_a_party_says_at_home_how_its_columns_become_numbers(tmp_path: Path) -> 
         read_party(tmp_path / "party.toml", ["columns.mising=fill"])
 
 
+def test_the_label_in_a_table_of_its_holder_is_no_column_to_learn_from(tmp_path: Path) -> None:
+    labelled = telco().assign(churned=["yes", "no"] * (ROWS // 2))
+    naive, table = party_table(tmp_path, labelled), replace(party_table(tmp_path, labelled), label="churned")
+    expected = party_table(tmp_path, telco()).columns(torch.arange(20), ROWS).values
+    labelled.to_csv(table.path, index=False)
+    columns = table.columns(torch.arange(20), ROWS)
+    assert naive.columns(torch.arange(20), ROWS).values.shape[1] > expected.shape[1]
+    assert torch.equal(columns.values, expected)
+    assert columns.plan is not None and columns.plan.label == "churned"
+    assert torch.equal(columns.plan.transform(labelled.drop(columns="customer")), expected)  # without a warning
+    telco().to_csv(table.path, index=False)
+    assert torch.equal(table.columns(torch.arange(20), ROWS).values, expected)  # it need not be there
+
+
 def test_numbers_are_categories_where_the_party_says_so(tmp_path: Path) -> None:
     assert party_table(tmp_path, telco()).columns(torch.arange(20), ROWS).values.shape == (ROWS, 2)
     assert party_table(tmp_path, telco(), ("branch",)).columns(torch.arange(20), ROWS).values.shape == (ROWS, 1 + 3)

@@ -128,6 +128,14 @@ def test_everybody_gets_its_own_keys_and_no_other(tmp_path: Path) -> None:
     assert "in telco$ colonnade serve party.toml" in mine and "in bank$" not in mine and "in lab$" not in mine
 
 
+def test_the_label_holders_own_party_leaves_the_label_out(tmp_path: Path) -> None:
+    """Its table often has it, and a model that learns from it has perfect scores and is of no use."""
+    folder = tmp_path / "organisations"
+    assert call_main("init", "organisations", folder, *SAID) == 0
+    labels = {name: read_party(folder / name / "party.toml").party.label for name in ("bank", "telco")}
+    assert labels == {"bank": read_coordinator(folder / "bank" / "coordinator.toml").coordinator.label, "telco": None}
+
+
 @pytest.mark.parametrize(
     ("said", "told"),
     [

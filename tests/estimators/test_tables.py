@@ -10,7 +10,7 @@ import pytest
 from sklearn.linear_model import PoissonRegressor, Ridge
 
 from colonnade import Model, VerticalClassifier, VerticalCountRegressor, VerticalRegressor
-from colonnade.errors import ColonnadeError, DoubtfulData, EstimatorInput, RowsLeftOut
+from colonnade.errors import ColonnadeError, DoubtfulData, EstimatorInput, RowsDisagree, RowsLeftOut
 from colonnade.estimators.kinds import KINDS, Circumstances, Try, tries_of
 from colonnade.estimators.tried import Tried, best_of
 from tests.estimators.customers import OWNERS, customers
@@ -93,6 +93,41 @@ class TestDictOfTables:
         turned = {"bank": given["bank"][::-1], "telco": given["telco"]}
         np.testing.assert_allclose(fitted.predict_proba(turned), first[::-1], atol=1e-12)
 
+    def test_the_score_is_that_of_labels_matched_by_id(self) -> None:
+        given, y = tables()
+        fitted = VerticalClassifier(id="customer", **QUICK).fit(given, y)
+        expected = fitted.score(given, y.to_numpy())
+        turned = y.sample(frac=1, random_state=2)
+        assert expected > 0.8
+        assert fitted.score(given, turned) == expected
+        weights = pd.Series(np.linspace(0.5, 2.0, len(y)), index=y.index)
+        weighted = fitted.score(given, y.to_numpy(), weights.to_numpy())
+        assert fitted.score(given, turned, weights) == fitted.score(given, turned, weights[turned.index]) == weighted
+        counts = (y == "stays").astype(int)
+        for kind in (VerticalRegressor, VerticalCountRegressor):
+            regressor = kind(id="customer", **QUICK).fit(given, counts)
+            assert regressor.score(given, counts.loc[turned.index]) == regressor.score(given, counts.to_numpy())
+
+    def test_another_order_by_the_index_is_refused(self) -> None:
+        X, y = customers()
+        turned = y.sample(frac=1, random_state=2)
+        fitted = VerticalClassifier(parties=OWNERS, **QUICK).fit(X, y)
+        with pytest.raises(RowsDisagree, match="y: the index has the same rows as that of X, in another order"):
+            VerticalClassifier(parties=OWNERS, **QUICK).fit(X, turned)
+        with pytest.raises(RowsDisagree, match="y: the index"):
+            fitted.score(X, turned)
+        apart = {"bank": X[["income", "age"]], "telco": X[["minutes", "city"]]}
+        with pytest.raises(RowsDisagree, match=r"y: the index has the same rows as that of X, party 'bank'"):
+            VerticalClassifier(**QUICK).fit(apart, turned)
+        fitted = VerticalClassifier(**QUICK).fit(apart, y)
+        with pytest.raises(RowsDisagree, match="X, party 'telco': the index"):
+            fitted.predict({**apart, "telco": apart["telco"][::-1]})
+        given, by_id = tables()
+        with pytest.raises(RowsDisagree, match="sample_weight: the index"):
+            VerticalClassifier(id="customer", **QUICK).fit(given, by_id, sample_weight=pd.Series(1.0, turned.index))
+        with pytest.raises(RowsDisagree, match="y: the index has the ids of the rows in another order"):
+            VerticalClassifier(id="customer", **QUICK).fit(given, turned)
+
     def test_rows_that_one_table_lacks_are_left_out_with_a_warning(self) -> None:
         given, y = tables()
         some = {"bank": given["bank"], "telco": given["telco"].iloc[10:]}
@@ -122,8 +157,10 @@ class TestWeights:
         X, labels = customers()
         together = VerticalClassifier(parties=OWNERS, **QUICK).fit(X, labels, sample_weight=weights)
         order = np.random.default_rng(0).permutation(len(y))
-        apart = VerticalClassifier(id="customer", **QUICK).fit(given, y.iloc[order], sample_weight=weights[order])
-        np.testing.assert_allclose(apart.predict_proba(given), together.predict_proba(X), atol=1e-9)
+        by_id = pd.Series(weights, y.index)
+        for heavy in (weights[order], by_id.iloc[order], by_id):  # in the order of the labels, or by id themselves
+            apart = VerticalClassifier(id="customer", **QUICK).fit(given, y.iloc[order], sample_weight=heavy)
+            np.testing.assert_allclose(apart.predict_proba(given), together.predict_proba(X), atol=1e-9)
 
     def test_class_weights_move_decisions_to_the_class(self) -> None:
         X, y = customers()
@@ -295,7 +332,7 @@ REFUSED: dict[str, tuple[dict[str, Any], Any, Any, str]] = {
     "no owners": ({"parties": 0}, "X", "y", "parties = 0: needed a number from 1"),
     "mixed owners": ({"parties": {"bank": ["income"], "age": "telco"}}, "X", "y", "all of one form"),
     "id of one table": ({"id": "customer"}, "X", "y", "id = 'customer' matches the tables of a dict"),
-    "name of a label": ({}, "tables", "churn", r"needed labels; take the column out of its table: y = table.pop"),
+    "name of a label": ({"id": "customer"}, "tables", "churn", r"take the column out of its table: y = table.pop"),
     "too few labels": ({"id": "customer"}, "tables", ["leaves"] * 9, "y has 9 values, and the first table, 'bank',"),
     "an array in the dict": ({}, {"bank": np.zeros((160, 2))}, "y", "party 'bank': needed a data frame; got ndarray"),
     "no tables": ({}, {}, "y", "X has no table"),

@@ -149,6 +149,21 @@ class TestPoints:
         assert points.loc[range(40)].tolist() == hand.tolist()
         assert Scorecard.load(tmp_path).score(new, id="customer").tolist() == hand.tolist()
 
+    def test_rows_are_matched_by_the_id_that_it_was_made_with(self, tmp_path: Path) -> None:
+        """By position they would get points of several people, without a word."""
+        new = shoppers(40, seed=9)
+        mixed = {**new, "bank": new["bank"].sample(frac=1, random_state=1).reset_index(drop=True)}
+        expected = plain().score(new, id="customer")
+        plain().save(tmp_path / "named")
+        one = cn.scorecard(TABLES, release_labels=True, labels="churn", id=["customer"])
+        for card in (plain(), Scorecard.load(tmp_path / "named"), one):
+            assert card.score(mixed).loc[expected.index].tolist() == expected.tolist()
+        assert plain().score(mixed, id={"bank": "customer"}).loc[expected.index].tolist() == expected.tolist()
+        without = {party: table.drop(columns="customer") for party, table in new.items()}
+        assert plain().score(without).tolist() == expected.tolist()  # there is none: in order
+        with pytest.raises(DataError, match="party 'bank' has no id column 'customer', and party 'telco' has one"):
+            plain().score({**new, "bank": without["bank"]})
+
     def test_points_are_log_odds_of_a_logistic_regression(self) -> None:
         """scikit-learn on the same evidence, all in one place."""
         card, train = plain(), federation().split.train.numpy()

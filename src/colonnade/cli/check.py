@@ -56,11 +56,12 @@ def _party(config: Path, overrides: list[str] | None) -> Check:
     from colonnade.check import inspect_party
     from colonnade.data.frames import read_table
     from colonnade.deploy.settings import read_party
+    from colonnade.deploy.tables import without_label
 
     read = read_party(config, overrides)
     p = read.party
     table = read_table(p.table, id=p.id, categories=p.categories, text=p.text)
-    return inspect_party(p.name, table, p.id, read.columns)
+    return inspect_party(p.name, without_label(table, p.label), p.id, read.columns)
 
 
 def _coordinator(config: Path, overrides: list[str] | None) -> Check:

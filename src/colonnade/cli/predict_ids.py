@@ -121,8 +121,14 @@ def _rows(names: list[str], alignment: Alignment) -> torch.Tensor:
     numbers: dict[str, int] = dict(zip(alignment.ids, alignment.rows.tolist(), strict=True))
     unknown = [name for name in names if name not in numbers]
     if unknown:
+        import pandas as pd
+
+        from colonnade.data.ids import written_differently
+
+        written = written_differently(pd.Index(names), pd.Index(alignment.ids))
+        how = f"; {written.format('this file', 'the alignment')}" if written else ""
         raise DataError(
-            f"{len(unknown)} of {len(names)} ids are not among the aligned rows (first: {unknown[0]!r}); "
+            f"{len(unknown)} of {len(names)} ids are not among the aligned rows (first: {unknown[0]!r}){how}; "
             "leave them out, or extend the alignment with tables that list them (colonnade align --more on all sides)"
         )
     if len(set(names)) < len(names):

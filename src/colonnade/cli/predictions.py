@@ -127,5 +127,9 @@ def show(
     if output is None:
         sys.stdout.write(csv_text(header, lines))
     known = "" if score is None else f", {name} {value:.4f} against the known labels"
-    without = f"; WITHOUT the part of {', '.join(left_out)}, see the column without" if left_out else ""
+    without = ""
+    if left_out:
+        fewer = sum(bool(line[header.index("without")]) for line in lines)
+        which = f"{fewer:,} of them " if fewer < len(lines) else ""
+        without = f"; {which}WITHOUT the part of {', '.join(left_out)}, see the column without"
     screen.aside(f"{len(lines):,} rows{known}" + (f", written to {output}" if output else "") + without)

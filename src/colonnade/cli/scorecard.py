@@ -150,11 +150,12 @@ class _New:
         """One frame per party, its text columns as text; and the id columns."""
         from colonnade.cli.predict_tables import party_and_file
         from colonnade.data.frames import read_table
-        from colonnade.data.ids import id_columns
+        from colonnade.data.ids import id_columns_of_new
 
         files = dict(party_and_file(text) for text in self.tables)
         id, written = id_option(self.id, files), formats(self.said, files)
-        keys, text = id_columns(id, files), {one.party: one.text_columns for one in cards}
+        made_with, text = {one.party: one.id for one in cards}, {one.party: one.text_columns for one in cards}
+        keys = {**made_with, **id_columns_of_new(id, {party: made_with.get(party) for party in files})}
         read = {p: read_table(f, id=keys.get(p), categories=text.get(p, []), text=written[p]) for p, f in files.items()}
         return read, id
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from colonnade.data.frames import Key, names_of
+from colonnade.data.order import check_order_of_ids
 from colonnade.errors import DataError
 from colonnade.extras import need
 from colonnade.row_split import Marks, RowSplit, SplitSettings, split_rows
@@ -57,7 +58,7 @@ class Beside:
         pd = need("pandas", extra="tables", purpose="joining tables")
         facts = pd.DataFrame(index=target.index)
         if self.weights is not None and not isinstance(self.weights, str):
-            facts["weights"] = _given_weights(self.weights, len(target), keys)
+            facts["weights"] = _given_weights(self.weights, target.index, keys)
         names = [*dict.fromkeys(self.roles.values())]
         lacking = [(role, name) for role, name in self.roles.items() if name not in target.columns]
         if lacking or (names and len(target.columns) == len(names)):
@@ -137,11 +138,14 @@ def codes(column: Any, name: str, empty: bool = False) -> tuple[Any, tuple[str, 
     return numbers.astype(np.int64), tuple(str(level) for level in levels)
 
 
-def _given_weights(weights: Any, rows: int, keys: Mapping[str, Key]) -> Any:
+def _given_weights(weights: Any, ids: Any, keys: Mapping[str, Key]) -> Any:
+    """One weight for each label; `ids`: their pandas.Index, row numbers where there are no ids."""
     pd = need("pandas", extra="tables", purpose="joining tables")
     if isinstance(weights, pd.DataFrame) or getattr(getattr(weights, "index", None), "name", None) in keys.values():
         raise DataError("weights with ids of their own: put them beside the labels as a column, and name it")
     values = np.asarray(weights)
-    if values.shape != (rows,):
-        raise DataError(f"weights: needed one number for each of the {rows} labels; got {values.shape}")
+    if values.shape != (len(ids),):
+        raise DataError(f"weights: needed one number for each of the {len(ids)} labels; got {values.shape}")
+    if keys:
+        check_order_of_ids("the weights", weights, ids, next(iter(keys.values())))
     return values

@@ -115,6 +115,11 @@ class NumberFeature:
         """Whether all training rows were empty."""
         return self.fill is None and not self.refuses
 
+    @property
+    def share_of_empty(self) -> float | None:
+        """The share of the training rows that were empty, where there were such; None: nobody kept it."""
+        return self.mean[1] if self.indicator and self.mean is not None else None
+
     def outside(self, values: Values) -> Values:
         """(N,) which numbers are drawn in."""
         low, high = (-np.inf if self.low is None else self.low), (np.inf if self.high is None else self.high)
@@ -235,6 +240,12 @@ class LevelFeature:
     def blank(self) -> bool:
         """Whether all training rows were empty."""
         return self.places == 0
+
+    @property
+    def share_of_empty(self) -> float | None:
+        """The share of the training rows that were empty, where there were such; None: nobody kept it."""
+        kept = self.indicator and self.mean is not None and not self.constant and not self.ordinal
+        return self.mean[self.places] if kept and self.mean is not None else None
 
     @property
     def share_of_others(self) -> float:

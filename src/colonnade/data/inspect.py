@@ -15,6 +15,7 @@ import torch
 
 from colonnade.data.column_settings import PartyColumns
 from colonnade.data.columns import ColumnPlan
+from colonnade.data.frames import LEADING_ZEROS
 from colonnade.data.kinds import NUMBER, TEXT, is_categorical, kind_of
 from colonnade.data.rare import NothingLeft
 from colonnade.data.said import as_said
@@ -31,6 +32,10 @@ CODES = (-9, -99, -999, -9999, -99999, 99, 999, 9999, 99999, 999999)  # how miss
 FAR = 10  # times the spread of the other values
 NAMED_LIKE_IDS = re.compile(r"(^|[_\W])(id|ids|key|uuid|guid|nr|number)$", re.IGNORECASE)
 WRITTEN_AS_TEXT = "its values look like dates written as text; write YYYY-MM-DD"
+READ_AS_NUMBERS = (
+    "some of its numbers begin with a zero, as postcodes and other codes do, and it is read as a quantity; say what it "
+    "is: kind = 'category' or kind = 'number'"
+)
 WRITTEN_DATES = (
     re.compile(r"\d{1,2}[./-]\d{1,2}[./-](\d{4}|\d{2})(\s.*)?"),
     re.compile(r"\d{4}[./-]\d{1,2}[./-]\d{1,2}([T\s].*)?"),
@@ -88,6 +93,9 @@ def inspect_table(party: str, frame: Any, settings: PartyColumns | None = None) 
         about = column_facts(seen, name, column)
         facts.append(about)
         findings += refused or list(_doubts(party, column, about, len(frame)))
+        unsaid = about.kind == NUMBER and about.distinct > 1 and settings.of(name).kind == "auto"
+        if unsaid and name in frame.attrs.get(LEADING_ZEROS, ()):
+            findings.append(Finding("warning", f"party {party!r}, column {name!r}: {READ_AS_NUMBERS}", party, name))
     return TableFacts(party, len(frame), tuple(facts), tuple(findings))
 
 

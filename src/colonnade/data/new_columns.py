@@ -95,24 +95,38 @@ def _check_kind(plan: ColumnPlan, frame: Any, feature: NumberFeature | LevelFeat
     if not fits:
         found = f"{now or column.dtype}{' as categories' if as_category else ''}"
         first = first_text(column[column.notna()]) if before == NUMBER and now == TEXT else ""
+        dated = before == DATES and now == TEXT
+        how = " (pandas.to_datetime, with the format that they are written in)" if dated else ""
         raise DataError(
             f"party {plan.party!r}, column {name!r} had {before} in training and has {found} now{first}; give it as in "
-            "training"
+            f"training{how}"
         )
     return frame
 
 
 def _check_empty(plan: ColumnPlan, frame: Any, feature: NumberFeature | LevelFeature) -> None:
     empty, rows = int(frame[feature.column].isna().sum()), len(frame)
-    if not empty or (feature.holes and not feature.refuses):
-        return
     told = f"party {plan.party!r}, column {feature.column!r}: {empty} of {rows} values are empty (NaN)"
+    if feature.holes and not feature.refuses:
+        if empty == rows >= SEVERAL and not feature.blank:
+            _check_nothing(told, feature.share_of_empty, rows)
+        return
+    if not empty:
+        return
     if feature.refuses:
         raise DataError(f"{told}; fill them (fillna) or drop those rows first")
     if empty == rows > 1:
         raise DataError(f"{told}, and training had no empty value; give it as in training")
     by = "none of the known levels" if isinstance(feature, LevelFeature) else "the median of the training"
     _warn(f"{told}, and training had no empty value; they count as {by}")
+
+
+def _check_nothing(told: str, share: float | None, rows: int) -> None:
+    """Refuse a column without any value where so many empty ones of the training do not explain it."""
+    if share is None:
+        _warn(f"{told}, and training had some values; check where the column comes from")
+    elif share**rows < BY_CHANCE:
+        raise DataError(f"{told}, and training had {100 * share:.2g} % empty ones; give it as in training")
 
 
 def _check_strangers(plan: ColumnPlan, frame: Any, feature: LevelFeature) -> None:

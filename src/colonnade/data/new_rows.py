@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,12 @@ import torch
 
 from colonnade.data.columns import ColumnPlan
 from colonnade.data.frames import Frames, Key, as_frame, by_party, is_frame, names_of, read_table
-from colonnade.data.ids import Ids, Places, id_columns_of_new, is_in, places, text_ids, told
+from colonnade.data.ids import Ids, Places, id_columns_of_new, is_in, places, text_ids, told, written_differently
 from colonnade.data.kinds import BOOLEAN
 from colonnade.data.table_file import TextFormat
-from colonnade.errors import DataError, RowsDisagree
+from colonnade.errors import DataError, DoubtfulData, RowsDisagree
 from colonnade.extras import need
-from colonnade.rows import Rows
+from colonnade.rows import Rows, check_order
 
 
 def read_new_rows(plans: Mapping[str, ColumnPlan], tables: Any, id: Ids = None, some: bool = False) -> Rows:
@@ -48,7 +49,10 @@ def read_new_rows(plans: Mapping[str, ColumnPlan], tables: Any, id: Ids = None, 
                 "pass a raw data frame with the columns of the training, or federation.select(rows)"
             )
     frames = {party: as_frame(f"party {party!r}", table, keys.get(party, old[party])) for party, table in given.items()}
-    frames, at, index = place_rows(frames, keys or _keys_of_training(frames, old), some)
+    keys = keys or keys_of_training(frames, old)
+    if not keys:
+        check_order({f"party {party!r}": table for party, table in given.items()}, "; or name an id with id (--id)")
+    frames, at, index = place_rows(frames, keys, some)
     here = {party: plan for party, plan in plans.items() if party in frames}
     held = {party: torch.from_numpy(rows >= 0) for party, rows in at.items() if (rows < 0).any()}
     columns = {party: plan.transform(frames[party], at.get(party)) for party, plan in here.items()}
@@ -67,8 +71,9 @@ def check_parties(wanted: Mapping[str, Any], given: Mapping[str, Any], some: boo
     if some and not given:
         raise DataError(f"prediction needs the columns of at least one of the parties {', '.join(wanted)}; got none")
     if extra or (missing and not some):
+        odd = [f"{what} {', '.join(map(repr, who))}" for what, who in (("missing", missing), ("unknown", extra)) if who]
         raise DataError(
-            f"prediction needs the columns of every party ({', '.join(wanted)}); missing {missing}, unknown {extra}"
+            f"prediction needs the columns of every party ({', '.join(wanted)}); {'; '.join(odd)}"
             + ("; absent='leave-out' predicts without a party, where the method can" if missing and not extra else "")
         )
 
@@ -113,21 +118,35 @@ def place_rows(
         every = every.append(ids[party][odd])
         names = names.append(_index({party: frames[party]}, keys)[odd].set_names(names.names))
     at = {party: places(every, theirs) for party, theirs in ids.items()}
-    for party in () if some else others:
-        theirs = np.ones(len(ids[party]), dtype=bool)
-        theirs[at[party][at[party] >= 0]] = False
-        sides = ((first, ids[first][at[party] < 0]), (party, ids[party][theirs]))
-        only = "; ".join(f"{len(odd):,} only in {whose!r}, for example {odd[0]!r}" for whose, odd in sides if len(odd))
-        if only:
-            raise RowsDisagree(
-                f"the ids of {first!r} and {party!r} differ ({only}); give both the same rows, with ids written the "
-                "same way"
+    for party in others:
+        if len(every) == len(ids[first]) == len(ids[party]) and (at[party] >= 0).all():
+            continue
+        written = written_differently(ids[first], ids[party]).format(repr(first), repr(party))
+        if some and written:
+            warnings.warn(
+                f"{written}, and count as different rows; write them alike if they are the same", DoubtfulData, 2
             )
+        elif not some:
+            _check_same(ids, at[party], party, written)
     placed = {
         party: frame.drop(columns=list(names_of(keys[party]))).set_axis(ids[party], axis=0)
         for party, frame in frames.items()
     }
     return placed, at, names
+
+
+def _check_same(ids: Mapping[str, Any], at: Places, party: str, written: str) -> None:
+    """Refuse ids of a party that are not those of the first table; `at`: where in its table the first one's are."""
+    first, theirs = next(iter(ids)), np.ones(len(ids[party]), dtype=bool)
+    theirs[at[at >= 0]] = False
+    sides = ((first, ids[first][at < 0]), (party, ids[party][theirs]))
+    only = "; ".join(f"{len(odd):,} only in {whose!r}, for example {odd[0]!r}" for whose, odd in sides if len(odd))
+    if only:
+        how = f"; {written}" if written else ""
+        raise RowsDisagree(
+            f"the ids of {first!r} and {party!r} differ ({only}){how}; give both the same rows, with ids written the "
+            "same way"
+        )
 
 
 def _index(frames: Mapping[str, Any], keys: Mapping[str, Key]) -> Any:
@@ -140,7 +159,7 @@ def _index(frames: Mapping[str, Any], keys: Mapping[str, Key]) -> Any:
     return pd.Index(frames[first][names[0]], name=names[0])
 
 
-def _keys_of_training(frames: Mapping[str, Any], old: Mapping[str, Key | None]) -> dict[str, Key]:
+def keys_of_training(frames: Mapping[str, Any], old: Mapping[str, Key | None]) -> dict[str, Key]:
     """The ids of the training, if all tables have them; none, if no table does."""
     keys = {
         party: key

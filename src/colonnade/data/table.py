@@ -23,6 +23,7 @@ from colonnade.data.column_settings import PartyColumns, columns_of
 from colonnade.data.columns import ColumnPlan
 from colonnade.data.frames import FRAMES, Frames, Key, as_frame, by_party, listed, names_of, read_table
 from colonnade.data.ids import Ids, Places, by_id, id_columns, is_in, places, told, written_differently
+from colonnade.data.order import check_order_of_ids
 from colonnade.data.preprocess import encode_labels
 from colonnade.data.stored import check_can_store
 from colonnade.errors import ConfigError, DataError, RowsDisagree, RowsLeftOut
@@ -30,10 +31,10 @@ from colonnade.extras import need
 from colonnade.federation import Federation, RowSplit, Task
 from colonnade.mapped import large
 from colonnade.row_split import ColumnsFrom, SplitSettings, as_settings, rows_of
-from colonnade.rows import RowIds, as_columns
+from colonnade.rows import RowIds, as_columns, check_order
 from colonnade.tasks import Classes, Read
 
-LABELS = "the labels"
+LABELS, WEIGHTS = "the labels", "the weights"
 Keep = Literal["all", "labelled", "partial"]  # which rows of a join
 
 
@@ -94,10 +95,14 @@ def join_tables(  # noqa: PLR0913 - those of Federation.from_tables
         raise DataError("a federation needs at least one table; got none")
     settings = columns_of(columns, given)
     keys = id_columns(id, given)
+    if not keys:
+        check_order({**_named(given), LABELS: labels, WEIGHTS: weights}, "; or name an id to join on: id=...")
     aside = Beside(weights, SplitSettings() if isinstance(split, RowSplit) else as_settings(split), by)
     frames = {party: _indexed(party, table, keys.get(party), aside) for party, table in given.items()}
     _check_keep(keep, keys)
     holder = next((p for p, frame in frames.items() if isinstance(labels, str) and labels in frame.columns), None)
+    if keys and getattr(getattr(weights, "index", None), "name", None) is None:  # row numbers, and no ids
+        check_order({LABELS: labels if holder is None else given[holder], WEIGHTS: weights})
     frames, target = _take_labels(frames, labels, keys, aside)
     target, facts = aside.split_off(target, keys)
     if not keys:
@@ -201,7 +206,10 @@ def _take_labels(frames: Frames, labels: Any, keys: Mapping[str, Key], aside: Be
                 f"labels: needed a column name, a frame or one label per row; got {type(labels).__name__} "
                 f"of shape {values.shape}"
             )
-        return frames, _by_position(frames, pd.DataFrame(values), keys)
+        placed = _by_position(frames, pd.DataFrame(values), keys)
+        if keys:
+            check_order_of_ids(LABELS, labels, placed.index, next(iter(keys.values())))
+        return frames, placed
     target = _label_frame(labels, keys, aside)
     for party, frame in frames.items():
         leaked = [column for column in target.columns if column in frame.columns]

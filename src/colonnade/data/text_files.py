@@ -35,9 +35,9 @@ EMPTY = (
 SAMPLE = 1 << 18  # bytes that say what a file is like
 CHUNK = 1 << 23  # bytes that one thread takes; larger ones cost the system new pages each time
 BLOCK = 1 << 20  # bytes that are parsed at once; a longer line is refused
-COMMA_NUMBER = re.compile(r"[+-]?\d+,\d+")
+COMMA_NUMBER = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?")
 POINT_NUMBER = re.compile(r"[+-]?\d+\.\d+([eE][+-]?\d+)?")
-THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
+THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}[,.]\d{3}")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
@@ -65,6 +65,7 @@ class TextTable:
         separator = given.separator or _separator(lines, "\t" if ".tsv" in path.name.lower() else ",")
         rows = list(csv.reader(io.StringIO(lines), delimiter=separator))
         self.names = _header([row for row in rows if row])
+        self.codes = _codes(self.names, rows[1:])
         decimal = given.decimal or _decimal(self.names, rows[1:], separator)
         self.format = TextFormat(separator=separator, decimal=decimal, encoding=encoding)
 
@@ -204,6 +205,11 @@ class _Mismatch(Exception):
     """A value does not have the type of its column."""
 
 
+def columns_of_codes(path: Path, given: TextFormat) -> list[str]:
+    """The columns of a text table that look like codes although they can be read as numbers."""
+    return TextTable(path, given).codes
+
+
 def read_text_tables(path: Path, given: TextFormat, text: Sequence[str] = ()) -> Iterator[tuple[bool, Any]]:
     """(whether to begin again, an Arrow table of rows) until all rows have been read with one type per column."""
     types: Mapping[str, Any] | None = None
@@ -270,7 +276,11 @@ def _header(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _decimal(names: Sequence[str], rows: Sequence[Sequence[str]], separator: str) -> str:
-    """The decimal mark of the numbers; a comma where some column has only such, refused where columns differ."""
+    """The decimal mark of the numbers; a comma where some column has only such, refused where columns differ.
+
+    Who separates columns by semicolons mostly does so because the comma is the decimal mark, and then a point may be
+    between thousands: 1.500 would be read as one and a half without a word.
+    """
     marked = {",": COMMA_NUMBER, ".": POINT_NUMBER}
     seen: dict[str, list[str]] = {mark: [] for mark in marked}
     column: dict[str, str] = {}
@@ -286,9 +296,22 @@ def _decimal(names: Sequence[str], rows: Sequence[Sequence[str]], separator: str
             f"column {column[',']} has numbers with a decimal comma and column {column['.']} with a point; say "
             "decimal = ',' or '.', or write them alike"
         )
-    if seen[","] and separator != "," and all(THOUSANDS.fullmatch(value) for value in seen[","]):
-        raise DataError(f"column {column[',']}: the comma may be a decimal mark or mark thousands; say decimal = ...")
+    for mark, called, open_beside in ((",", "comma", separator != ","), (".", "point", separator == ";")):
+        if seen[mark] and open_beside and all(THOUSANDS.fullmatch(value) for value in seen[mark]):
+            raise DataError(
+                f"column {column[mark]}: the {called} may be a decimal mark or mark thousands; say decimal = ..."
+            )
     return "," if seen[","] and separator != "," else "."
+
+
+def _codes(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """The columns of whole numbers of which some begin with a zero, as postcodes do and quantities do not."""
+    found = []
+    for at, name in enumerate(names):
+        values = {row[at].strip() for row in rows if len(row) > at and row[at] not in EMPTY}
+        if any(len(value) > 1 and value[0] == "0" for value in values) and all(value.isdigit() for value in values):
+            found.append(name)
+    return found
 
 
 def _open(path: Path) -> IO[bytes]:

@@ -148,13 +148,15 @@ key = "certs/{name}.key"
 
 
 def _party_toml(outline: Outline, name: str) -> str:
+    why = "left out where the table has it: a party learns from every column"
+    label = f"label = {_quoted(outline.label)}  # {why}\n" if name == outline.holder else ""
     return f"""\
 # {name}: who this is, what it holds, and how it gets to the server. All settings: documentation, page "Settings"
 [party]
 name = "{name}"
 table = {_quoted(outline.table(name))}
 id = {_quoted(outline.ids[name])}
-policy = "policy.toml"
+{label}policy = "policy.toml"
 {_connection(outline, name)}"""
 
 

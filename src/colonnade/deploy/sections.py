@@ -54,6 +54,11 @@ class PartySection(TableSection):
         "there is none to name",
     )
     categories: tuple[str, ...] = Field((), description="columns that hold categories although they look like numbers")
+    label: str | None = Field(
+        None,
+        min_length=1,
+        description="the label holder's own party: the column of the labels, which is left out where the table has it",
+    )
     alignment: Path = Field(Path("alignment"), description="folder of the aligned rows, made by `colonnade align`")
     folder: Path = Field(Path("party"), description="where the party keeps its model, its ledger and what it sent")
     takes_over: Path | None = Field(

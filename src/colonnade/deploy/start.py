@@ -93,7 +93,7 @@ def party_table(read: PartyConfig) -> PartyTable:
     p = read.party
     alignment = read_alignment(p.alignment)
     gone = read_withdrawn(p.withdrawn).ids
-    return PartyTable(p.name, p.table, p.id, alignment, p.categories, read.columns, p.text, gone)
+    return PartyTable(p.name, p.table, p.id, alignment, p.categories, read.columns, p.text, gone, p.label)
 
 
 def run_coordinator(

@@ -44,6 +44,7 @@ class PartyTable:
     settings: PartyColumns | None = None  # how columns become numbers; None: as they are
     text: TextFormat | None = None  # how a text file is written; None: as the file itself shows
     withdrawn: frozenset[str] = frozenset()  # ids of people who withdrew
+    label: str | None = None  # the column that is predicted, where the table has it: nobody may learn from it
 
     def columns(
         self, seen: Tensor, rows: int, left_out: Tensor | None = None, plan: ColumnPlan | None = None
@@ -66,6 +67,7 @@ class PartyTable:
         for name in self.categories:
             if name not in frame.columns:
                 raise DataError(f"categories names {name!r}, which is no column of the table {self.path.name!r}")
+        frame = without_label(frame, self.label)
         if not len(frame.columns):
             raise DataError(f"the table {self.path.name!r} has no columns besides the id {told(self.id)}")
         place = np.full(max(rows, int(a.rows.max()) + 1), -1)  # by row number, where it is in the table
@@ -73,6 +75,7 @@ class PartyTable:
         mine = torch.from_numpy(place[seen.numpy()])
         if plan is None:
             plan = ColumnPlan.fit(self.party, frame, mine[mine >= 0], self.settings, id=self.id)
+            plan = replace(plan, label=self.label)
             values = plan.encode(frame, place, on_disk=large(len(place) * plan.width))
         else:
             with unwarned():
@@ -125,6 +128,11 @@ class PartyTable:
         """The ids of row numbers that this party holds."""
         at = np.searchsorted(self.alignment.rows, rows.numpy())
         return [self.alignment.ids[place] for place in at]
+
+
+def without_label(frame: Any, label: str | None) -> Any:
+    """A party's table without the column that is predicted, which its label holder's may have."""
+    return frame if label is None else frame.drop(columns=label, errors="ignore")
 
 
 @dataclass(frozen=True)

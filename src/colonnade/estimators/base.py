@@ -19,7 +19,7 @@ from colonnade.config import build
 from colonnade.data.frames import as_frame, names_of
 from colonnade.data.ids import Ids, id_columns
 from colonnade.errors import EstimatorInput
-from colonnade.estimators.inputs import Array, Given, cut, matched, read_tables
+from colonnade.estimators.inputs import Array, Given, cut, in_order, matched, read_tables
 from colonnade.estimators.kinds import AUTO, INSIDE, KINDS, LARGE, Circumstances, Try, tries_of
 from colonnade.estimators.owners import Owners, owners_of
 from colonnade.estimators.tried import Tried, best_of
@@ -31,6 +31,7 @@ from colonnade.methods import as_method
 from colonnade.methods.base import brings
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.row_split import RowSplit
+from colonnade.rows import check_order
 from colonnade.run import Run
 
 NEVER = 1e9  # no score falls so far: patience alone decides, since scores on few rows jump
@@ -85,6 +86,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has
         """What was given to `fit`; sets what scikit-learn knows of columns, and who owns them."""
         if y is None:
             raise EstimatorInput(f"This {type(self).__name__} estimator {NO_LABELS}")
+        self._check_order(X, y, sample_weight)
         if _by_party(X):
             return self._read_tables(X, y, sample_weight)
         if self.id is not None:
@@ -247,6 +249,17 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has
         """What was trained (`colonnade.Model`): save it, or take it apart by party."""
         check_is_fitted(self, "run_")
         return self.run_.model
+
+    def _known(self, X: Any, y: Any, weights: Any) -> tuple[Any, Any]:
+        """Labels of rows and their weights, given as to `fit`, in the order of the answers about these rows."""
+        self._check_order(X, y, weights)
+        return in_order(read_tables(X, self.id), self.id, y, weights) if _by_party(X) else (y, weights)
+
+    def _check_order(self, X: Any, y: Any, weights: Any) -> None:
+        """Refuse what is matched by position and says by its index that it is in another order."""
+        if self.id is None:
+            tables = {f"X, party {party!r}": table for party, table in X.items()} if _by_party(X) else {"X": X}
+            check_order({**tables, "y": y, "sample_weight": weights})
 
     def _outputs(self, X: Any) -> torch.Tensor:
         """Outputs (B, K) of rows, in the order of the (first) table."""

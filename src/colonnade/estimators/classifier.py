@@ -99,6 +99,7 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
             X: a data frame or an array whose columns `parties` shares out, or a dict of data frames by party.
             y: a class per row; for a dict of tables in the order of the first one, or indexed by id.
             sample_weight: how much each row counts, in training and on validation rows; 0: as if it were not there.
+                In the order of `y`, or of a dict of tables indexed by id.
         """
         given = self._read(X, y, sample_weight)
         labels = column_or_1d(given.y, warn=True)
@@ -124,3 +125,7 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
         """The likeliest class (B,) of rows, given as to `fit`."""
         outputs = self._outputs(X)
         return np.asarray(self.classes_[self.run_.task.codes(outputs).numpy().reshape(len(outputs))])
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The accuracy on rows, given as to `fit`."""
+        return float(super().score(X, *self._known(X, y, sample_weight)))

@@ -11,9 +11,11 @@ import numpy as np
 
 from colonnade.data.frames import Frames, Key, as_frame, by_party, is_frame, names_of
 from colonnade.data.ids import Ids, id_columns, is_in, places, text_ids
+from colonnade.data.order import check_order_of_ids
 from colonnade.errors import EstimatorInput, RowsLeftOut
 from colonnade.estimators.owners import Owners
 from colonnade.federation import Federation, RowSplit
+from colonnade.rows import check_order
 
 Array = np.ndarray[Any, Any]
 
@@ -78,6 +80,8 @@ def read_tables(tables: Any, id: Ids) -> Frames:
     if strange is not None:
         raise EstimatorInput(f"X, party {strange!r}: needed a data frame; got {type(given[strange]).__name__}")
     keys = id_columns(id, given)
+    if not keys:
+        check_order({f"X, party {party!r}": table for party, table in given.items()}, "; or name an id: id=...")
     return {party: as_frame(f"party {party!r}", table, keys.get(party)) for party, table in given.items()}
 
 
@@ -88,21 +92,16 @@ def matched(frames: Mapping[str, Any], id: Ids, y: Any, weights: Any) -> Given:
         frames: by party. With an id, rows that not every table has are left out, with a warning that counts them;
             without one all tables have the same rows in the same order.
         id: as for `Federation.from_tables`.
-        y: labels in the order of the first table, or indexed by id.
-        weights: one per label, in their order; None: all alike.
+        y: as for `in_order`.
+        weights: as for `in_order`.
 
     Raises:
         EstimatorInput: labels or weights cannot be matched with the rows, or the tables share none.
     """
     keys = id_columns(id, frames)
-    party, first = next(iter(frames.items()))
+    party = next(iter(frames))
     ids = {name: text_ids(f"party {name!r}", frame, keys[name]) for name, frame in frames.items() if keys}
-    labels, heavy = _labels(y, weights, ids.get(party), keys.get(party))
-    for what, values in (("y", labels), ("sample_weight", heavy)):
-        if values is not None and len(values) != len(first):
-            raise EstimatorInput(
-                f"{what} has {len(values)} values, and the first table, {party!r}, {len(first)} rows; give one per row"
-            )
+    labels, heavy = in_order(frames, id, y, weights)
     if not keys:
         return Given(dict(frames), labels, heavy)
     at = _common(ids)
@@ -126,17 +125,56 @@ def _common(ids: Mapping[str, Any]) -> Array:
     return at
 
 
-def _labels(y: Any, weights: Any, ids: Any, key: Key | None) -> tuple[Array, Array | None]:
-    """Labels and their weights in the order of the first table, whose ids these are."""
+def in_order(frames: Mapping[str, Any], id: Ids, y: Any, weights: Any) -> tuple[Array, Array | None]:
+    """Labels and their weights in the order of the first table.
+
+    Args:
+        frames: by party, as `read_tables` made them.
+        id: as for `Federation.from_tables`.
+        y: labels in the order of the first table, or indexed by id.
+        weights: one per label, in their order, or indexed by id; None: all alike.
+
+    Raises:
+        EstimatorInput: they are not one for each row of the first table.
+        RowsDisagree: an index says that they are in another order than they would be taken in.
+    """
     if isinstance(y, str):
         raise EstimatorInput(f"y = {y!r}: needed labels; take the column out of its table: y = table.pop({y!r})")
-    labels = np.asarray(y)
-    heavy = None if weights is None else np.asarray(weights, dtype=np.float64)
-    index = getattr(y, "index", None)
-    if key is None or index is None or list(getattr(index, "names", ())) != list(names_of(key)):
-        return labels, heavy
-    theirs = text_ids("y", index.to_frame(index=False), key)
+    party, first = next(iter(frames.items()))
+    key = id_columns(id, frames).get(party)
+    ids = None if key is None else text_ids(f"party {party!r}", first, key)
+    if _ids_beside(weights, key) is None:
+        check_order({"y": y, "sample_weight": weights})  # row i of one is row i of the other
+    heavy = None
+    if weights is not None:
+        beside = _ids_beside(weights, key)
+        beside = _ids_beside(y, key) if beside is None else beside
+        heavy = _placed("sample_weight", weights, ids, beside, key).astype(np.float64)
+    labels = _placed("y", y, ids, _ids_beside(y, key), key)
+    for what, values in (("y", labels), ("sample_weight", heavy)):
+        if values is not None and len(values) != len(first):
+            raise EstimatorInput(
+                f"{what} has {len(values)} values, and the first table, {party!r}, {len(first)} rows; give one per row"
+            )
+    return labels, heavy
+
+
+def _ids_beside(values: Any, key: Key | None) -> Any:
+    """The index of labels or weights that is called like the id; None: they have none."""
+    index = getattr(values, "index", None)
+    found = key is not None and list(getattr(index, "names", ())) == list(names_of(key))
+    return index if found else None
+
+
+def _placed(what: str, values: Any, ids: Any, beside: Any, key: Key | None) -> Array:
+    """Labels or weights as they are, or where ids stand `beside` them in the order of the first table's `ids`."""
+    array = np.asarray(values)
+    if key is None:
+        return array
+    if beside is None:
+        check_order_of_ids(what, values, ids, key)
+        return array
+    theirs = text_ids(what, beside.to_frame(index=False), key)
     if not bool(np.asarray(is_in(ids, theirs)).all()):
-        raise EstimatorInput("y is indexed by id, and lacks ids of the first table; give every row a label")
-    at = places(ids, theirs)
-    return labels[at], heavy if heavy is None or len(heavy) != len(theirs) else heavy[at]
+        raise EstimatorInput(f"{what} is indexed by id, and lacks ids of the first table; give every row one")
+    return array[places(ids, theirs)] if len(array) == len(theirs) else array

@@ -47,6 +47,10 @@ class VerticalRegressor(RegressorMixin, VerticalEstimator):  # type: ignore[misc
         outputs = self._outputs(X)
         return np.asarray(self.run_.task.decide(outputs))
 
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """R2 on rows, given as to `fit`."""
+        return float(super().score(X, *self._known(X, y, sample_weight)))
+
     def __sklearn_tags__(self) -> Any:
         """What scikit-learn may expect: several numbers per row are welcome."""
         tags = super().__sklearn_tags__()
@@ -80,6 +84,7 @@ class VerticalCountRegressor(VerticalRegressor):
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The share of the Poisson deviance that is explained (D2): 1 at best, 0 for the mean of `y`."""
+        y, sample_weight = self._known(X, y, sample_weight)
         return float(d2_tweedie_score(y, self.predict(X), sample_weight=sample_weight, power=1))
 
     def __sklearn_tags__(self) -> Any:

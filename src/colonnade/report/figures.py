@@ -30,6 +30,8 @@ SIZE = (4.1, 2.65)  # inches; the page scales it, and on a phone the letters are
 DPI = 200  # of PNG files
 LAYOUT: Literal["constrained"] | None = "constrained"  # takes half the time of a picture
 LONG = 20  # letters of a name beside a bar
+SHORT, CLASS = 8, 36  # letters of the name of a class beside a matrix: from where it grows with it, and at most
+LETTER = 0.08  # inches of a letter, about
 DASHES = ((0, None), (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))  # curves differ without colour too
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 
@@ -258,7 +260,8 @@ def views(name: str, labels: Sequence[str], images: Sequence[Any]) -> Drawing:
 
 def matrix(name: str, counts: Sequence[Sequence[int]], names: Sequence[str]) -> Drawing:
     """A confusion matrix: true classes down, decided ones across, each row shaded by its own shares."""
-    side = max(3.0, 0.36 * len(names) + 0.9)
+    names = [name if len(name) <= CLASS else f"{name[: CLASS - 1]}…" for name in names]
+    side = max(3.0, 0.36 * len(names) + 0.9 + LETTER * max(0, *(len(name) - SHORT for name in names)))
 
     def paint(figure: Sheet, palette: Palette) -> None:
         axes = figure.subplots()

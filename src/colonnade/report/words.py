@@ -21,6 +21,7 @@ from colonnade.privacy.settings import protected
 from colonnade.report import decided
 from colonnade.report.interactions import lifted
 from colonnade.report.record import Record, metric_of
+from colonnade.report.too_good import too_good
 from colonnade.tasks import task_about
 
 EXPOSURE = {
@@ -186,8 +187,8 @@ def verdict(record: Record) -> str:
 
 
 def warnings(record: Record) -> list[str]:
-    """What makes the numbers doubtful: no better than guessing, rows that could not be judged as asked."""
-    return [f"Warning: {text}" for text in record["result"].get("warnings", ())]
+    """What makes the numbers doubtful: no better than guessing, too good, rows that could not be judged as asked."""
+    return [f"Warning: {text}" for text in (*record["result"].get("warnings", ()), *too_good(record))]
 
 
 def baselines(records: Sequence[Record]) -> list[str]:

@@ -21,10 +21,10 @@ import numpy as np
 from colonnade.config import build
 from colonnade.data.bins import Bins
 from colonnade.data.column_settings import OneColumn
-from colonnade.data.frames import as_frame, by_party, check_no_path, listed
-from colonnade.data.ids import Ids, id_columns
+from colonnade.data.frames import Key, as_frame, by_party, check_no_path, listed, names_of
+from colonnade.data.ids import Ids, id_columns_of_new
 from colonnade.data.kinds import BOOLEAN
-from colonnade.data.new_rows import check_parties, match_rows
+from colonnade.data.new_rows import check_parties, keys_of_training, match_rows
 from colonnade.data.said import as_said
 from colonnade.errors import ConfigError, DataError, RunError, Unwritable
 from colonnade.extras import need
@@ -33,6 +33,7 @@ from colonnade.models.evidence import COUNTS, Evidence
 from colonnade.models.points import Scale
 from colonnade.part import Part
 from colonnade.privacy.ledger import Ledger
+from colonnade.rows import check_order
 from colonnade.saved import read_json, read_ledger, write_ledger
 from colonnade.written import replace_file
 
@@ -93,6 +94,7 @@ class PartyCard:
     party: str
     columns: tuple[ColumnCard, ...]
     said: Mapping[str, OneColumn] = field(default_factory=dict, repr=False)  # what their owner said some columns hold
+    id: Key | None = None  # what its table was joined on; None: nothing, or nobody kept it
 
     @classmethod
     def of(cls, part: Part) -> PartyCard:
@@ -116,7 +118,7 @@ class PartyCard:
             if (evidence.rows > 0).sum() > 1:
                 found = ColumnCard(bins, evidence, float(tables["weight.0"][at, 0]), whole)
                 made.append(found.merged() if method.monotone else found)
-        return cls(part.party, tuple(made), plan.said)
+        return cls(part.party, tuple(made), plan.said, plan.id)
 
     def codes(self, table: Any) -> list[Values]:
         """For each column the bin (N,) of every row of a table, whose columns are found by name."""
@@ -149,13 +151,16 @@ class PartyCard:
     def to_json(self) -> dict[str, object]:
         """Plain values."""
         said = {name: one.model_dump(mode="json", exclude_unset=True) for name, one in self.said.items()}
-        return {"columns": [one.to_json() for one in self.columns], "said": said}
+        id = {} if self.id is None else {"id": list(names_of(self.id))}
+        return {"columns": [one.to_json() for one in self.columns], "said": said, **id}
 
     @classmethod
     def from_json(cls, party: str, facts: Mapping[str, Any]) -> PartyCard:
         """The inverse of `to_json`."""
         said = {name: build(OneColumn, one, name) for name, one in facts["said"].items()}
-        return cls(party, tuple(map(ColumnCard.from_json, facts["columns"])), said)
+        id = tuple(map(str, facts.get("id", ())))
+        columns = tuple(map(ColumnCard.from_json, facts["columns"]))
+        return cls(party, columns, said, (id[0] if len(id) == 1 else id) or None)
 
     def save(self, folder: str | Path) -> Path:
         """Write it as NAME.csv, for the party's own people."""
@@ -201,13 +206,19 @@ class Scorecard:
 
         Args:
             tables: one data frame per party, raw.
-            id: the column to match rows on, or one per party; None: the same rows in the same order.
+            id: the column to match rows on, or one per party; None: the one that the scorecard was made with where all
+                tables have it, otherwise all tables have the same rows in the same order.
         """
         pandas: Any = need("pandas", extra="tables", purpose="a table")
         given = by_party("tables", tables)
         check_parties({card.party: card for card in self.parties}, given)
-        keys = id_columns(id, given)
-        frames, index = match_rows({p: as_frame(f"party {p!r}", t, keys.get(p)) for p, t in given.items()}, keys)
+        made_with = {card.party: card.id for card in self.parties}
+        keys = id_columns_of_new(id, made_with)
+        frames = {p: as_frame(f"party {p!r}", t, keys.get(p, made_with[p])) for p, t in given.items()}
+        keys = keys or keys_of_training(frames, made_with)
+        if not keys:
+            check_order({f"party {party!r}": table for party, table in given.items()}, "; or name an id with id (--id)")
+        frames, index = match_rows(frames, keys)
         total = sum(card.points(frames[card.party]) for card in self.parties)
         return pandas.Series(self.base_points + total, index=index, name="points")
 

@@ -137,4 +137,4 @@ def _sides(columns: Tensor | None, train: Tensor, interactions: int) -> Tensor |
 
 def _table(read: PartyConfig, alignment: Alignment) -> PartyTable:
     p = read.party
-    return PartyTable(p.name, p.table, p.id, alignment, p.categories, read.columns, p.text)
+    return PartyTable(p.name, p.table, p.id, alignment, p.categories, read.columns, p.text, label=p.label)
