@@ -31,7 +31,7 @@ from colonnade.report.privacy import together_of
 from colonnade.report.record import Group, Terms, grouped, with_files
 from colonnade.report.tables import Table
 from colonnade.report.words import score_name
-from colonnade.report.worth import verdict
+from colonnade.report.worth import joint_groups, verdict
 from colonnade.run import Run, Training
 
 if TYPE_CHECKING:
@@ -73,8 +73,12 @@ class Comparison:
 
     @property
     def together(self) -> str:
-        """What all of these trainings cost the parties and the labels together; empty, where nothing was promised."""
-        return together_of([_whole(run) for run in self.runs])
+        """What all of these trainings cost the parties and the labels together; empty, where nothing was promised.
+
+        Of a party alone and of one central model nothing leaves anybody: they are put beside, and cost nothing.
+        """
+        groups = self.groups if self.worth is None else joint_groups(self.groups, self.worth)
+        return together_of([record for group in groups for record in group.records])
 
     def to_frame(self) -> DataFrame:
         """The same as a data frame, one row per method; the mean of each metric in a column of its own.

@@ -28,9 +28,7 @@ from colonnade.extras import need
 from colonnade.federation import Federation
 from colonnade.job import Job
 from colonnade.methods.base import Method
-from colonnade.privacy.events import LabelExposure
-from colonnade.privacy.repeats import Training as Spent
-from colonnade.privacy.repeats import in_words, read_kept
+from colonnade.privacy import repeats
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.privacy.tally import TallyRecord, tally
 from colonnade.progress import Progress
@@ -63,12 +61,12 @@ class Outcome:
     trials: int
     diverged: int
     metric: str  # what the scores are
-    spent: Sequence[Spent] | None = field(default=(), repr=False)  # all trainings; None: a trial does not say what
+    spent: Sequence[repeats.Training] | None = field(default=(), repr=False)  # None: a trial does not say
 
     @property
     def together(self) -> str:
         """What all trainings of the search cost together; empty: nothing was promised."""
-        return searches_together([self])
+        return repeats.of_searches([self.spent])
 
     @property
     def gain(self) -> float:
@@ -244,17 +242,9 @@ def _outcome(job: Job, trials: list[Any], space: Space, metric: Metric) -> Outco
     return Outcome(job.method.name, settings, chosen, score, usual, *counts, metric.name, _spent(job, trials))
 
 
-def _spent(job: Job, trials: Sequence[Any]) -> list[Spent] | None:
+def _spent(job: Job, trials: Sequence[Any]) -> list[repeats.Training] | None:
     """What the trainings of all trials cost; trials of an earlier version do not say what they released."""
     if not all(SPENT in trial.user_attrs for trial in trials):
         return None
     kept = [one for trial in trials for one in trial.user_attrs[SPENT]]
-    exposure = job.privacy.exposure(job.method.exposes)
-    return read_kept(kept, job.privacy, exposure is LabelExposure.EPS, exposure is LabelExposure.FULL)
-
-
-def searches_together(outcomes: Sequence[Outcome]) -> str:
-    """What the trainings of several searches on the same rows cost together; empty: nothing was promised."""
-    if any(outcome.spent is None for outcome in outcomes):
-        return "some trials are of an earlier version, which did not keep what they cost"
-    return in_words([one for outcome in outcomes for one in outcome.spent or ()])
+    return repeats.read_kept(kept, job.privacy, job.privacy.exposure(job.method.exposes))

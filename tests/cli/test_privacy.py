@@ -46,6 +46,14 @@ def test_calibrate_is_the_inverse(capsys: pytest.CaptureFixture[str]) -> None:
     assert back["epsilon"] == pytest.approx(1.0, abs=1e-6)
 
 
+@pytest.mark.parametrize("rows", [(), ("--rate", "0.5")], ids=["party", "row"])
+def test_a_large_delta_is_not_passed_over(rows: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("epsilon", "--sigma", "1", "--rounds", "2", *rows)
+    said = "A delta of 0.4 promises little: with about that chance anything may be told."
+    assert said in told(capsys, *asked, "--delta", "0.4") and said[:7] not in told(capsys, *asked)
+    assert said in told(capsys, "calibrate", "--epsilon", "1", "--rounds", "2", *rows, "--delta", "0.4")
+
+
 def test_training_at_home(capsys: pytest.CaptureFixture[str]) -> None:
     steps = ("--rounds", "50", "--rate", "0.2", "--parties", "3")
     made = json.loads(told(capsys, "calibrate", "--epsilon", "2", *steps, "--json"))

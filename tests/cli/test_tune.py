@@ -20,8 +20,9 @@ from colonnade.job import Job, read_job
 from colonnade.methods import METHODS, make_method
 from colonnade.methods._convolutions import FOR_CONVOLUTIONS
 from colonnade.privacy.accounting import exact_epsilon
+from colonnade.privacy.repeats import of_searches
 from colonnade.privacy.settings import PrivacySettings
-from colonnade.search import Budget, Outcome, price, search_settings, searches_together, without_test
+from colonnade.search import Budget, Outcome, price, search_settings, without_test
 from colonnade.search_space import Dimension, asked_space, declared_space, flat, with_settings
 from tests.cli.conftest import Call
 from tests.cli.settings_doc import tomllib
@@ -245,9 +246,9 @@ class TestPrivacy:
         one = searched(tmp_path / "one", Budget(1, 2, (0,)), job=private)
         two = searched(tmp_path / "two", Budget(2, 2, (0,)), job=private)
         figure = f"3 trainings on the same rows cost, together: epsilon {exact_epsilon(math.sqrt(6), 1e-5):.4g} (exact"
-        assert figure in searches_together([one, two])
-        assert one.together == searches_together([one]) and searches_together([]) == ""
-        assert "did not keep what they cost" in searches_together([one, replace(two, spent=None)])
+        assert figure in of_searches([one.spent, two.spent])
+        assert one.together == of_searches([one.spent]) and of_searches([]) == ""
+        assert "did not keep what they cost" in of_searches([one.spent, None])
 
 
 class TestCommand:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -49,6 +50,14 @@ def test_what_has_no_bound_is_said() -> None:
     assert all_together([bare, bare]) == [] and in_words([]) == ""  # nothing was promised
 
 
+def test_a_large_delta_is_not_passed_over() -> None:
+    loose = DP.model_copy(update={"delta": 0.4})
+    assert "delta 0.4, unit PARTY, neighbours: absent), a size that promises little" in in_words(
+        [Training([spent(0.3)], loose)]
+    )
+    assert "promises little" not in in_words([Training([spent(0.3)], DP)])
+
+
 def test_counts_and_labels() -> None:
     counts = (Counted(8, 0.01, 1, 20),)
     both = [Training([spent(math.inf, counts=counts)], PrivacySettings()), Training([spent(0.3)], DP)]
@@ -65,6 +74,22 @@ def test_a_comparison_says_it(tmp_path: Path) -> None:
         f"2 trainings on the same rows cost, together: epsilon {figure:.4g} (exact accountant over 6" in found.together
     )
     assert cn.compare(small((3, 2)), ["vimadmm_j"], seeds=1, rounds=1, progress=False).together == ""
+
+
+@pytest.mark.parametrize(
+    ("method", "privacy", "unit"),
+    [
+        ("vimadmm_j", {"mechanism": "gaussian", "clip": 1.0, "sigma": 5.0, "evaluation": "simulated"}, Unit.PARTY),
+        ("local_only", {"unit": "row", "sigma": 4.0}, Unit.ROW),
+    ],
+)
+def test_parties_alone_and_a_central_model_cost_nothing(method: str, privacy: dict[str, object], unit: Unit) -> None:
+    """Nothing leaves anybody there: noise that they lack takes no bound from what does."""
+    quiet: dict[str, Any] = {"rounds": 3, "progress": False, "model": {"encoder": "tanh"}, "privacy": privacy}
+    beside = cn.compare(small((3, 2)), [method], seeds=2, beside=("alone", "central"), **quiet)
+    without = cn.compare(small((3, 2)), [method], seeds=2, **quiet)
+    assert len(beside.runs) > 2 and f"unit {unit.value}" in beside.together
+    assert beside.together == without.together and without.together.startswith("2 trainings on the same rows cost")
 
 
 def test_trainings_at_home_add_up_although_each_party_has_the_same_line() -> None:

@@ -60,6 +60,18 @@ def test_too_little_noise_has_no_exact_figure_and_no_other_takes_its_place() -> 
     assert "promise nothing" in text(loud) and "promise nothing" not in text(statement(release("a", 1)))
 
 
+def test_a_large_delta_makes_the_epsilon_small_and_the_promise_empty() -> None:
+    """With delta 0.5 the exact figure of little noise is epsilon 0: no reader may take that for privacy."""
+    usual, empty = statement(release("a", 1)), statement(release("a", 1), settings=DP.model_copy(update={"delta": 0.5}))
+    assert empty.epsilon == 0.0 and empty.rules_nothing_out and not usual.rules_nothing_out
+    assert "A delta of 0.5 promises little: with about that chance anything may be told." in text(empty)
+    assert "promises little" not in text(usual)
+    silent = Statement.of(
+        [], DP.model_copy(update={"delta": 0.5, "mechanism": "none"}), Circumstances(LabelExposure.NONE)
+    )
+    assert silent.epsilon == 0.0 and not silent.rules_nothing_out  # nothing was sent, whatever delta says
+
+
 def test_noise_of_an_earlier_version_is_said_to_be_off_its_grid() -> None:
     """Ledgers and records from before grids can be read, and say what their noise does not cover."""
     old, new = release("a", 1), released("a", "gaussian", clip=1.0, sigma=5.0, grid=2.0**-18)

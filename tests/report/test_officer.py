@@ -201,6 +201,17 @@ def test_what_is_refused(runs: Path, config: Path, tmp_path: Path, cli: Call) ->
     assert "ends in .html" in cli("privacy", "page", runs / "noise", "--party", "party_1", "--out", "page").err
 
 
+def test_a_large_delta_bounds_nothing_on_the_page(tmp_path: Path) -> None:
+    loose = {**DP, "delta": 0.3, "evaluation": "none"}
+    fit(small(), make_method("vimadmm_j", {}), privacy=loose, rounds=2, out=tmp_path / "loose", progress=False)
+    source = of_run(tmp_path / "loose", "party_1")
+    assert source.spent is not None and source.spent.exact < 1
+    assert "promises next to nothing" in " ".join(verdict(source)) and page(source)["warns"]
+    fit(small(), make_method("local_only", {}), privacy={**ROWS, "delta": 0.3}, model={"encoder": "tanh"}, rounds=2,
+        out=tmp_path / "rows", progress=False)  # fmt: skip
+    assert "promises next to nothing" in " ".join(verdict(of_run(tmp_path / "rows", "party_1")))
+
+
 ROWS: dict[str, Any] = {"unit": "row", "epsilon": 4.0}
 
 

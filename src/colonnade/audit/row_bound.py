@@ -17,7 +17,8 @@ from functools import lru_cache
 import numpy as np
 
 from colonnade.extras import need
-from colonnade.privacy.sampled import MEANINGLESS, epsilon_of_steps, sampled_releases
+from colonnade.privacy.accounting import MEANINGLESS
+from colonnade.privacy.sampled import epsilon_of_steps, sampled_releases
 
 POINTS = 60  # epsilons at which the curve is asked
 WIDEST = 2.0**7  # how far from the ledger's noise another one is looked for, both ways

@@ -10,12 +10,12 @@ from typing import TypedDict
 from colonnade.audit.books import Books
 from colonnade.audit.checks import BOUND, Check
 from colonnade.audit.table import Finding
-from colonnade.privacy.accounting import Neighbours
+from colonnade.privacy.accounting import Neighbours, of_its_size
 from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.ledger import Entry
 from colonnade.privacy.promise import Circumstances
 from colonnade.privacy.settings import SAME, PrivacySettings
-from colonnade.privacy.statement import MEANINGLESS, Statement
+from colonnade.privacy.statement import Statement
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Figure:
                 f"unit {self.unit}, neighbours: {self.neighbours}, delta {self.delta:g}, {self.accountant} accountant"
             )
             count = f"{self.releases} training release{'' if self.releases == 1 else 's'} of {self.party!r}"
-            size = ", a size that promises nothing" if self.epsilon > MEANINGLESS else ""
+            size = ", a size that promises nothing" if of_its_size(self.epsilon, self.delta) else ""
             yield f"epsilon {self.epsilon:.3f} ({facts}; {count}, and nothing else){size}"
         if self.label_epsilon is not None:
             yield f"label epsilon {self.label_epsilon:.3f} (unit LABEL, delta 0, of one row's label)"

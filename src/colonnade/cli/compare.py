@@ -169,11 +169,12 @@ def show(
     if terms is not None and worth is None:
         screen.table(costs_table(groups, terms))
         extra |= {"figure": str(write_figure(groups, folder, terms)), "clock": terms.clock.model_dump()}
-    for labels, text in notes(groups if worth is None else joint_groups(groups, worth)):
+    leaving = groups if worth is None else joint_groups(groups, worth)
+    for labels, text in notes(leaving):
         screen.notify(f"{labels}: {text}")
     runs = [facts(record, place) for record, place in zip(records, places, strict=True)]
     lines = [summary(group, terms or Terms()) for group in groups]
-    together = together_of(records) or None
+    together = together_of([record for group in leaving for record in group.records]) or None
     everything = {"summary": lines, "together": together, "runs": runs}
     screen.emit({"out": str(folder), "report": str(page), **extra, **everything})
     diverged = [run for run in runs if run["diverged"]]

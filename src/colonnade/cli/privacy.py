@@ -61,7 +61,8 @@ def epsilon(
     screen.emit({**facts, "epsilon": exact, "accountant": "exact", "epsilon_rdp": rdp, "not_covered": NOT_COVERED})
     figure = f"{exact:.3f}" if math.isfinite(exact) else f"above {accounting.LARGEST:,.0f}, which promises nothing"
     screen.notify(f"epsilon {figure} (exact accountant), {rdp:.3f} (the paper's RDP bound)")
-    screen.notify(f"unit PARTY, neighbours: {neighbours}, delta {delta:g}; {NOT_COVERED} not covered")
+    little = accounting.of_its_size(exact, delta) if math.isfinite(exact) else ""
+    screen.notify(f"unit PARTY, neighbours: {neighbours}, delta {delta:g}; {NOT_COVERED} not covered.{little}")
     return None
 
 
@@ -92,7 +93,7 @@ def calibrate(
     screen.emit({**facts, "accountant": "exact", "sigma": sigma, "not_covered": NOT_COVERED})
     screen.notify(f"sigma {sigma:.4f}, in units of the clipping norm")
     screen.notify(f"for epsilon {epsilon:g} (exact accountant), delta {delta:g}, unit PARTY, neighbours: {neighbours}")
-    screen.notify(f"{NOT_COVERED} not covered")
+    screen.notify(f"{NOT_COVERED} not covered.{accounting.of_its_size(epsilon, delta)}")
     return None
 
 
@@ -234,6 +235,7 @@ class _Steps(NamedTuple):
 
 def _of_rows(steps: _Steps, sigma: float | None, epsilon: float | None, neighbours: str, as_json: bool) -> None:
     """Noise and cost of training at home, one from the other; without sigma it is calibrated for epsilon."""
+    from colonnade.privacy.accounting import of_its_size
     from colonnade.privacy.sampled import calibrate_steps, epsilon_of_steps
 
     if neighbours != "absent":
@@ -253,7 +255,7 @@ def _of_rows(steps: _Steps, sigma: float | None, epsilon: float | None, neighbou
         f"unit ROW, neighbours: absent (a row added or removed at all {parties} parties, {rounds:,} steps each), delta "
         f"{delta:g}; only as long as nobody else knows which rows a step drew"
     )
-    screen.notify(f"{NOT_COVERED_ROWS} not covered")
+    screen.notify(f"{NOT_COVERED_ROWS} not covered.{of_its_size(pld, delta)}")
 
 
 def _relation(neighbours: str) -> accounting.Neighbours:

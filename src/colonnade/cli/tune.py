@@ -124,7 +124,7 @@ def _watch(bars: Bars, name: str, trials: int) -> Watcher:
 def _finish(
     screen: Screen, outcomes: Sequence[Outcome], tables: Mapping[str, Any], folder: Path, warning: str | None
 ) -> None:
-    from colonnade.search import searches_together
+    from colonnade.privacy.repeats import of_searches
 
     found = [outcome for outcome in outcomes if outcome.score is not None]
     if not found:
@@ -134,7 +134,7 @@ def _finish(
     screen.table(_table(outcomes))
     keys = ("method", "metric", "score", "usual", "trials", "diverged", "chosen", "together")
     facts = [{key: getattr(outcome, key) for key in keys} for outcome in outcomes]
-    cost = {"privacy": warning, "together": searches_together(outcomes) or None}
+    cost = {"privacy": warning, "together": of_searches([o.spent for o in outcomes]) or None}
     screen.emit({"out": str(folder), "best": str(path), **cost, "methods": facts})
     screen.notify("These are validation scores, which the search has made the most of: they promise no test score.")
     for line in _together(outcomes):
@@ -165,10 +165,12 @@ def best_toml(outcomes: Sequence[Outcome], tables: Mapping[str, Any], warning: s
 
 def _together(outcomes: Sequence[Outcome]) -> list[str]:
     """What the search itself cost: a line per method, and one for all of them, which trained on the same rows."""
-    from colonnade.search import searches_together
+    from colonnade.privacy.repeats import of_searches
 
     told = [f"privacy of the search, {o.method}: {o.together}" for o in outcomes if o.together]
-    return [*told, f"privacy of the search, all methods: {searches_together(outcomes)}"] if len(told) > 1 else told
+    if len(told) > 1:
+        told.append(f"privacy of the search, all methods: {of_searches([o.spent for o in outcomes])}")
+    return told
 
 
 def _table(outcomes: Sequence[Outcome]) -> Table:

@@ -26,6 +26,8 @@ from colonnade.privacy.events import Event
 if TYPE_CHECKING:
     from colonnade.privacy.ledger import Entry
 
+MEANINGLESS = 100.0  # e^100: no attack is ruled out
+LARGEST_DELTA = 1e-3  # that is told without a word: one in so many promises may be broken as a whole
 Neighbours = Literal["absent", "replaced"]
 SENSITIVITY: dict[str, float] = {"absent": 1.0, "replaced": 2.0}  # in units of the clipping norm
 ORDERS = 1 + np.exp(np.linspace(-6, 12, 3000))  # of the RDP bound; its minimum lies well inside
@@ -116,6 +118,15 @@ def affordable(sigma: float, epsilon: float, delta: float, neighbours: Neighbour
     """How many releases with this noise cost at most `epsilon`."""
     worth = (largest_shift(epsilon, delta) * sigma / SENSITIVITY[neighbours]) ** 2
     return math.floor(worth * (1 + 1e-8))  # calibrated noise affords what it was calibrated for
+
+
+def of_its_size(epsilon: float, delta: float) -> str:
+    """What must be said of a figure that rules nothing out, as a sentence to add; empty: of another one."""
+    if epsilon > MEANINGLESS:
+        return " Figures of this size promise nothing."
+    if delta > LARGEST_DELTA:
+        return f" A delta of {delta:g} promises little: with about that chance anything may be told."
+    return ""
 
 
 def check_delta(delta: float) -> None:

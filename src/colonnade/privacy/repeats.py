@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from colonnade.privacy.accounting import SENSITIVITY, Neighbours, exact_epsilon
-from colonnade.privacy.events import Unit
+from colonnade.privacy.events import LabelExposure, Unit
 from colonnade.privacy.pbm import counted_epsilon
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.privacy.tally import Tally, TallyRecord
@@ -94,10 +94,19 @@ def seeded(trainings: Sequence[Training]) -> str:
 
 
 def read_kept(
-    kept: Sequence[Sequence[TallyRecord]], privacy: PrivacySettings, noisy_labels: bool, plain_labels: bool
+    kept: Sequence[Sequence[TallyRecord]], privacy: PrivacySettings, exposure: LabelExposure
 ) -> list[Training]:
     """What a file keeps of trainings with the same settings."""
-    return [Training([Tally.from_json(t) for t in one], privacy, noisy_labels, plain_labels) for one in kept]
+    noisy, plain = exposure is LabelExposure.EPS, exposure is LabelExposure.FULL
+    return [Training([Tally.from_json(t) for t in one], privacy, noisy, plain) for one in kept]
+
+
+def of_searches(spent: Sequence[Sequence[Training] | None]) -> str:
+    """What the trainings of searches on the same rows cost together, in words; None: one does not say what it spent."""
+    known = [one for search in spent if search is not None for one in search]
+    if any(search is None for search in spent):
+        return "some trials are of an earlier version, which did not keep what they cost"
+    return in_words(known)
 
 
 def _of_labels(trainings: Sequence[Training]) -> list[Together]:

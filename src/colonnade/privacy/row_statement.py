@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from colonnade.privacy.sampled import MEANINGLESS, SampledGaussianEvent
+from colonnade.privacy.accounting import of_its_size
+from colonnade.privacy.sampled import SampledGaussianEvent
 from colonnade.privacy.settings import PrivacySettings
 
 WHOSE = (
@@ -41,7 +42,7 @@ def rows_sentence(figures: tuple[float, float], event: SampledGaussianEvent, set
         f"that is computed from the models. {event.at_parties} parties, {event.steps:,} steps each at most, every step "
         f"draws a row with probability {event.rate:.3g}; noise sigma {event.sigma:.4g}, clip {event.clip:g}."
     )
-    return told + " Figures of this size promise nothing." * (pld > MEANINGLESS)
+    return told + of_its_size(pld, settings.delta)
 
 
 def agreed_sentence(settings: PrivacySettings) -> str:

@@ -24,13 +24,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from colonnade.errors import AccountingError
 from colonnade.extras import need
-from colonnade.privacy.accounting import check_delta, refusal
+from colonnade.privacy.accounting import MEANINGLESS, check_delta, refusal
 from colonnade.privacy.events import Event, Hides, Kind, Unit, positive
 
 if TYPE_CHECKING:
     from colonnade.privacy.ledger import Entry
 
-MEANINGLESS = 100.0  # e^100 rules no attack out; the finer figure would only take long
 FINEST, COARSEST = 1e-5, 1e-3  # steps of the privacy loss in which distributions are composed
 LEAST, MOST = 0.1, 1e5  # noise multipliers among which one is looked for
 PRECISE = 1.0005  # ratio of two noise multipliers that are as good as equal

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from colonnade.privacy import row_statement
-from colonnade.privacy.accounting import Neighbours, exact_epsilon, rdp_epsilon
+from colonnade.privacy.accounting import Neighbours, exact_epsilon, of_its_size, rdp_epsilon
 from colonnade.privacy.colluders import Colluders
 from colonnade.privacy.events import LabelExposure
 from colonnade.privacy.ledger import Entry
@@ -42,8 +42,6 @@ OFF_GRID = (
 )
 AT_HOME = " The true labels stayed with their holder, which weighs the parties' scores with them; predictions use that."
 GUEST = " {} belongs to the label holder and got the true labels, which did not leave the organisation by that."
-PROMISES_NOTHING = " Figures of this size promise nothing."
-MEANINGLESS = 100.0  # e^100: no attack is ruled out
 LIMITS = "Evaluation, predictions and the choice of settings are not covered."
 POOLED = "All columns and labels lie in one place: this is a reference, and there is nobody to protect from anybody."
 
@@ -103,6 +101,11 @@ class Statement:
         """Whether uploads of training, or the training itself, were noised, by the settings or by the method."""
         own = bool(self.about.own) or (self.worst is not None and math.isfinite(self.epsilon))
         return self.settings.noised or own
+
+    @property
+    def rules_nothing_out(self) -> bool:
+        """Whether there is a figure of a size, or with a delta, that promises nothing; or there is none."""
+        return bool(of_its_size(self.epsilon, self.settings.delta if self.noised else 0.0))
 
     @property
     def neighbours(self) -> Neighbours:
@@ -199,7 +202,7 @@ class Statement:
             f"Columns: epsilon {worst.exact:.3f} (exact accountant; {worst.rdp:.3f} by the paper's RDP bound), delta "
             f"{self.settings.delta:g}, unit PARTY, {WORLDS[self.settings.neighbours]}; for training only, "
             f"{self._party_of(worst)}."
-        ) + (OWN_NORM * worst.bounded + PROMISES_NOTHING * (worst.exact > MEANINGLESS))
+        ) + (OWN_NORM * worst.bounded + of_its_size(worst.exact, self.settings.delta))
 
     def _party_of(self, worst: Spent) -> str:
         several = f"the largest of {len(self.spent)} parties, " if len(self.spent) > 1 else ""
@@ -222,7 +225,7 @@ class Statement:
             f"Columns: epsilon {_large(worst.rdp)} (RDP accountant of the Poisson binomial mechanism, {seen}), delta "
             f"{self.settings.delta:g}, unit PARTY, compared with the same run with any other data of this party "
             f"(neighbours: replaced, which bounds absent too); for training only, {self._party_of(worst)}.{row}"
-            + (PROMISES_NOTHING * (worst.rdp > MEANINGLESS))
+            + of_its_size(worst.rdp, self.settings.delta)
         )
 
     def _no_epsilon(self) -> str:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, TypedDict
 
 from colonnade.extras import need
-from colonnade.privacy.accounting import SENSITIVITY, Neighbours, check_delta, exact_epsilon
+from colonnade.privacy.accounting import SENSITIVITY, Neighbours, check_delta, exact_epsilon, of_its_size
 from colonnade.privacy.events import Event, Hides, Parameters, Unit
 from colonnade.privacy.ledger import Entry
 from colonnade.privacy.pbm import Counted, counted_epsilon
@@ -106,7 +106,8 @@ class Together:
     def __str__(self) -> str:
         if math.isinf(self.epsilon):
             return f"no bound at all (unit {self.unit.value}): {self.why}"
-        return f"epsilon {self.epsilon:.4g} ({self.facts})"
+        little = ", a size that promises little" * bool(of_its_size(self.epsilon, self.delta))
+        return f"epsilon {self.epsilon:.4g} ({self.facts}){little}"
 
 
 def together(costs: Iterable[Cost], delta: float, neighbours: Neighbours = "absent") -> dict[Unit, Together]:

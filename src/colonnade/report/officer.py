@@ -105,7 +105,7 @@ def _outcome(source: Source) -> str:
         return f"Nothing bounds what {whose} reveal about the people in its table."
     if spent is None or not math.isfinite(spent.epsilon):
         return f"{whose} in training have noise; how much it protects is not known here."
-    if spent.epsilon > LARGE:
+    if officer_rows.weak(source, spent, LARGE):
         return f"{whose} in training have noise, but so little that it promises next to nothing."
     end = "; its messages outside training have no bound." if bare else "."
     return f"Noise bounds what {whose} in training reveal about {source.party} as a whole{end}"
@@ -174,7 +174,7 @@ def in_plain_words(source: Source, spent: Spent) -> str:
         whole = f"that {source.party} holds these data and not others"
     odds = f"raise or lower the odds {whole} at most {math.exp(min(spent.epsilon, LARGE)):,.1f}-fold"
     means = f"Whoever sees all of them can {odds}, but for a chance of {s.delta:g}"
-    if spent.epsilon > LARGE:
+    if officer_rows.weak(source, spent, LARGE):
         means = "A figure of this size promises next to nothing"
     return f"{means} ({figure(source, spent)}). This is about {source.party} as a whole, not about a single person."
 
@@ -219,7 +219,7 @@ def warns(source: Source) -> bool:
     if source.holder:
         return source.statement.about.exposure is LabelExposure.FULL
     spent = source.spent
-    bound = spent is not None and spent.epsilon <= LARGE
+    bound = spent is not None and not officer_rows.weak(source, spent, LARGE)
     return any(not flow.noise for flow in source.flows) or (bool(source.flows) and not bound)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from colonnade.privacy.accounting import LARGEST_DELTA
 from colonnade.privacy.sampled import SampledGaussianEvent
 
 if TYPE_CHECKING:
@@ -21,12 +22,17 @@ PEOPLE = (
 )
 
 
+def weak(source: Source, spent: Spent, largest: float) -> bool:
+    """Whether a figure promises next to nothing: by its size, or by a delta that lets anything be told too often."""
+    return spent.epsilon > largest or source.privacy.delta > LARGEST_DELTA
+
+
 def outcome(source: Source, largest: float) -> str:
     """What bounds what the model says, in one sentence; figures beyond `largest` promise nothing."""
     spent, whose = source.spent, f"{source.party}'s model"
     if spent is None or not math.isfinite(spent.epsilon):
         return f"{whose} is trained at home with noise; {source.party}'s own ledger has the figure."
-    if spent.epsilon > largest:
+    if weak(source, spent, largest):
         return f"{whose} is trained with noise, but so little that it promises next to nothing."
     end = "; messages about other rows have no bound." if source.flows else "."
     return f"Noise bounds what {whose}, and all that it ever says, reveals about any single row that trained{end}"
@@ -51,7 +57,7 @@ def in_plain_words(source: Source, spent: Spent, largest: float) -> str:
     delta = source.privacy.delta
     odds = f"raise or lower the odds that a row trained at most {math.exp(min(spent.epsilon, largest)):,.1f}-fold"
     means = f"Whoever gets the models of all parties, and all that they say, can {odds}, but for a chance of {delta:g}"
-    if spent.epsilon > largest:
+    if weak(source, spent, largest):
         means = "A figure of this size promises next to nothing"
     facts = (
         f"delta {delta:g}, unit ROW, compared with the same run without that row at any party, its label included, PLD "

@@ -22,7 +22,7 @@ from colonnade.privacy.registry import kind_of
 from colonnade.privacy.repeats import Training, in_words
 from colonnade.privacy.settings import PrivacySettings
 from colonnade.privacy.spent import Spent
-from colonnade.privacy.statement import MEANINGLESS, Statement
+from colonnade.privacy.statement import Statement
 from colonnade.privacy.tally import Tally
 from colonnade.record import About, Sections
 from colonnade.report import words
@@ -56,7 +56,7 @@ def privacy_page(record: Record) -> Page:
         if statement is not None:
             figures = statement.verdict(), statement.answers(), parties_table(statement)
             full = statement.about.exposure is LabelExposure.FULL
-            return Page(*figures, exposure, statement.epsilon, full or statement.epsilon > MEANINGLESS, uploads)
+            return Page(*figures, exposure, statement.epsilon, full or statement.rules_nothing_out, uploads)
         reason = "this record keeps nothing of the run's ledger"
     except (DataError, ConfigError) as error:  # a library is missing, or the record is of another version
         reason = str(error)
