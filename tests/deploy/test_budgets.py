@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import shutil
 import sqlite3
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,7 @@ from colonnade import checkpoint
 from colonnade.config import build
 from colonnade.deploy import agreement, coordinator, encryption
 from colonnade.deploy.agreement import Agreement
-from colonnade.deploy.budget import TableBudget, ledger_beside
+from colonnade.deploy.budget import TableBudget, check_table, ledger_beside, of_table
 from colonnade.deploy.coordinator import CoordinatorProcess
 from colonnade.deploy.party_setup import PartySetup
 from colonnade.deploy.policy import Policy
@@ -28,6 +29,9 @@ from colonnade.deploy.undertaking import Undertaking
 from colonnade.engines.message import Outgoing
 from colonnade.errors import ConfigError, Refused, RunError
 from colonnade.privacy.events import Unit
+from colonnade.privacy.gaussian import GaussianEvent
+from colonnade.privacy.sampled import SampledGaussianEvent
+from colonnade.privacy.together import Cost
 from colonnade.store import Store
 from colonnade.wire.codec import decode
 from colonnade.wire.messages import COORDINATOR
@@ -93,6 +97,24 @@ def test_a_table_has_one_budget_for_all_runs(tmp_path: Path) -> None:
     with again as scene, pytest.raises(Refused, match="2 earlier runs cost"):  # new rows do not begin a new count
         scene.train()
     assert len({run.columns for run in budget(spent).runs}) == 1
+
+
+def test_rows_have_no_budget_left_where_a_run_uploaded_without_noise(tmp_path: Path) -> None:
+    """Training at home hides rows; what another run sent bare about the same rows is not taken back by that."""
+    spent, rows = tmp_path / "spent", [Cost(SampledGaussianEvent(0.1, 1.0, 2.0, 10, 3), 0)]
+    policy = Policy(most_epsilon=50.0, unit=("ROW",))
+    check_table(policy, "customers", [], rows)
+    with room(tmp_path / "bare", spent=spent) as scene:
+        scene.train()
+    found = budget(spent)
+    with pytest.raises(
+        Refused, match=r"no bound at all \(unit ROW\): 4 releases about the same rows left without noise"
+    ):
+        check_table(policy, "customers", found.runs, rows)
+    both = of_table([*(cost for run in found.runs for cost in run.costs), *rows], policy)
+    assert all(math.isinf(both[unit].epsilon) for unit in (Unit.PARTY, Unit.ROW))
+    noised = [Cost(GaussianEvent(1.0, 5.0), 10, 4), *rows]  # hides the party, and with it the row
+    assert math.isfinite(of_table(noised, policy)[Unit.ROW].epsilon)
 
 
 def test_what_was_not_released_is_given_back(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from colonnade.deploy.agreement import Proposal
@@ -63,6 +63,21 @@ def relation(policy: Policy) -> Neighbours:
     return "replaced" if policy.neighbours == ("replaced",) else "absent"
 
 
+def of_table(costs: Sequence[Cost], policy: Policy) -> dict[Unit, Together]:
+    """What all trainings on a table cost together, by unit.
+
+    What left without noise hides nothing. It counts as unit PARTY, and tells of rows, too: a training that hides rows
+    cannot take that back.
+    """
+    found = together(costs, policy.most_delta, relation(policy))
+    bare, rows = sum(cost.times for cost in costs if cost.event.bare), found.get(Unit.ROW)
+    if bare and rows is not None:
+        found[Unit.ROW] = replace(
+            rows, epsilon=math.inf, accountant="no", why=f"{bare:,} releases about the same rows left without noise"
+        )
+    return found
+
+
 def check_unit(policy: Policy, costs: Sequence[Cost]) -> None:
     """Refuse a training that hides nothing of the units that the policy names, or something else.
 
@@ -96,10 +111,10 @@ def check_table(policy: Policy, table: str, others: Sequence[Entered], costs: Se
         return
     before = [cost for run in others for cost in run.costs]
     units = {cost.event.unit for cost in costs}
-    figures = together([*before, *costs], policy.most_delta, relation(policy))
+    figures = of_table([*before, *costs], policy)
     for unit, figure in figures.items():
         if unit in units and not figure.epsilon <= policy.most_epsilon:
-            earlier = together(before, policy.most_delta, relation(policy)).get(unit)
+            earlier = of_table(before, policy).get(unit)
             raise Refused(_too_much(policy, table, figure, earlier, len(others)))
 
 
@@ -129,8 +144,7 @@ class TableBudget:
     @property
     def figures(self) -> dict[Unit, Together]:
         """What all runs cost together."""
-        costs = [cost for run in self.runs for cost in run.costs]
-        return together(costs, self.policy.most_delta, relation(self.policy))
+        return of_table([cost for run in self.runs for cost in run.costs], self.policy)
 
     def of_run(self, run: Entered) -> dict[Unit, Together]:
         """What one run cost, or was agreed to cost."""
