@@ -97,7 +97,10 @@ class TaskContract:
 
 
 class MetricContract:
-    """A metric: `metric` itself, `task` a task it is for, `outputs` (B, K) and `truth` as that task has them."""
+    """A metric: `metric` itself, `task` a task it is for, `outputs` (B, K) and `truth` as that task has them.
+
+    About fifty random rows will do; outputs of classes should differ in how sure they are.
+    """
 
     metric: ClassVar[Metric]
     task: ClassVar[Task]
@@ -126,6 +129,25 @@ class MetricContract:
         values = self.metric.values(self.task, self.outputs, self.truth, lines)
         alone = [self.metric(self.task, self.outputs, self.truth, line) for line in lines]
         torch.testing.assert_close(values.double(), torch.tensor(alone, dtype=torch.float64))
+
+    def test_it_says_whether_it_asks_what_was_decided(self) -> None:
+        """`decides`: a threshold of the user's then moves it, as it moves the accuracy; a calibration does not."""
+        if not self.task.classes:  # numbers are no decisions
+            return
+        weights = torch.ones(1, len(self.outputs), dtype=torch.float64)
+        value, bare = (
+            self.metric.values(self.task, one, self.truth, weights).double()
+            for one in (self.outputs, self._bare(self.outputs))
+        )
+        found = bool(torch.isclose(value, bare, rtol=1e-9, atol=1e-12))
+        assert found == self.metric.decides, f"needed Metric(..., decides={found}); got {self.metric.decides}"
+
+    def _bare(self, outputs: Tensor) -> Tensor:
+        """Outputs (B, K) of the same decisions, from which nobody can tell how sure the model was."""
+        codes = self.task.codes(outputs)
+        if self.task.exclusive:
+            return torch.nn.functional.one_hot(codes.to(torch.int64), outputs.shape[1]).to(outputs.dtype)
+        return (2 * codes.reshape(outputs.shape) - 1).to(outputs.dtype)
 
     def test_outputs_that_are_not_finite_have_no_value(self) -> None:
         """A model that diverged is not judged."""
