@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -128,6 +129,16 @@ def test_the_contract_for_others_knows_which_metrics_ask_for_decisions(task: str
         other = not METRICS[name].decides
         with pytest.raises(AssertionError, match=f"decides={not other}.*; got {other}"):
             tried(replace(METRICS[name], decides=other))
+
+
+def test_the_contract_for_others_refuses_a_metric_whose_better_is_the_wrong_way_round() -> None:
+    kind, outputs, truth = made_up("multiclass")
+    for better, refused in (("lower", False), ("higher", True)):
+        metric = replace(METRICS["log_loss"], better=better)  # type: ignore[arg-type]
+        said = {"metric": metric, "task": kind, "outputs": outputs, "truth": truth}
+        check = type("Tried", (MetricContract,), said)().test_it_prefers_a_model_that_knows_the_labels
+        with pytest.raises(AssertionError, match="is better = 'higher' right") if refused else nullcontext():
+            check()
 
 
 @pytest.mark.parametrize("name", list(METRICS))
