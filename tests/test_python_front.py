@@ -101,6 +101,10 @@ WRONG = {
     "unknown method": (lambda: cn.compare(small(), ["vimadm"]), "did you mean 'vimadmm'"),
     "the same twice": (lambda: cn.compare(small(), ["vimadmm", VIMADMM()]), "named twice with the same settings"),
     "a seed": (lambda: cn.compare(small(), ["vimadmm"], seed=3), r"say seeds=\[...\] instead of seed="),
+    "a seed in the training": (
+        lambda: cn.compare(small(), ["vimadmm"], training=cn.Training(rounds=1, seed=3)),
+        r"leave seed = 3 out of training=, and say seeds=\[...\]",
+    ),
     "no seeds": (lambda: cn.compare(small(), ["vimadmm"], seeds=0), "seeds = 0: needed how many"),
     "seeds twice": (lambda: cn.compare(small(), ["vimadmm"], seeds=[1, 1]), "without repetitions"),
     "a setting of a method": (lambda: cn.compare(small(), ["vimadmm"], rho=1.0), "'rho' is a setting of vimadmm"),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor
 
+from colonnade.engines.own_code import own_code, shapes_of
 from colonnade.federation import Federation, Party
 from colonnade.models.crossfit import regressors_of
 from colonnade.record import About, Described, Machine, Partial, PartyAbout
@@ -45,6 +46,10 @@ def describe(trainer: Trainer) -> Described:
         about["row_weights"] = True
     if s.stratified:
         about["stratified"] = True
+    here = {name for side in trainer.engine.parties() for name in side.cohort.names}
+    shapes = {name: shape for name, shape in shapes_of(f).items() if name in here}
+    if own := own_code(method, shapes, trainer.encoders, trainer.training.seed):
+        about["own_code"] = own
     about.update(cast(About, trainer.regrouped))
     return {
         "id": trainer.id,

@@ -229,6 +229,10 @@ def _jobs(
     found = sorted_out(settings, [Owner("the training", Training, "training=Training({}=...)")], others)  # type: ignore[arg-type]
     if training is not None and settings:
         raise ConfigError("give either training=Training(...) or its settings as keywords, not both")
+    if training is not None and "seed" in training.model_fields_set:
+        raise ConfigError(
+            f"compare trains with several seeds: leave seed = {training.seed} out of training=, and say seeds=[...]"
+        )
     chosen = training if training is not None else build(Training, found["the training"], "training")
     jobs: Prepared = {}
     for method in methods:

@@ -22,6 +22,7 @@ from colonnade.engines.base import Encoders, Engine, check_encoders, cohort_buil
 from colonnade.engines.coordinator import CoordinatorSide
 from colonnade.engines.lift_gain import lift_gain
 from colonnade.engines.loop import Loop
+from colonnade.engines.own_code import changed, own_code, shapes_of
 from colonnade.engines.queries import remember
 from colonnade.engines.stacked import Stacked
 from colonnade.errors import ConfigError, Diverged, DoubtfulScore, RunError, ShortTraining
@@ -157,6 +158,9 @@ def _reopened(
         raise RunError(f"{folder} was trained on other data than this federation; give it the same rows and columns")
     if about["own_encoders"] and encoders is None:
         raise RunError(f"{folder} was trained with local models of your own; pass them again as encoders=")
+    now = own_code(method, shapes_of(federation, method.pools), encoders, training.seed)
+    if told := changed(about, now, numbers=False):
+        raise RunError(f"{folder} cannot go on: {told}; put it back as it was, or train in another folder")
     model = build(ModelSettings, about["model"], "model")
     privacy = build(PrivacySettings, about.get("privacy", {}), "privacy")
     return Trainer.open(federation, method, training, model, encoders, mechanism, about, privacy)

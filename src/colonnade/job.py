@@ -25,6 +25,7 @@ from colonnade.data.sets import load_set
 from colonnade.data.table_file import WRITTEN, text_formats
 from colonnade.design import DTYPES
 from colonnade.engines.base import Encoders, open_module
+from colonnade.engines.own_code import OwnCode, own_code, shapes_of
 from colonnade.errors import ConfigError
 from colonnade.federation import Federation
 from colonnade.fit import fit
@@ -88,6 +89,11 @@ class Job:
             for name, shape in ((party.name, tuple(party.columns.shape[1:])) for party in federation.parties)
         )
         return replace(self, method=for_networks(self.method, networks))
+
+    def own_code(self, federation: Federation) -> OwnCode:
+        """By which code it trains on this data, where it is not ours."""
+        shapes = shapes_of(federation, self.method.pools)
+        return own_code(self.method, shapes, self.encoders, self.training.seed)
 
     def shortfall(self, federation: Federation) -> str:
         """A sentence about rounds that do not visit every training row once; nothing where they do."""

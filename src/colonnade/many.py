@@ -15,7 +15,7 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext, SpawnContext
     from multiprocessing.process import BaseProcess
 
+    from colonnade.engines.own_code import OwnCode
     from colonnade.federation import Federation
     from colonnade.job import Job
     from colonnade.progress import Watcher
@@ -43,10 +44,12 @@ class Entry:
 
     folder: str
     job: Job
+    own_code: OwnCode | None = field(default=None, repr=False)  # by which it would train; None: not looked at yet
 
     def on(self, federation: Federation) -> Entry:
         """The same with its length in rounds of the training rows; `federation` is of the whole comparison."""
-        return replace(self, job=self.job.on(self.job.part_of(federation)))
+        mine = self.job.part_of(federation)
+        return replace(self, job=self.job.on(mine), own_code=self.job.own_code(mine))
 
 
 State = Literal["finished", "begun", "new"]
@@ -90,6 +93,7 @@ def of_rows(fingerprint: Any) -> dict[str, Any]:
 
 def _check_same(entry: Entry, found: Mapping[str, Any], place: Path) -> None:
     """Refuse to go on with a run that is another one."""
+    from colonnade.engines.own_code import changed
     from colonnade.search_space import flat
 
     job = entry.job
@@ -110,6 +114,8 @@ def _check_same(entry: Entry, found: Mapping[str, Any], place: Path) -> None:
         if mine.get(key) != theirs.get(key):
             told = f"{key} = {theirs.get(key)!r}, now {mine.get(key)!r}"
             raise RunError(f"{place} holds a run of other settings ({told}); choose another --out, or remove it")
+    if entry.own_code is not None and (told := changed(found, entry.own_code)):
+        raise RunError(f"{place} holds a run of other code: {told}; choose another --out, or remove it")
 
 
 def train_all(

@@ -25,6 +25,7 @@ from colonnade.data.columns import ColumnPlan
 from colonnade.data.ids import Ids
 from colonnade.design import Design
 from colonnade.engines.base import Encoders, encoders_of
+from colonnade.engines.own_code import warn_of_other_code
 from colonnade.errors import ConfigError, RunError, Unwritable
 from colonnade.evaluate.answers import Answers
 from colonnade.evaluate.decision import Decision
@@ -357,10 +358,10 @@ class Model:
             design = Design.from_json({**record, "parties": list(shapes), "tokens": tokens})
             plans = files.read_plans(folder, record.get("columns"), RECORD)
             model = _read(design, folder, shapes, plans, (record["own_encoders"], encoders))
+            warn_of_other_code(record, design.method, shapes, encoders)
             model.rounds = record["result"]["rounds"]
             model.from_tables = bool(plans) or "tables" in (record["config"] or {}).get("data", {})
-            model.decision = _decision(record)
-            told = record["fingerprint"]
+            model.decision, told = _decision(record), record["fingerprint"]
         except BROKEN as error:
             raise RunError(f"{folder / RECORD} is damaged ({error!r}); restore it from a copy") from None
         return _checked(model, told, RECORD)
@@ -387,8 +388,7 @@ def _read(
 
 def _decision(about: Mapping[str, Any]) -> Decision | None:
     """What a stored model or run says of its decisions; earlier versions had none."""
-    found = about.get("decision")
-    return None if found is None else Decision.from_json(found)
+    return None if about.get("decision") is None else Decision.from_json(about["decision"])
 
 
 def _checked(model: Model, told: str, record: str) -> Model:

@@ -64,3 +64,11 @@ def seeded(make: Callable[[], T], seed: int, purpose: str, party: str = "") -> T
         else:  # without one torch would remember each call, with its traceback, for the day when there is one
             torch.default_generator.manual_seed(number)
         return make()
+
+
+def draws(act: Callable[[], object]) -> bool:
+    """Whether an act draws from torch's global generator, which is left as it was."""
+    with _GLOBAL, torch.random.fork_rng(devices=[]):
+        before = torch.random.get_rng_state()
+        act()
+        return not torch.equal(before, torch.random.get_rng_state())

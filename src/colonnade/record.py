@@ -61,8 +61,7 @@ class Machine(TypedDict):
     libraries: NotRequired[dict[str, str]]  # that grow local models, and their versions
 
 
-# Of a yes/no task: which class counts as yes, and by which rule.
-Positive = TypedDict("Positive", {"class": str, "why": str})
+Positive = TypedDict("Positive", {"class": str, "why": str})  # which class of yes/no counts as yes, by which rule
 
 
 class TaskAbout(TypedDict):
@@ -102,6 +101,7 @@ class About(TaskAbout):
     row_weights: NotRequired[bool]
     stratified: NotRequired[bool]  # classes were counted to split the rows
     data: NotRequired[str]
+    own_code: NotRequired[Mapping[str, Any]]  # of `engines.own_code.OwnCode`, where some of it is not ours
     joined: NotRequired[list[Joined]]  # after the training
     left: NotRequired[list[Regrouped]]  # likewise
     engine: str

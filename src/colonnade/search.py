@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from pydantic import BaseModel
 
+from colonnade.engines.own_code import OwnCode
 from colonnade.errors import ConfigError, RunError
 from colonnade.evaluate.judge import Judge
 from colonnade.evaluate.metrics import Metric, choose_metric, find_metric
@@ -135,7 +136,7 @@ def search_settings(
     federation = without_test(federation)
     metric = _judging(job, federation)
     sign = metric.sign()  # trials are compared by what rises
-    with _study(job, space, budget, path) as study:
+    with _study(job, space, budget, path, job.own_code(federation)) as study:
         while len(done := _completed(study)) < budget.trials:
             seed = key(job.training.seed, "tune", job.method.name, len(done)) % 2**32
             study.sampler = need("optuna", extra="tune", purpose="tune").samplers.TPESampler(seed=seed)
@@ -184,7 +185,7 @@ def _score(job: Job, federation: Federation, budget: Budget, told: Told, spent: 
 
 
 @contextmanager
-def _study(job: Job, space: Space, budget: Budget, path: Path) -> Iterator[Any]:
+def _study(job: Job, space: Space, budget: Budget, path: Path, code: OwnCode) -> Iterator[Any]:
     """The method's study in the file, with the settings as they are as its first trial; closed afterwards."""
     optuna = need("optuna", extra="tune", purpose="tune")
     optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -194,7 +195,7 @@ def _study(job: Job, space: Space, budget: Budget, path: Path) -> Iterator[Any]:
         study = optuna.create_study(
             storage=storage, study_name=job.method.name, direction="maximize", load_if_exists=True
         )
-        terms = _terms(job, space, budget)
+        terms = _terms(job, space, budget, code)
         if study.user_attrs.get("terms", terms) != terms:
             raise RunError(f"{path} holds a search of {job.method.name} on other terms; choose another --out")
         study.set_user_attr("terms", terms)
@@ -215,14 +216,15 @@ def _begin(optuna: Any, study: Any, usual: Mapping[str, Any], space: Space) -> N
             study.enqueue_trial(trial.params)
 
 
-def _terms(job: Job, space: Space, budget: Budget) -> str:
+def _terms(job: Job, space: Space, budget: Budget, code: OwnCode) -> str:
     """All that must be the same for trials to be compared; the number of trials may grow."""
     parts: dict[str, BaseModel | Method] = {"model": job.model, "training": job.training, "privacy": job.privacy}
     settings = {name: part.model_dump() for name, part in {**parts, "method": job.method}.items()}
     settings["training"] = {k: v for k, v in settings["training"].items() if k not in ("rounds", "seed", "device")}
     data = {k: v for k, v in job.data.items() if k != "data_dir"}
     asked = {"rounds": budget.rounds, "seeds": budget.seeds, "space": {k: vars(d) for k, d in space.items()}}
-    return json.dumps({**settings, **asked, "data": data}, sort_keys=True, default=str)
+    own = {"own_code": code} if code else {}
+    return json.dumps({**settings, **asked, "data": data, **own}, sort_keys=True, default=str)
 
 
 def _completed(study: Any) -> list[Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,10 +17,11 @@ from sklearn import metrics as sk
 from colonnade.errors import ConfigError
 from colonnade.evaluate.chance import bootstrap
 from colonnade.evaluate.judge import Judge
-from colonnade.evaluate.metrics import METRICS, choose_metric, find_metric, metrics_of
+from colonnade.evaluate.metrics import METRICS, Metric, choose_metric, find_metric, metrics_of
 from colonnade.fit import fit
 from colonnade.methods import VIMADMM
 from colonnade.tasks import TASKS, Task
+from colonnade.testing import MetricContract
 from tests.federations import small
 from tests.trainers import TINY
 
@@ -110,6 +113,32 @@ def test_every_metric_of_these_tasks_is_tested_here(task: str) -> None:
     """Of another task, `TaskContract` holds that its metrics know better models from worse."""
     names = {metric.name for metric in metrics_of(TASKS[task](2))} - {"ks"}
     assert names == {name for kind, name in SKLEARN if kind == task}
+
+
+@pytest.mark.parametrize(("task", "name"), list(SKLEARN))
+def test_the_contract_for_others_knows_which_metrics_ask_for_decisions(task: str, name: str) -> None:
+    """The other way round a threshold would move a metric that reads probabilities, or not move one of decisions."""
+    kind, outputs, truth = made_up(task)
+
+    def tried(metric: Metric) -> None:
+        said = {"metric": metric, "task": kind, "outputs": outputs, "truth": truth}
+        type("Tried", (MetricContract,), said)().test_it_says_whether_it_asks_what_was_decided()
+
+    tried(METRICS[name])
+    if kind.classes:
+        other = not METRICS[name].decides
+        with pytest.raises(AssertionError, match=f"decides={not other}.*; got {other}"):
+            tried(replace(METRICS[name], decides=other))
+
+
+def test_the_contract_for_others_refuses_a_metric_whose_better_is_the_wrong_way_round() -> None:
+    kind, outputs, truth = made_up("multiclass")
+    for better, refused in (("lower", False), ("higher", True)):
+        metric = replace(METRICS["log_loss"], better=better)  # type: ignore[arg-type]
+        said = {"metric": metric, "task": kind, "outputs": outputs, "truth": truth}
+        check = type("Tried", (MetricContract,), said)().test_it_prefers_a_model_that_knows_the_labels
+        with pytest.raises(AssertionError, match="is better = 'higher' right") if refused else nullcontext():
+            check()
 
 
 @pytest.mark.parametrize("name", list(METRICS))

@@ -56,6 +56,15 @@ def test_presets_name_what_was_published() -> None:
         make_method("vimadmm", preset="best")
 
 
+@pytest.mark.parametrize("batch", [5, 1024])
+def test_a_joint_solve_that_nothing_holds_is_refused(batch: int) -> None:
+    free = VIMADMM(beta=0.0, kappa=0.0)
+    with pytest.raises(ConfigError, match=r"beta = 0 and kappa = 0: .* no single answer; set one of them above 0"):
+        fit(small(), free, rounds=1, batch=batch)
+    for held in (VIMADMM(beta=0.0), VIMADMM(kappa=0.0), free.model_copy(update={"head_update": "sgd"})):
+        fit(small(), held, rounds=1, batch=batch, evaluate_every=0)
+
+
 def test_damping_below_one_over_m_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"damping = 0.1 is below 1/M; with 4 parties use 0.25 to 1"):
         fit(small(), VIMADMMJ(damping=0.1), rounds=1)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
+from colonnade.errors import ModelError
+from colonnade.fit import fit
+from colonnade.methods import VIMADMM
 from colonnade.models.dropout import KeyedDropout, keyed_mask, keyed_uniform, with_keyed_dropout
 from colonnade.models.heads import HeadSettings, apply_heads, dropout_keys, open_heads
 from colonnade.models.stack import Mode, Stack
 from colonnade.randomness import dropout_key
+from tests.federations import small
 
 LIKE = torch.zeros(400, 50)
 RATES = [0.1, 0.25, 0.5, 0.9]
@@ -143,3 +149,24 @@ def test_heads_drop_between_layers_only_with_a_key() -> None:
     assert torch.equal(apply_heads(head, h, 0.5, keys, 0), apply_heads(head, h, 0.5, keys, torch.tensor(0)))
     alone = {name: value[1:] for name, value in head.items()}
     torch.testing.assert_close(apply_heads(alone, h[1:], 0.5, keys[1:], 3), apply_heads(head, h, 0.5, keys, 3)[1:])
+
+
+class Draws(nn.Module):
+    """Draws from torch's global generator in its forward pass, while it learns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(5, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.dropout(self.layer(x), 0.5, self.training)
+
+
+@pytest.mark.parametrize("engine", ["loop", "stacked"])
+@pytest.mark.parametrize("encoders", [lambda party, shape: Draws(), {"party_0": Draws()}], ids=["all", "one"])
+def test_a_network_that_draws_in_its_forward_pass_is_refused(encoders: Any, engine: str) -> None:
+    """Where vmap does not notice, equal seeds would give other numbers."""
+    before = torch.random.get_rng_state()
+    with pytest.raises(ModelError, match=r"encoder of party 'party_0' draws random numbers .* use nn\.Dropout layers"):
+        fit(small(), VIMADMM(), encoders=encoders, rounds=1, engine=engine)
+    assert torch.equal(before, torch.random.get_rng_state())

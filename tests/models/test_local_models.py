@@ -373,7 +373,8 @@ class TestRefusals:
             folder = tmp_path / str(saved)
             run = fit(federation, SplitLearning(), encoders={"party_0": network(saved)}, model=TINY, rounds=1)
             run.save(folder)
-            loaded = Run.load(folder, encoders={"party_0": network(given_)})
+            with pytest.warns(UserWarning, match="may predict otherwise"):
+                loaded = Run.load(folder, encoders={"party_0": network(given_)})
             with pytest.raises(ModelError, match=says):
                 loaded.logits(columns(federation))
 

@@ -111,6 +111,33 @@ def test_mean_and_deviation_over_seeds(trained: dict[tuple[str, int], dict[str, 
     assert compared.comparison_table(grouped(copies)).rows[0][2] == "not measured"
 
 
+@pytest.mark.parametrize(
+    ("ours", "theirs", "told"),
+    [
+        (
+            (0.5, 0.7),
+            (0.5, 0.6),
+            ["The lead over fedbcd is within a standard deviation over the seeds: it may be chance."],
+        ),
+        ((0.69, 0.7), (0.5, 0.6), []),
+        ((0.7,), (0.5,), ["One seed each: small differences may be chance."]),
+        ((0.6, 0.6), (0.6, 0.6), []),
+    ],
+)
+def test_a_lead_that_the_seeds_do_not_bear_out_is_called_one(
+    ours: tuple[float, ...], theirs: tuple[float, ...], told: list[str], record: dict[str, Any]
+) -> None:
+    records = []
+    for name, scores in (("vimadmm", ours), ("fedbcd", theirs)):
+        for seed, score in enumerate(scores):
+            copy = json.loads(json.dumps(record))
+            copy["method"]["name"], copy["training"]["seed"], copy["result"]["test_score"] = name, seed, score
+            records.append(copy)
+    best, *chance = compared.best_in_words(grouped(records))
+    assert best.startswith("All have the same" if set(ours) == set(theirs) else "Best test accuracy: vimadmm")
+    assert chance == told
+
+
 def test_one_seed_needs_no_deviation(record: dict[str, Any]) -> None:
     table = compared.comparison_table(grouped([record]))
     assert "seeds" not in table.columns

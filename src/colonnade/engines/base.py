@@ -29,7 +29,7 @@ from colonnade.models.schema import Group, Schema
 from colonnade.models.stack import Mode, Stack, Way, architecture_key
 from colonnade.models.stagewise import as_local
 from colonnade.privacy.gate import Down
-from colonnade.randomness import dropout_key, seeded
+from colonnade.randomness import draws, dropout_key, seeded
 from colonnade.row_split import rows_of
 from colonnade.wire.messages import Request
 from colonnade.wire.numbers import NumberFormat, Numbers
@@ -289,6 +289,7 @@ def introduce(
     """
     if isinstance(module, nn.Module):
         text, width = name_of(module), _width(module, party, shape, reads)
+        _refuse_draws(module, party, shape, reads)
         learning = tuple(p.numel() for p in module.parameters() if p.requires_grad)
     else:
         kind = f"{type(module).__module__}.{type(module).__qualname__}"
@@ -338,6 +339,19 @@ def _module(encoders: Encoders, model: ModelSettings, party: str, shape: tuple[i
         make = encoders
         own = seeded(lambda: make(party, shape), seed, "encoder", party)
     return build_local(model, shape, seed, party) if own is None else as_local(party, own)
+
+
+def _refuse_draws(module: nn.Module, party: str, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    """Layers that draw are keyed or refused by name; what a forward pass draws besides, only trying it shows."""
+    columns = torch.zeros(1, 2, *shape, dtype=dtype)
+    with torch.no_grad():
+        drawn = draws(lambda: Stack([module]).forward(columns, Mode.LEARN))
+    if drawn:
+        raise ModelError(
+            f"the encoder of party {party!r} draws random numbers in its forward pass (torch.rand, "
+            "nn.functional.dropout, ...), so that no run could be repeated; use nn.Dropout layers, which draw from the "
+            "seed of the run"
+        )
 
 
 def _width(module: nn.Module, party: str, shape: tuple[int, ...], dtype: torch.dtype) -> int:

@@ -118,6 +118,11 @@ class VIMADMM(Settings):
         """First heads, and a zero dual for every row."""
         if self.head_update == "joint" and schema.head.layers > 1:
             raise ConfigError("head_update = 'joint' solves linear heads only; use 'sgd' with model.head.layers > 1")
+        if schema.head.layers == 1 and self.head_update != "sgd" and self.beta == self.kappa == 0:
+            raise ConfigError(
+                "beta = 0 and kappa = 0: the joint solve of the heads then has no single answer; set one of them above "
+                "0, or head_update = 'sgd'"
+            )
         if schema.held is not None and schema.head.layers > 1:
             raise ConfigError(
                 "vimadmm leaves a party that lacks a row out of its sum only with linear heads; use "

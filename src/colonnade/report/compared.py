@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from colonnade.report import decided, words
@@ -172,10 +172,7 @@ def in_words(groups: Sequence[Group]) -> list[str]:
         *words.baselines([r for group in groups for r in group.records]),
         *_cheapest(groups),
     ]
-    told += _doubts(groups)
-    if runs == len(groups) > 1:
-        told.append("One seed each: small differences may be chance.")
-    return told
+    return told + _doubts(groups)
 
 
 def on_data(groups: Sequence[Group]) -> str:
@@ -198,22 +195,38 @@ def _doubts(groups: Sequence[Group]) -> list[str]:
 
 
 def best_in_words(groups: Sequence[Group]) -> list[str]:
-    """Which did best, in a sentence; nothing where they cannot be compared."""
+    """Which did best, and whether the seeds tell it from the others; nothing where they cannot be compared."""
     if one_score(groups) is None or len(set(data_names([group.first for group in groups]))) > 1:
         return []
-    means = {group.label: spread([r["result"]["test_score"] for r in group.records])[0] for group in groups}
-    known = {label: mean for label, mean in means.items() if mean is not None}
+    found = {group.label: spread([r["result"]["test_score"] for r in group.records]) for group in groups}
+    known = {label: (mean, deviation) for label, (mean, deviation) in found.items() if mean is not None}
     if len(known) < 2:
         return []
     first = groups[0].first
     sign = metric_of(first).sign()
-    order = sorted(known, key=lambda label: -sign * known[label])
-    best = [label for label in order if known[label] == known[order[0]]]
-    name, least = words.score_name(first), words.score(first, known[order[-1]])
-    if known[order[0]] == known[order[-1]]:
+    order = sorted(known, key=lambda label: -sign * known[label][0])
+    top, last = known[order[0]][0], known[order[-1]][0]
+    best = [label for label in order if known[label][0] == top]
+    name, least = words.score_name(first), words.score(first, last)
+    if top == last:
         return [f"All have the same test {name}, {least}."]
-    top = f"{words.listing(best)} with {words.score(first, known[order[0]])}"
-    return [f"Best test {name}: {top}; worst: {order[-1]} with {least}."]
+    told = f"Best test {name}: {words.listing(best)} with {words.score(first, top)}; worst: {order[-1]} with {least}."
+    return [told, *_chance({label: known[label] for label in order}, len(best))]
+
+
+def _chance(ranked: Mapping[str, tuple[float, float | None]], best: int) -> list[str]:
+    """Whether the lead of the first may be chance, by means and deviations over seeds in their order."""
+    if all(deviation is None for _, deviation in ranked.values()):
+        return ["One seed each: small differences may be chance."]
+    top, first = next(iter(ranked.values()))
+    near = [
+        label
+        for label, (mean, deviation) in list(ranked.items())[best:]
+        if abs(top - mean) <= max(first or 0.0, deviation or 0.0)
+    ]
+    if not near:
+        return []
+    return [f"The lead over {words.listing(near)} is within a standard deviation over the seeds: it may be chance."]
 
 
 def _cheapest(groups: Sequence[Group]) -> list[str]:

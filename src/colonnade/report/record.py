@@ -6,6 +6,7 @@ years later, on another machine, without the data and without the model.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -280,7 +281,7 @@ def _identity(record: Record) -> dict[str, object]:
     settings = {"method": record["method"]["settings"], "model": record["model"], "training": training}
     settings["privacy"] = record.get("privacy", {})
     settings["result"] = {"metric": metric_of(record).name}
-    return {"name": record["method"]["name"], "data": _data(record), **flat(settings), **_networks(record)}
+    return {"name": record["method"]["name"], "data": _data(record), **flat(settings), **_own_code(record)}
 
 
 def metric_of(record: Record) -> Metric:
@@ -288,8 +289,14 @@ def metric_of(record: Record) -> Metric:
     return metric_of_result(task_about(record["about"]), record["result"])
 
 
-def _networks(record: Record) -> dict[str, bool]:
-    return {"model.own_encoders": True} if record.get("own_encoders") else {}
+def _own_code(record: Record) -> dict[str, object]:
+    """By which code of others it was trained; earlier versions say only whether local models were the user's."""
+    own = record["about"].get("own_code", {})
+    told: dict[str, object] = {"method.code": own["method"]} if "method" in own else {}
+    if record.get("own_encoders"):
+        codes = [f"{name}: {digests[0]}" for name, digests in own.get("local_models", {}).items()]
+        told["model.own_encoders"] = hashlib.sha256(repr(codes).encode()).hexdigest()[:8] if codes else True
+    return told
 
 
 def _data(record: Record) -> dict[str, object]:

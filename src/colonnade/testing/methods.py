@@ -142,7 +142,8 @@ class SettingsContract(Tried):
         """The class uses each of its settings."""
         tree = ast.parse(textwrap.dedent(inspect.getsource(self.method)))
         read = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and _is_self(node.value)}
-        assert set(self.method.model_fields) <= read
+        unread = set(self.method.model_fields) - read
+        assert not unread, f"{self.name} does not read {', '.join(sorted(unread))} as self.NAME in its own class"
 
     def test_every_one_changes_the_training(self) -> None:
         """Perhaps only beside other choices (a step of the heads means nothing to a joint solve), or noisy labels.
@@ -268,6 +269,14 @@ class PredictionContract(Tried):
             assert loaded.record()["history"] == run.record()["history"]
             assert loaded.traffic.to_json() == run.traffic.to_json()
             assert loaded.method == method
+
+    def test_a_row_is_predicted_alike_alone(self) -> None:
+        """Whatever else is asked at the same time: an upload that looks at its batch would make it another."""
+        federation = self.federation()
+        run, rows = fit(federation, self.make(), rounds=2, model=TINY, dtype="float64"), federation.split.test[:4]
+        together = run.logits(self.columns(federation, rows))
+        alone = torch.cat([run.logits(self.columns(federation, row)) for row in rows.split(1)])
+        torch.testing.assert_close(alone, together, rtol=0, atol=1e-9)
 
     def test_what_explains_columns_is_what_is_uploaded(self) -> None:
         """`computed`, where a method has it, is computed beside the gate: it must be what passes the gate."""

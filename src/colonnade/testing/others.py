@@ -79,13 +79,9 @@ class TaskContract:
 
     def test_its_metrics_prefer_a_model_that_knows_the_labels(self) -> None:
         """To a constant guess; the outputs are those of its own z-step, drawn to 0 a little. NaN is no answer."""
-        task, _, targets = self.drawn()
-        truth = self.federation().labels
-        known = task.prox(torch.zeros_like(targets), torch.zeros_like(targets), targets, 0.1)
-        guess = task.constant(task.shares(truth)).double().expand(targets.shape)
+        task, truth = self.federation().task, self.federation().labels
         for metric in metrics_of(task):
-            gain = metric.sign() * (metric(task, known, truth) - metric(task, guess, truth))
-            assert not gain <= 0, f"{metric.name} says that a constant guess is as good"
+            assert not gain(metric, task, truth) <= 0, f"{metric.name} says that a constant guess is as good"
 
     def test_it_trains_and_predicts(self) -> None:
         """With a method that needs its z-step."""
@@ -96,8 +92,19 @@ class TaskContract:
         assert run.score is not None
 
 
+def gain(metric: Metric, task: Task, truth: Tensor) -> float:
+    """How much better a model that knows the labels is than a constant guess, as the metric says."""
+    targets = task.expand(task.compact(truth), torch.float64)
+    known = task.prox(torch.zeros_like(targets), torch.zeros_like(targets), targets, 0.1)
+    guess = task.constant(task.shares(truth)).double().expand(targets.shape)
+    return metric.sign() * (metric(task, known, truth) - metric(task, guess, truth))
+
+
 class MetricContract:
-    """A metric: `metric` itself, `task` a task it is for, `outputs` (B, K) and `truth` as that task has them."""
+    """A metric: `metric` itself, `task` a task it is for, `outputs` (B, K) and `truth` as that task has them.
+
+    About fifty random rows will do; outputs of classes should differ in how sure they are.
+    """
 
     metric: ClassVar[Metric]
     task: ClassVar[Task]
@@ -111,6 +118,11 @@ class MetricContract:
     def test_it_belongs_to_its_task(self) -> None:
         """So that `training.metric` may name it."""
         assert self.metric in metrics_of(self.task)
+
+    def test_it_prefers_a_model_that_knows_the_labels(self) -> None:
+        """With `better` the wrong way round the worst round would be kept. NaN is no answer."""
+        found = gain(self.metric, self.task, self.truth)
+        assert not found <= 0, f"a constant guess is as good; is better = {self.metric.better!r} right?"
 
     def test_a_row_of_weight_two_counts_as_two_rows(self) -> None:
         """For the bootstrap, and for weights of a user."""
@@ -126,6 +138,25 @@ class MetricContract:
         values = self.metric.values(self.task, self.outputs, self.truth, lines)
         alone = [self.metric(self.task, self.outputs, self.truth, line) for line in lines]
         torch.testing.assert_close(values.double(), torch.tensor(alone, dtype=torch.float64))
+
+    def test_it_says_whether_it_asks_what_was_decided(self) -> None:
+        """`decides`: a threshold of the user's then moves it, as it moves the accuracy; a calibration does not."""
+        if not self.task.classes:  # numbers are no decisions
+            return
+        weights = torch.ones(1, len(self.outputs), dtype=torch.float64)
+        value, bare = (
+            self.metric.values(self.task, one, self.truth, weights).double()
+            for one in (self.outputs, self._bare(self.outputs))
+        )
+        found = bool(torch.isclose(value, bare, rtol=1e-9, atol=1e-12))
+        assert found == self.metric.decides, f"needed Metric(..., decides={found}); got {self.metric.decides}"
+
+    def _bare(self, outputs: Tensor) -> Tensor:
+        """Outputs (B, K) of the same decisions, from which nobody can tell how sure the model was."""
+        codes = self.task.codes(outputs)
+        if self.task.exclusive:
+            return torch.nn.functional.one_hot(codes.to(torch.int64), outputs.shape[1]).to(outputs.dtype)
+        return (2 * codes.reshape(outputs.shape) - 1).to(outputs.dtype)
 
     def test_outputs_that_are_not_finite_have_no_value(self) -> None:
         """A model that diverged is not judged."""

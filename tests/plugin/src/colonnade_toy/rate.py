@@ -11,4 +11,6 @@ def error_rate(task: Task, outputs: Tensor, truth: Tensor, weights: Tensor) -> T
     return 1 - accuracy(task, outputs, truth, weights)
 
 
-ERROR_RATE = Metric("error_rate", "error rate", "lower", error_rate, share=True, tasks=("binary", "multiclass"))
+ERROR_RATE = Metric(
+    "error_rate", "error rate", "lower", error_rate, share=True, tasks=("binary", "multiclass"), decides=True
+)
