@@ -103,8 +103,10 @@ class CVFL(Settings):
         s = cohort.schema
         h = cohort.encode(x, Mode.UPLOAD if training else Mode.PREDICT)
         keys = dropout_keys([shared_key(s.seed, party) for party in cohort.names], cohort.device)
-        count = cohort.memory["messages"]
-        salt = first_salt(h, keys, count if training else torch.zeros_like(count))  # a saved model predicts the same
+        if training:
+            salt = first_salt(h, keys, cohort.memory["messages"])
+        else:  # one for all rows: a row is predicted alike wherever it stands, and by a saved model
+            salt = first_salt(h[:, :1], keys, torch.zeros_like(cohort.memory["messages"])).repeat(1, h.shape[1], 1)
         key = torch.tensor(shared_key(s.seed), device=cohort.device)
         return Upload(compress(self.compressor, 2**self.bits, h, salt, key))
 
