@@ -12,7 +12,7 @@ from sklearn.metrics import r2_score
 
 import colonnade as cn
 from colonnade.cli.predictions import with_terms
-from colonnade.errors import PartiesLeftOut
+from colonnade.errors import DataError, DoubtfulScore, PartiesLeftOut
 from colonnade.evaluate.answers import Answers, Evaluated
 from colonnade.evaluate.binned import binned
 from colonnade.federation import Federation
@@ -78,3 +78,32 @@ def test_bins_for_pictures_are_told_apart() -> None:
     truth = torch.linspace(-2, 2, 400, dtype=torch.float64)[:, None] + FAR
     found = binned(Evaluated(TASKS["regression"](1), Answers(truth, truth), truth, None))["numbers"][0]["bins"]
     assert len(set(found["predicted"])) == len(set(found["actual"])) == 20
+
+
+def alone(y: np.ndarray, last: float) -> cn.Run:
+    """A run on labels y whose validation and test rows all have the number `last`."""
+    x = np.random.default_rng(1).normal(size=(len(y) + 40, 2))
+    train, held = torch.arange(len(y)), torch.arange(len(y), len(y) + 40)
+    split = cn.RowSplit(train, held[:20], held[20:])
+    labels = np.append(y, np.full(40, last))
+    federation = Federation.from_arrays({"a": x[:, :1], "b": x[:, 1:]}, labels, task="regression", split=split)
+    return cn.fit(federation, "vimadmm_j", rounds=3, seed=0)
+
+
+def test_r2_of_rows_that_are_all_alike_is_undefined_and_another_metric_chooses() -> None:
+    with pytest.warns(DoubtfulScore, match="test rows are all of one value, so R2 is undefined there"):
+        run = alone(np.random.default_rng(0).normal(size=80), 0.1)
+    assert run.score is None
+    assert run.result["validation_metric"] == "rmse"
+    assert any("validation rows are all of one value, so R2 is undefined" in text for text in run.result["warnings"])
+
+
+def test_training_rows_that_all_have_one_number_are_refused() -> None:
+    with pytest.raises(DataError, match=r"all training rows have the label 0\.1, so there is nothing to learn"):
+        alone(np.full(80, 0.1), 0.3)
+
+
+@pytest.mark.parametrize("size", [1e-120, 1e120])
+def test_numbers_whose_squares_cannot_be_told_are_refused(size: float) -> None:
+    with pytest.raises(DataError, match=r"need to differ by 1e-100 to 1e\+100; give them in another unit"):
+        alone(np.random.default_rng(0).normal(size=80) * size, size)
