@@ -391,8 +391,8 @@ def check_labels(read: Read, split: RowSplit) -> None:
 
 
 def _check_differ(task: Task, taught: Tensor) -> None:
-    """Refuse training rows that are all of one class: every model would learn to say it always."""
-    if not task.classes or task.several() or bool((taught != taught[:1]).any()):
+    """Refuse training rows that are all of one class, or one number: every model would learn to say it always."""
+    if not len(taught) or (task.classes and task.several()) or bool((taught != taught[:1]).any()):
         return
-    only = str(task.classes[int(taught.flatten()[0])])
-    raise DataError(f"all training rows have the label {only!r}, so there is nothing to learn; split differently")
+    only = repr(str(task.classes[int(taught.flatten()[0])])) if task.classes else f"{float(taught.flatten()[0]):g}"
+    raise DataError(f"all training rows have the label {only}, so there is nothing to learn; split differently")

@@ -19,7 +19,6 @@ from torch import Tensor
 from colonnade.data.frames import as_frame, by_party, is_frame, names_of
 from colonnade.data.ids import Ids, id_columns_of_new, text_ids
 from colonnade.data.new_rows import check_parties, read_new_rows
-from colonnade.design import DTYPES
 from colonnade.engines.base import GroupUploads
 from colonnade.engines.queries import open_sum, rows_that_fit
 from colonnade.errors import ConfigError, DataError, PartiesLeftOut, RowsDisagree, RunError
@@ -265,7 +264,7 @@ def predicted(model: Model, rows: Rows) -> Prediction:
     kinds = rows.holders(everybody)
     if () in kinds:
         raise DataError(f"{len(kinds[()])} of these rows are held by no party; leave them out")
-    logits = torch.zeros(len(rows), model.task.outputs, dtype=DTYPES[model.design.arithmetic.dtype])
+    answers: list[Tensor] = []
     lacking: dict[tuple[str, ...], Tensor] = {}
     for who, places in kinds.items():
         if who == everybody:
@@ -277,10 +276,16 @@ def predicted(model: Model, rows: Rows) -> Prediction:
         else:
             found = _answers_of_some(model, rows.of(who, places))
             lacking[tuple(sorted(set(everybody) - set(who)))] = places
-        if len(kinds) == 1:
-            return Prediction(found, lacking)
-        logits[places] = found.to(logits.dtype)
-    return Prediction(logits, lacking)
+        answers.append(found)
+    return Prediction(in_order(answers, list(kinds.values())), lacking)
+
+
+def in_order(answers: Sequence[Tensor], places: Sequence[Tensor]) -> Tensor:
+    """(B, K) answers to all rows from those to some, each with the places of its rows; as exact as they came."""
+    came, at = torch.cat(tuple(answers)), torch.cat(tuple(places))
+    ordered = torch.empty_like(came)
+    ordered[at] = came
+    return ordered
 
 
 def _answers_of_some(model: Model, rows: Rows) -> Tensor:

@@ -34,7 +34,8 @@ def test_it_predicts_what_it_predicted(folder: Path) -> None:
     run, then = Run.load(folder), expected(folder)
     assert run.fingerprint() == then["fingerprint"]
     columns = {name: np.array(values, dtype=np.float32) for name, values in then["columns"].items()}
-    torch.testing.assert_close(run.logits(columns), torch.tensor(then["logits"]), rtol=1e-5, atol=1e-6)
+    then_said = torch.tensor(then["logits"], dtype=torch.float64)
+    torch.testing.assert_close(run.logits(columns).double(), then_said, rtol=1e-5, atol=1e-6)
     assert run.result["test_score"] == then["score"]
 
 

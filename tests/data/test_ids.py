@@ -196,3 +196,13 @@ def test_a_repeated_id_among_many_is_refused(monkeypatch):
     with pytest.raises(DataError, match=r"1 ids occur more than once \(first: 'c7'\)"):
         text_ids("the table", frame, "id")
     assert len(text_ids("the table", frame[:50], "id")) == 50
+
+
+@pytest.mark.parametrize(("kind", "whole"), [("float64", 2**53), ("float32", 2**24), ("Float64", 2**53)])
+def test_ids_that_a_float_may_have_made_one_are_refused(kind, whole):
+    """Of two accounts with neighbouring numbers a float keeps one: it would meet the other's row."""
+    table = pd.DataFrame({"id": pd.Series([whole, 7], dtype=kind), "x": [1.0, 2.0]})
+    with pytest.raises(DataError, match=rf"'id': {kind.lower()} does not tell whole numbers from {whole:,} on apart"):
+        text_ids("party 'bank'", table, "id")
+    below = pd.DataFrame({"id": pd.Series([whole - 1, 7], dtype=kind)})
+    assert list(text_ids("party 'bank'", below, "id")) == [str(whole - 1), "7"]

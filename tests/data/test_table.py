@@ -151,7 +151,7 @@ def test_several_label_columns_for_tasks_that_have_them():
     joined = join_tables({"t": telco}, labels=labels, id="customer", task="multilabel")
     assert joined.outputs == 2
     assert joined.task.name == "multilabel"
-    assert join_tables({"t": telco}, labels=np.zeros((20, 3)) + 0.5, task="regression").outputs == 3
+    assert join_tables({"t": telco}, labels=np.arange(60).reshape(20, 3), task="regression").outputs == 3
 
 
 def test_a_split_is_kept_and_checked():

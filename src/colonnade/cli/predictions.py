@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -78,8 +79,12 @@ def with_terms(table: Table, terms: Contributions) -> Table:
     ]
     base = terms.base.expand(len(lines), 1, -1)
     values = torch.cat([base, terms.values], dim=1).transpose(1, 2).flatten(1).tolist()  # (B, K (M + 1))
+    far = float(terms.base.abs().max() / terms.values.abs().max().clamp(min=1e-300))
+    of_base = 6 + max(0, math.ceil(math.log10(max(far, 1))))  # so that sums are right, however far it is from 0
+    digits = [of_base, *(6 for _ in terms.names)] * len(terms.outputs)
     return [*header, *added], [
-        [*line, *(float(f"{x:.6g}") for x in row)] for line, row in zip(lines, values, strict=True)
+        [*line, *(float(f"{x:.{n}g}") for x, n in zip(row, digits, strict=True))]
+        for line, row in zip(lines, values, strict=True)
     ]
 
 

@@ -106,7 +106,7 @@ def text_ids(whose: str, frame: Any, key: Key) -> Any:
     for name in names_of(key):
         if name not in frame.columns:
             raise DataError(f"{whose} has no id column {name!r}; columns: {listed(frame)}")
-        part, empty = _texts(frame[name])
+        part, empty = _texts(whose, frame[name])
         if len(empty):
             raise DataError(
                 f"{whose}, id column {name!r}: {len(empty)} ids are empty (first at rows "
@@ -124,14 +124,14 @@ def text_ids(whose: str, frame: Any, key: Key) -> Any:
     return pd.Index(pd.array(text, dtype="str"))
 
 
-def _texts(values: Any) -> tuple[Any, Any]:
+def _texts(whose: str, values: Any) -> tuple[Any, Any]:
     """A column as Arrow text, and the places where it is empty."""
     pd = need("pandas", extra="tables", purpose="joining tables")
     pa = need("pyarrow", extra="tables", purpose="joining tables")
     pc, types = need("pyarrow.compute", extra="tables", purpose="joining tables"), pd.api.types
     hole = values.isna().to_numpy()
-    whole = types.is_float_dtype(values.dtype) and bool((values[~hole] % 1 == 0).all())
-    if whole and float(values.abs().max()) < 2**53:
+    if types.is_float_dtype(values.dtype) and bool((values[~hole] % 1 == 0).all()):
+        _check_exact(whose, values)
         values = values.where(~hole, 0).astype(np.int64)  # 7.0 is how a whole number looks after a trip through a sheet
     if types.is_integer_dtype(values.dtype) or isinstance(values.dtype, pd.StringDtype):
         text = pa.array(values.array)
@@ -142,6 +142,17 @@ def _texts(values: Any) -> tuple[Any, Any]:
     nothing = pc.or_kleene(pc.utf8_is_space(text), pc.equal(text, ""))  # trimming would copy every id
     blank = nothing.to_numpy(zero_copy_only=False).astype(bool)
     return text, (hole | blank).nonzero()[0]
+
+
+def _check_exact(whose: str, values: Any) -> None:
+    """Refuse floats of a size at which two ids have been made one."""
+    kind = np.finfo(getattr(values.dtype, "numpy_dtype", values.dtype))
+    if float(values.abs().max()) >= 2.0 ** (kind.nmant + 1):
+        raise DataError(
+            f"{whose}, id column {values.name!r}: {kind.dtype} does not tell whole numbers from "
+            f"{2 ** (kind.nmant + 1):,} on apart, and there are such ids, which may be those of others; read the "
+            "column as text or as integers"
+        )
 
 
 def _joined(parts: Sequence[Any]) -> Any:

@@ -30,7 +30,7 @@ from colonnade.errors import ConfigError, DataError, RunError, Unwritable
 from colonnade.fit import find_device
 from colonnade.methods.without import check_can_leave_out, in_their_places, outputs, outputs_of
 from colonnade.models.schema import Schema
-from colonnade.predict import Prediction, WhenAbsent
+from colonnade.predict import Prediction, WhenAbsent, in_order
 from colonnade.privacy.gate import CoordinatorGate, Down
 from colonnade.privacy.ledger import Callers
 from colonnade.privacy.mechanism import Opener
@@ -274,17 +274,16 @@ def _opened(
     run: Run, schema: Schema, request: Request, asked: Sequence[Tensor], collected: Collected, opener: Opener
 ) -> Prediction:
     """Predictions from the total of all parties, which is all that can be read."""
-    rows = sum(len(places) for places in asked)
-    logits = torch.zeros(rows, schema.outputs, dtype=schema.dtype)
+    answers = []
     state = {k: v.to(schema.device) for k, v in run.state.items()}
-    for part, (places, uploaded) in enumerate(zip(asked, collected.uploaded, strict=True)):
+    for part, uploaded in enumerate(collected.uploaded):
         with torch.no_grad():
-            logits[places] = outputs(run.method, state, open_sum(opener, schema, request, part, uploaded)).cpu()
-    return Prediction(logits)
+            answers.append(outputs(run.method, state, open_sum(opener, schema, request, part, uploaded)).cpu())
+    return Prediction(in_order(answers, asked))
 
 
 def _add_up(run: Run, schema: Schema, wish: Wish, asked: Sequence[Tensor], collected: Collected) -> Prediction:
-    logits = torch.zeros(len(wish.rows), schema.outputs, dtype=schema.dtype)
+    answers = []
     lacking: dict[tuple[str, ...], list[Tensor]] = {}
     state = {k: v.to(schema.device) for k, v in run.state.items()}
     for places, uploaded in zip(asked, collected.uploaded, strict=True):
@@ -294,7 +293,7 @@ def _add_up(run: Run, schema: Schema, wish: Wish, asked: Sequence[Tensor], colle
             raise NotThere(nobody, collected.absent, released=True)
         uploads, present = in_their_places(run.method, schema, told, len(places))
         with torch.no_grad():
-            logits[places] = outputs_of(run.method, run.task, state, uploads, present).cpu()
+            answers.append(outputs_of(run.method, run.task, state, uploads, present).cpu())
         if missing := tuple(sorted(set(schema.parties) - set(told))):
             lacking.setdefault(missing, []).append(places)
-    return Prediction(logits, {who: torch.cat(rows) for who, rows in lacking.items()})
+    return Prediction(in_order(answers, asked), {who: torch.cat(rows) for who, rows in lacking.items()})

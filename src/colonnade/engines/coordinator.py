@@ -81,7 +81,7 @@ class CoordinatorSide:
         self.watch = Watch(self.training_plan.stopping)
         self.state: State
         self.state, opening = opened(self.method, self.schema, self.labels, self.home, self.taken)
-        self.state |= self.labels.state(self.schema.dtype)
+        self.state |= self.labels.state()
         self.state = canonical_all(self.state)
         self.reply: Reply = opening.canonical() if opening else Reply()
         self.learners: tuple[str, ...] = asked_of(self.taken, self.schema.parties) if opening else ()

@@ -15,6 +15,7 @@ counts       the same; residuals are those of the Poisson deviance, sign(y - mu)
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -146,10 +147,11 @@ def number_binned(said: Tensor, true: Tensor, weights: Tensor, deviance: bool) -
     heavy = _sums(place, weights)
     middle = _ratio(_sums(place, weights * residual), heavy)
     spread = _ratio(_sums(place, weights * (residual - middle[place]).square()), heavy).sqrt()
+    apart = float(true.std(unbiased=False))  # the digits that count are those in which rows differ
     bins: NumberBins = {
         "rows": [int(n) for n in _sums(place, torch.ones_like(said)).tolist()],
-        "predicted": _rounded(_ratio(_sums(place, weights * said), heavy)),
-        "actual": _rounded(_ratio(_sums(place, weights * true), heavy)),
+        "predicted": _rounded(_ratio(_sums(place, weights * said), heavy), apart),
+        "actual": _rounded(_ratio(_sums(place, weights * true), heavy), apart),
         "residual": _rounded(middle),
         "spread": _rounded(spread),
     }
@@ -211,9 +213,12 @@ def _ratio(part: Tensor, whole: Tensor) -> Tensor:
     return part / whole.clamp(min=1e-300)  # a bin of rows without weight
 
 
-def _rounded(values: Tensor) -> list[float]:
-    return [_short(value) for value in values.nan_to_num().tolist()]  # a guess may be infinite; a page may not
+def _rounded(values: Tensor, apart: float = 0.0) -> list[float]:
+    return [_short(value, apart) for value in values.nan_to_num().tolist()]  # a guess may be infinite; a page may not
 
 
-def _short(value: float) -> float:
-    return float(f"{value:.{DIGITS}g}") if abs(value) < 1e5 or value != int(value) else value
+def _short(value: float, apart: float = 0.0) -> float:
+    """To the digits that count, of the number or, where numbers far from 0 are told apart, of their distance."""
+    far = abs(value) / apart if apart > 0 else 1.0
+    digits = DIGITS + max(0, math.ceil(math.log10(max(far, 1.0))))
+    return float(f"{value:.{digits}g}") if abs(value) < 1e5 or value != int(value) else value

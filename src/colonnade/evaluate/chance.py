@@ -20,6 +20,7 @@ from torch import Tensor
 
 from colonnade.evaluate.answers import Answers
 from colonnade.evaluate.decision import Decision, calibration_error
+from colonnade.evaluate.judge import in_common, that_differ
 from colonnade.evaluate.metrics import METRICS, Metric, metrics_of
 from colonnade.randomness import stream
 from colonnade.record import Decisions, DecisionTold, Measured, OnTest
@@ -91,7 +92,7 @@ def measured(
         from colonnade.evaluate.groups import by_group  # which takes intervals from here
 
         found["by_group"] = by_group(every, task, answers, truth, groups, weights)
-    found["warnings"] = [*_warnings(by, own, len(truth)), *filter(None, [task.known(truth, shares)])]
+    found["warnings"] = [*_warnings(task, by, own, len(truth)), *filter(None, [task.known(truth, shares)])]
     return found
 
 
@@ -121,12 +122,12 @@ def score_of(
     }
 
 
-def _warnings(metric: Metric, own: Measured, rows: int) -> list[str]:
+def _warnings(task: Task, metric: Metric, own: Measured, rows: int) -> list[str]:
     value, around, constant = own["test"], own["interval"], own["baseline"]
     if value is None:
         return [
-            f"The {rows} test rows are all of one class, so {metric.title} is undefined there; test on rows of both "
-            "classes."
+            f"The {rows} test rows are all of one {in_common(task)}, so {metric.title} is undefined there; test on "
+            f"rows of {that_differ(task)}."
         ]
     if around is None or constant is None:
         return []

@@ -16,7 +16,8 @@ from colonnade.errors import ConfigError
 from colonnade.evaluate.metrics import METRICS, Metric, area, choose_metric, metrics_of
 from colonnade.tasks import Task
 
-INSTEAD = METRICS["log_loss"]  # chooses the round where no AUC is defined
+INSTEAD = METRICS["log_loss"]  # chooses the round where no AUC is defined,
+INSTEAD_OF_R2 = METRICS["rmse"]  # and this one where the rows all have the same number
 BELIEVED = ("accuracy", "auc")  # metrics that noisy labels can give, too
 
 
@@ -51,8 +52,9 @@ class Judge:
         if not len(truth):
             return judge
         value = judge(judge.guess)
-        if math.isnan(value) and INSTEAD in metrics_of(task):
-            return replace(judge, metric=INSTEAD, instead_of=metric)
+        instead = INSTEAD if task.classes else INSTEAD_OF_R2
+        if math.isnan(value) and instead in metrics_of(task):
+            return replace(judge, metric=instead, instead_of=metric)
         return replace(judge, scale=1.0 if metric.bounded or not value > 0 else value)
 
     @property
@@ -105,9 +107,20 @@ class Judge:
         if self.instead_of is None:
             return ()
         return (
-            f"The {len(self.truth)} validation rows are all of one class, so {self.instead_of.title} is undefined "
-            f"there: the kept round was chosen by the {self.metric.title}. Give the validation rows both classes.",
+            f"The {len(self.truth)} validation rows are all of one {in_common(self.task)}, so {self.instead_of.title} "
+            f"is undefined there: the kept round was chosen by the {self.metric.title}. Give the validation rows "
+            f"{that_differ(self.task)}.",
         )
+
+
+def in_common(task: Task) -> str:
+    """What rows have in common on which a metric is undefined."""
+    return "class" if task.classes else "value"
+
+
+def that_differ(task: Task) -> str:
+    """What they need, for metrics to be defined."""
+    return "both classes" if task.classes else "different values"
 
 
 def believed_accuracy(task: Task, outputs: Tensor, beliefs: Tensor) -> float:

@@ -192,13 +192,14 @@ def brier(task: Task, outputs: Tensor, truth: Tensor, weights: Tensor) -> Tensor
 
 
 def r2(task: Task, outputs: Tensor, truth: Tensor, weights: Tensor) -> Tensor:
-    """1 - squared errors / squared distances from the mean, over all numbers together."""
+    """1 - squared errors / squared distances from the mean, over all numbers together; NaN where all are alike."""
     y, p = truth.double(), task.mean(outputs.double())
     off = weights @ (y - p).square().sum(dim=1)
     centred = y - y.mean(dim=0)
     spread = weights @ centred.square().sum(dim=1)
     spread = spread - ((weights @ centred).square() / weights.sum(dim=1, keepdim=True)).sum(dim=1)
-    return 1 - off / spread.clamp(min=1e-300)
+    least = weights.sum(dim=1) * (4 * torch.finfo(y.dtype).eps * y.abs().max()) ** 2  # rounding of equal numbers
+    return torch.where(spread > least, 1 - off / spread, math.nan)
 
 
 def rmse(task: Task, outputs: Tensor, truth: Tensor, weights: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from torch import Tensor
 from colonnade.errors import ConfigError
 from colonnade.evaluate.metrics import Metric
 from colonnade.explain.shapley import Walk
-from colonnade.methods.base import Method, State, Uploads
+from colonnade.methods.base import Method, State, Uploads, on_scale
 from colonnade.tasks import Task
 
 SUM_TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9}  # relative to the largest logit
@@ -46,9 +46,7 @@ class Coalitions:
 
     def score(self, logits: Tensor) -> float:
         """The score of logits, which are put on the scale of the labels first."""
-        if "target.scale" in self.state:
-            logits = logits * self.state["target.scale"] + self.state["target.shift"]
-        return self.metric(self.task, logits, self.truth, self.weights)
+        return self.metric(self.task, on_scale(self.state, logits), self.truth, self.weights)
 
     def gain(self, logits: Tensor) -> float:
         """The score as a number that rises with better predictions: contributions are its differences."""

@@ -7,6 +7,7 @@ import math
 from torch import Tensor
 
 from colonnade.errors import ConfigError, DataError
+from colonnade.evaluate.judge import in_common
 from colonnade.evaluate.metrics import Metric, choose_metric
 from colonnade.explain.classes import evidence
 from colonnade.explain.coalitions import Coalitions
@@ -107,8 +108,8 @@ def _check_defined(metric: Metric, federation: Federation, rows: Tensor, setting
     task, truth = federation.task, federation.labels[rows]
     if math.isnan(metric(task, task.constant(task.shares(truth)).expand(len(rows), -1), truth)):
         raise DataError(
-            f"the {len(rows)} {settings.rows} rows to explain on are all of one class, so {metric.title} is undefined "
-            "there; choose other rows with --rows, or split off more"
+            f"the {len(rows)} {settings.rows} rows to explain on are all of one {in_common(task)}, so {metric.title} "
+            "is undefined there; choose other rows with --rows, or split off more"
         )
 
 

@@ -83,7 +83,7 @@ def gain_of(
     once = torch.ones(1, len(truth), dtype=torch.float64) if weights is None else weights.double()[None]
     before, after = float(measured(alone, once)), float(measured(joined, once))
     if not math.isfinite(after - before):
-        raise DataError(f"{metric.title} is undefined on the {len(truth)} rows that judge: they are all of one class")
+        raise DataError(f"{metric.title} is undefined on the {len(truth)} rows that judge: they are all alike")
     apart = [metric.sign() * (measured(joined, h) - measured(alone, h)) for h in resamples(len(truth), weights)]
     around = percentiles(torch.cat(apart))
     if around is not None:

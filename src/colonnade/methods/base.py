@@ -359,5 +359,8 @@ def fit_at_home(method: Method, state: State, reply: Reply, labels: Labels | Non
 
 
 def on_scale(state: Mapping[str, Tensor], logits: Tensor) -> Tensor:
-    """Predictions as the labels were before they were standardised."""
-    return logits * state["target.scale"] + state["target.shift"] if "target.scale" in state else logits
+    """Predictions as the labels were before they were standardised.
+
+    In float64, as the labels were read: float32 has no numbers between 10,000,001 and 10,000,002.
+    """
+    return logits.double() * state["target.scale"] + state["target.shift"] if "target.scale" in state else logits

@@ -5,9 +5,22 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from colonnade.errors import ConfigError
+from colonnade.errors import ConfigError, DataError
 from colonnade.numerals import short
 from colonnade.tasks.base import Array
+
+SMALLEST, LARGEST = 1e-100, 1e100  # differences whose squares can still be added up
+
+
+def check_squares(y: Tensor) -> None:
+    """Refuse numbers (N, K) that differ so little, or so much, that squared errors would be 0 or infinite."""
+    apart = y.amax(dim=0) - y.amin(dim=0)
+    wrong = apart[(apart > 0) & ((apart < SMALLEST) | (apart > LARGEST))]
+    if len(wrong):
+        raise DataError(
+            f"the labels differ by {wrong[0]:g} at most, and numbers to predict need to differ by {SMALLEST:g} to "
+            f"{LARGEST:g}; give them in another unit"
+        )
 
 
 def r2_of_each(predicted: Tensor, truth: Tensor) -> list[float]:

@@ -34,6 +34,7 @@ class Regression(Task):
         """One column per number."""
         no_classes(classes, cls.words)
         y = cells_of(seen, cls.words)
+        numbers.check_squares(y)
         return Read(y, cls(y.shape[1]))
 
     @classmethod

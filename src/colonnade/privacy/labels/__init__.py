@@ -63,7 +63,7 @@ class Labels(Protocol):
         """Targets (B, K) in float64 of rows to validate on, from the labels alone."""
         ...
 
-    def state(self, dtype: torch.dtype) -> dict[str, Tensor]:
+    def state(self) -> dict[str, Tensor]:
         """What prediction needs of the labels' scale; empty for classes."""
         ...
 
@@ -109,7 +109,7 @@ class NoisyLabels(ABC):
         evidence = self.about(rows)
         return posterior(evidence, torch.zeros_like(evidence), self.task)
 
-    def state(self, dtype: torch.dtype) -> dict[str, Tensor]:
+    def state(self) -> dict[str, Tensor]:
         """Nothing: classes have no scale."""
         return {}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from colonnade.privacy.events import Event
@@ -41,9 +40,9 @@ class AroundLabels:
         """Of the labels inside."""
         return self.inner.held_out(rows)
 
-    def state(self, dtype: torch.dtype) -> dict[str, Tensor]:
+    def state(self) -> dict[str, Tensor]:
         """Of the labels inside."""
-        return self.inner.state(dtype)
+        return self.inner.state()
 
     def compact(self, rows: Tensor) -> Tensor:
         """Of the labels inside."""

@@ -57,9 +57,9 @@ class PlainLabels:
         chosen = self.values[rows.to(self.values.device)]
         return chosen if self.scaling is None else (chosen - self.scaling.shift) / self.scaling.scale
 
-    def state(self, dtype: torch.dtype) -> dict[str, Tensor]:
-        """What prediction needs to give numbers on their own scale again."""
+    def state(self) -> dict[str, Tensor]:
+        """What prediction needs to give numbers on their own scale again, as exact as the labels are."""
         if self.scaling is None:
             return {}
         back = self.scaling
-        return {"target.shift": back.back_shift.to(dtype), "target.scale": back.back_scale.to(dtype)}
+        return {"target.shift": back.back_shift.double(), "target.scale": back.back_scale.double()}
