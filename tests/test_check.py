@@ -226,6 +226,19 @@ def test_numbers_that_begin_with_a_zero_are_doubted_until_somebody_says_what_the
     assert not any("begin with a zero" in one for one in inspect_party("bank", text, "customer").warnings)
 
 
+def test_words_of_a_file_that_may_be_values_are_not_read_as_empty_without_being_said(tmp_path):
+    made = tables()
+    heating, age = np.where(np.arange(ROWS) % 3, "gas", "None"), np.where(np.arange(ROWS) % 3, "7", "NA")
+    made["bank"].assign(heating=heating, age=age).to_csv(tmp_path / "bank.csv", index=False)
+    files, keywords = {"bank": tmp_path / "bank.csv", "telco": made["telco"]}, {"labels": "churn", "id": "customer"}
+    found = [one for one in check(files, **keywords).warnings if "read as empty" in one]
+    assert len(found) == 1  # of 'age' there is no doubt: among numbers it is no value
+    assert found[0].startswith("party 'bank': the file writes words such as 'None' in its text, and they are read")
+    assert "(columns: 'heating')" in found[0]
+    said = {"bank": {"by_name": {"heating": {"kind": "category"}}}}
+    assert not any("read as empty" in one for one in check(files, **keywords, columns=said).warnings)
+
+
 def test_files_and_json_do_as_well(tmp_path):
     for party, frame in tables().items():
         frame.to_csv(tmp_path / f"{party}.csv", index=False)

@@ -118,6 +118,7 @@ def test_what_is_constant_in_training_is_zero_everywhere():
     [
         ([1.0, np.inf, 2.0, -np.inf, 3.0], "party 'bank', column 'age': 2 of 5 values are infinite; replace"),
         (pd.to_timedelta(range(5), unit="D"), "party 'bank', column 'age' has type timedelta64.*to days"),
+        ([[1, 2], [3], [], [4], [5]], "party 'bank', column 'age' has type object; needed numbers, text"),
         (np.arange(5) * 1j, "party 'bank', column 'age' has type complex128"),
     ],
 )

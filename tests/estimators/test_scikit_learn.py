@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -100,3 +101,15 @@ def test_importing_colonnade_does_not_import_scikit_learn() -> None:
     block = "import sys, colonnade; assert not {'sklearn', 'torch'} & sys.modules.keys()"
     done = subprocess.run([sys.executable, "-c", block], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("as_frame", [False, True])
+def test_the_central_reference_predicts_what_it_learned(as_frame: bool) -> None:
+    """Its one model has the parties' columns in the parties' order, which need not be that of the table."""
+    X = np.random.default_rng(0).normal(size=(400, 5))
+    y = X @ [1, -2, 0.5, 0, 1]
+    table: Any = pd.DataFrame(X, columns=list("abcde")) if as_frame else X
+    owners = {"bank": ["e", "a"], "shop": ["b", "c", "d"]} if as_frame else {"bank": [4, 0], "shop": [1, 2, 3]}
+    model = VerticalRegressor(parties=owners, method="centralized").fit(table[:300], y[:300])
+    assert model.score(table[300:], y[300:]) > 0.9

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from colonnade.data.file_doubts import doubts_of
 from colonnade.data.gathered import as_pandas, gather
 from colonnade.data.table_file import TextFormat
-from colonnade.data.text_files import columns_of_codes, read_text_tables
+from colonnade.data.text_files import read_text_tables
 from colonnade.errors import DataError, MissingData
 from colonnade.extras import need
 
@@ -21,7 +22,6 @@ ARROW = (".parquet", ".arrow", ".feather")
 ENDINGS = (".csv", ".csv.gz", ".tsv", ".tsv.gz", *ARROW)
 ROW_NUMBERS = "__index_level_"  # how pandas calls row numbers in a file
 BATCH = 1 << 14  # rows that are read at once
-LEADING_ZEROS = "leading zeros"  # of the attrs of a frame: columns that its file writes with such, which numbers lose
 
 Frames = dict[str, Any]  # data frames by party; pandas has no types
 Key = str | tuple[str, ...]  # the id column of a table, or several that are the id together
@@ -56,7 +56,7 @@ def read_table(
             frame = gather(_arrow_tables(path, ending))
         else:
             frame = gather(read_text_tables(path, text or TextFormat(), [*categories, *names_of(id)]))
-            frame.attrs[LEADING_ZEROS] = columns_of_codes(path, text or TextFormat())
+            frame.attrs |= doubts_of(path, text or TextFormat())
     except (ValueError, OSError, EOFError, DataError) as error:  # parser errors of pyarrow are ValueErrors
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise DataError(f"table file {str(path)!r} cannot be read as {ending}: {reason}") from None

@@ -15,7 +15,7 @@ import torch
 
 from colonnade.data.column_settings import PartyColumns
 from colonnade.data.columns import ColumnPlan
-from colonnade.data.frames import LEADING_ZEROS
+from colonnade.data.file_doubts import EMPTY_WORDS, LEADING_ZEROS, told_of_words
 from colonnade.data.kinds import NUMBER, TEXT, is_categorical, kind_of
 from colonnade.data.rare import NothingLeft
 from colonnade.data.said import as_said
@@ -84,7 +84,7 @@ def inspect_table(party: str, frame: Any, settings: PartyColumns | None = None) 
     settings = settings or PartyColumns()
     frame = frame.infer_objects().drop(columns=[n for n in frame.columns if settings.of(n).kind == "ignore"])
     rows = some_rows(len(frame))
-    facts, findings = [], []
+    facts, findings, words = [], [], {}
     for name in frame.columns:
         refused = list(_refused(party, frame, str(name), settings))
         said = {} if refused else {key: one for key, one in settings.by_name.items() if key == name}
@@ -93,9 +93,13 @@ def inspect_table(party: str, frame: Any, settings: PartyColumns | None = None) 
         about = column_facts(seen, name, column)
         facts.append(about)
         findings += refused or list(_doubts(party, column, about, len(frame)))
-        unsaid = about.kind == NUMBER and about.distinct > 1 and settings.of(name).kind == "auto"
-        if unsaid and name in frame.attrs.get(LEADING_ZEROS, ()):
+        unsaid = settings.of(name).kind == "auto"
+        if unsaid and about.kind == TEXT and name in frame.attrs.get(EMPTY_WORDS, ()):
+            words[str(name)] = frame.attrs[EMPTY_WORDS][name]
+        if unsaid and about.kind == NUMBER and about.distinct > 1 and name in frame.attrs.get(LEADING_ZEROS, ()):
             findings.append(Finding("warning", f"party {party!r}, column {name!r}: {READ_AS_NUMBERS}", party, name))
+    if words:
+        findings.append(Finding("warning", f"party {party!r}: {told_of_words(words)}", party, next(iter(words))))
     return TableFacts(party, len(frame), tuple(facts), tuple(findings))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,7 +60,8 @@ def kind_of(column: Any) -> str | None:
         return NUMBER
     if found == "boolean":  # some of them empty
         return BOOLEAN
-    return TEXT if found in ("string", "mixed", "mixed-integer", "empty") else None
+    lists = found == "mixed" and not column.map(lambda value: isinstance(value, Hashable)).all()
+    return TEXT if not lists and found in ("string", "mixed", "mixed-integer", "empty") else None
 
 
 def check_text(party: str, column: Any, texts: Iterable[str]) -> None:

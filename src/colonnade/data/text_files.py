@@ -65,8 +65,8 @@ class TextTable:
         separator = given.separator or _separator(lines, "\t" if ".tsv" in path.name.lower() else ",")
         rows = list(csv.reader(io.StringIO(lines), delimiter=separator))
         self.names = _header([row for row in rows if row])
-        self.codes = _codes(self.names, rows[1:])
-        decimal = given.decimal or _decimal(self.names, rows[1:], separator)
+        self.rows = rows[1:]  # the first ones, which say what the file is like
+        decimal = given.decimal or _decimal(self.names, self.rows, separator)
         self.format = TextFormat(separator=separator, decimal=decimal, encoding=encoding)
 
     def tables(self, types: Mapping[str, Any] | None = None) -> Iterator[Any]:
@@ -205,11 +205,6 @@ class _Mismatch(Exception):
     """A value does not have the type of its column."""
 
 
-def columns_of_codes(path: Path, given: TextFormat) -> list[str]:
-    """The columns of a text table that look like codes although they can be read as numbers."""
-    return TextTable(path, given).codes
-
-
 def read_text_tables(path: Path, given: TextFormat, text: Sequence[str] = ()) -> Iterator[tuple[bool, Any]]:
     """(whether to begin again, an Arrow table of rows) until all rows have been read with one type per column."""
     types: Mapping[str, Any] | None = None
@@ -302,16 +297,6 @@ def _decimal(names: Sequence[str], rows: Sequence[Sequence[str]], separator: str
                 f"column {column[mark]}: the {called} may be a decimal mark or mark thousands; say decimal = ..."
             )
     return "," if seen[","] and separator != "," else "."
-
-
-def _codes(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """The columns of whole numbers of which some begin with a zero, as postcodes do and quantities do not."""
-    found = []
-    for at, name in enumerate(names):
-        values = {row[at].strip() for row in rows if len(row) > at and row[at] not in EMPTY}
-        if any(len(value) > 1 and value[0] == "0" for value in values) and all(value.isdigit() for value in values):
-            found.append(name)
-    return found
 
 
 def _open(path: Path) -> IO[bytes]:

@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_consistent_length, check_is_fitted, validate_data
 
 from colonnade.config import build
-from colonnade.data.frames import as_frame, names_of
+from colonnade.data.frames import as_frame, is_frame, names_of
 from colonnade.data.ids import Ids, id_columns
 from colonnade.errors import EstimatorInput
 from colonnade.estimators.inputs import Array, Given, cut, in_order, matched, read_tables
@@ -273,7 +273,11 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has
                 f"X: needed a dict of tables by party, as in training ({', '.join(self.parties_)}); got "
                 f"{type(X).__name__}"
             )
-        return self.run_.model.logits(cut(self._checked(X, reset=False)[0], self.owners_)).double()
+        table = self._checked(X, reset=False)[0]
+        blocks = cut(table, self.owners_)
+        if self.run_.model.design.in_one_place and not is_frame(table):  # trained on them side by side
+            blocks = dict.fromkeys(self.run_.model.parts, np.hstack(list(blocks.values())))
+        return self.run_.model.logits(blocks).double()
 
 
 def _by_party(X: Any) -> bool:
