@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from torch import Tensor
+
 from colonnade.engines.base import known_rows, numbers_of
 from colonnade.engines.coordinator import CoordinatorSide
 from colonnade.engines.plan import SMALL, USUAL, TrainingPlan
@@ -11,7 +13,7 @@ from colonnade.engines.taken_over import TakenOver
 from colonnade.errors import ConfigError
 from colonnade.evaluate.decision import check_decision
 from colonnade.evaluate.metrics import choose_metric
-from colonnade.federation import Federation
+from colonnade.federation import Federation, RowSplit, Task
 from colonnade.methods._guest import check_guest, check_shown, guest_of
 from colonnade.methods.base import (
     BringsNoise,
@@ -54,6 +56,22 @@ class Terms:
     taken: TakenOver | None = None  # parts of a former run, with the labels as they were drawn then
 
 
+def check_facts(  # one argument per fact
+    task: Task, truth: Tensor, split: RowSplit, training: Training, privacy: PrivacySettings, may_evaluate: bool
+) -> None:
+    """Refuse settings that do not fit the labels and their split, which the label holder knows before anybody agrees.
+
+    Raises:
+        ConfigError: protected labels were counted, the task has no such metric, or a decision cannot be fitted.
+    """
+    check_counted(task.positive, privacy.labels)
+    check_split_alone(split.stratified, privacy.labels)
+    choose_metric(task, training.metric)
+    evaluates = privacy.evaluates() and may_evaluate and training.evaluate_every != 0
+    seen = truth[split.validation.to(truth.device)]
+    check_decision(training.decision, task, seen, privacy.labels.protects, evaluates)
+
+
 def open_coordinator(
     federation: Federation,
     schema: Schema,
@@ -76,9 +94,7 @@ def open_coordinator(
     check_columns(privacy, bool(federation.plans) and federation.columns_from == "training")
     check_guest(method, schema.parties)
     check_shown(method, privacy.protects, privacy.secure_sum.use)
-    check_counted(federation.task.positive, privacy.labels)
-    check_split_alone(split.stratified, privacy.labels)
-    choose_metric(federation.task, training.metric)  # refuses one that the task does not have
+    check_facts(federation.task, truth, split, training, privacy, terms.may_evaluate)
     labels = terms.taken.labels if terms.taken is not None else None
     if labels is None:
         labels = open_labels(truth, federation.task, train, privacy.labels, noise, split.validation)
@@ -99,8 +115,6 @@ def open_coordinator(
         home = weigh(plain, federation.weights, training.class_weights, truth, train, LabelSettings())
         if privacy.labels.protects and may_evaluate != 0:
             may_evaluate = rounds  # once: keep and stop would tell parties of the true labels
-    seen = truth[split.validation.to(truth.device)]
-    check_decision(training.decision, federation.task, seen, privacy.labels.protects, may_evaluate != 0)
     return CoordinatorSide(
         method=method,
         schema=schema,

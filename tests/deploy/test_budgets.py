@@ -117,6 +117,26 @@ def test_rows_have_no_budget_left_where_a_run_uploaded_without_noise(tmp_path: P
     assert math.isfinite(of_table(noised, policy)[Unit.ROW].epsilon)
 
 
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"training": {"metric": "rmse"}}, "rmse"),
+        ({"training": {"decision": {"decide_by": "f1"}}}, "is for a yes/no task"),
+    ],
+)
+def test_settings_that_do_not_fit_the_labels_cost_nobody_anything(
+    tmp_path: Path, changes: dict[str, Any], told: str
+) -> None:
+    """Refused after all had agreed, the run would be charged in full and for ever, and its name be used up."""
+    spent = tmp_path / "spent"
+    training = {**OPTIONS["training"], **changes["training"]}
+    with room(tmp_path / "run", training=training, privacy=NOISE, spent=spent) as scene:
+        with pytest.raises(ConfigError, match=told):
+            scene.train()
+        assert not any(scene.said(party, "joined") for party in PARTIES)
+    assert not (spent / "party_1.db").exists() or budget(spent).runs == []
+
+
 def test_what_was_not_released_is_given_back(tmp_path: Path) -> None:
     """A run that is over costs what left, not what was agreed on."""
     spent = tmp_path / "spent"

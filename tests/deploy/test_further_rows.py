@@ -10,13 +10,22 @@ import pandas as pd
 import pytest
 import torch
 
-from colonnade.align.files import Alignment
+from colonnade.align.files import Alignment, write_alignment
 from colonnade.align.match import Agreed
 from colonnade.align.more import extended
+from colonnade.deploy.drift import column_drift
+from colonnade.deploy.export import export
 from colonnade.deploy.open_rows import OpenRows
 from colonnade.deploy.party_setup import Columns, PartySetup
+from colonnade.deploy.sections import read_party_file
 from colonnade.deploy.tables import PartyTable
+from colonnade.design import Design
 from colonnade.errors import DataError, Refused, RowsDisagree
+from colonnade.methods import VIMADMM
+from colonnade.models.encoders import ModelSettings
+from colonnade.part import Part
+from colonnade.privacy.ledger import Ledger
+from colonnade.tasks.binary import Binary
 from colonnade.wire.messages import Purpose, Query, Request
 from tests.deploy.test_tables import ROWS, party_table, telco
 
@@ -61,6 +70,35 @@ def test_an_alignment_that_extends_another_is_refused(tmp_path: Path) -> None:
             after.further(*pair, before)
     with pytest.raises(RowsDisagree, match="is no extension of 000000000000"):
         after.as_of("0" * 64)
+
+
+def test_new_rows_in_another_unit_are_told_at_home_and_not_in_a_log(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    """Two rows among many move no share of a bin: the shift of the column says that it is stable."""
+    table = party_table(tmp_path, telco())
+    before, began = table.columns(TRAIN, ROWS), table.alignment.digest
+    assert before.plan is not None and before.reference is not None
+    place = tmp_path / "party" / "small"
+    place.mkdir(parents=True)
+    part = Part(Design("small", VIMADMM(), ModelSettings(), Binary(1), ("telco", "bank")), "telco", (2,), {}, {})
+    about = {"proposal": {"run": "small", "alignment": began}}
+    export(place, about, replace(part, plans={"telco": before.plan}), Ledger(), reference=before.reference)
+    keys = '[connection]\nserver = "tls://x:4222"\ncertificate = "c"\nkey = "k"\nauthority = "a"\n'
+    (tmp_path / "party.toml").write_text(
+        '[party]\nname = "telco"\ntable = "telco.csv"\nid = "customer"\n' + keys, encoding="utf-8"
+    )
+
+    for values, doubts in (((100.0, 60.0), 0), ((10_000.0, 6_000.0), 1)):
+        after = grown(table, values)
+        rows, setup = OpenRows(began, ROWS), PartySetup(table.columns, further=after.further)
+        assert rows.extend(request(after.alignment.digest, [ROWS]), setup, before) is not None
+        assert rows.doubts == doubts
+        write_alignment(tmp_path / "alignment", after.alignment)
+        found = column_drift(read_party_file(tmp_path / "party.toml"), "small")
+        assert found.large == 0 and len(found.doubts) == doubts, "the new rows alone are looked at"
+    assert not recwarn.list, "a log is no place for columns and their values"
+    assert "column 'minutes': 2 of 2 values are far outside" in found.doubts[0]
 
 
 def test_a_new_row_of_another_kind_is_refused_by_column(tmp_path: Path) -> None:

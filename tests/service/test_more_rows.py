@@ -32,12 +32,14 @@ def folder(tmp_path: Path) -> Iterator[Path]:
         yield tmp_path / "here"
 
 
-def grow(path: Path, new: dict[str, int]) -> None:
-    """Rows for new ids, with the values of known ones, at the top of a table."""
+def grow(path: Path, new: dict[str, int], unit: float = 1.0) -> None:
+    """Rows for new ids, with the values of known ones (in another unit), at the top of a table."""
     with path.open(newline="") as file:
         head, *lines = csv.reader(file)
     values = {line[0]: line[1:] for line in lines}
     more = [[id, *values[customers()[like]]] for id, like in new.items()]
+    if unit != 1.0:
+        more = [[id, *(float(value) * unit for value in line)] for id, *line in more]
     with path.open("w", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows([head, *more, *lines])
 
@@ -91,10 +93,23 @@ def test_new_customers_are_predicted_without_a_training(cli: Call, folder: Path)
         extended.rename(folder / "telco/alignment")
         assert cli(*ask).code == 0, "the files are read again when a request names the extension"
 
+        assert '"drift"' not in telco.err
+        for table in ("bank/bank.csv", "bank/labels.csv"):
+            grow(folder / table, {"cents": 0})
+        grow(folder / "telco/telco.csv", {"cents": 0}, unit=-1e6)
+        extend(folder)
+        Path("cents.txt").write_text("cents")
+        assert cli("predict", folder / "bank/run-first", "--ids", "cents.txt").code == 0
+        telco.wait_for('"drift"')
+        note = next(event["note"] for event in telco.events() if event["event"] == "drift")
+        assert note.endswith("about the new rows; by column: colonnade drift party.toml --run first")
+        told = cli("drift", folder / "telco/party.toml", "--run", "first")
+        assert told.code == 0 and "rows aligned since: party 'telco'" in told.out
+
         next_ = train(folder, "next", *SHORT)
         assert next_.end() == 0, next_.err
         proposed = peek(folder / "bank/run-next/run.db", "$.agreement.proposal.rows")
-        assert proposed is not None and proposed[0] == len(after.ids)
+        assert proposed is not None and proposed[0] == len(after.ids) + 1
     finally:
         for process in (bank, telco):
             process.kill()

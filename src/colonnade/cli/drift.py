@@ -75,5 +75,7 @@ def _show(screen: Screen, found: Drift) -> None:
         chance = "        -" if shift.chance is None else f"{shift.chance:9.3f}"
         told = f"{shift.name:<{width}} {value}  {chance}  {shift.rows[0]:9,}  {shift.rows[1]:8,}  {shift.verdict}"
         screen.notify(told + (f": {shift.note}" if shift.note else ""))
+    for doubt in found.doubts:
+        screen.notify(f"rows aligned since: {doubt}")
     screen.notify(f"since run {found.run}: {found.summary()}")
     screen.notify(f"PSI below {SOME:g}: stable; from {LARGE:g} on: look at it, and train again")

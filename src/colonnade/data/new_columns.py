@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 DATES = "dates"
 # What a column of levels may hold later, by what it held in training; a number column only ever holds numbers.
 FITTING = {NUMBER: (NUMBER, TEXT), TEXT: (TEXT,), BOOLEAN: (BOOLEAN,)}
-_SILENT: ContextVar[bool] = ContextVar("silent", default=False)
+_KEPT: ContextVar[list[str] | None] = ContextVar("kept", default=None)
 _READ: ContextVar[frozenset[str]] = ContextVar("read", default=frozenset())
 SEVERAL = 20  # rows; of fewer, all may have a category that training did not see
 BY_CHANCE = 1e-9  # when rows have only rare categories less often than that, they are written in another way
@@ -169,13 +169,17 @@ def _check_far(plan: ColumnPlan, frame: Any, feature: NumberFeature) -> None:
 
 
 @contextmanager
-def unwarned() -> Iterator[None]:
-    """Inside, in this thread, nothing is warned of: the log of a process is no place for columns and their values."""
-    before = _SILENT.set(True)
+def unwarned() -> Iterator[list[str]]:
+    """Inside, in this thread, nothing is warned of: the log of a process is no place for columns and their values.
+
+    The list has what would have been said, for whoever may tell how many there are, or may name columns.
+    """
+    kept: list[str] = []
+    before = _KEPT.set(kept)
     try:
-        yield
+        yield kept
     finally:
-        _SILENT.reset(before)
+        _KEPT.reset(before)
 
 
 @contextmanager
@@ -189,5 +193,7 @@ def also_read(*given: object) -> Iterator[None]:
 
 
 def _warn(text: str) -> None:
-    if not _SILENT.get():
+    if (kept := _KEPT.get()) is not None:
+        kept.append(text)
+    else:
         warnings.warn(text, stacklevel=2)

@@ -41,7 +41,7 @@ from colonnade.methods.base import (
     check_gradients,
     check_labels,
 )
-from colonnade.opening import Terms, open_coordinator
+from colonnade.opening import Terms, check_facts, open_coordinator
 from colonnade.privacy.chain import HEAD, LEDGER
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.registry import kind_of
@@ -77,6 +77,8 @@ class CoordinatorProcess:
         u = undertaking
         weighted = u.weights is not None or u.training.class_weights is not None
         check_labels(u.method, u.task, u.privacy.labels, weighted)
+        # Refused after everybody has agreed, the run would stay in the parties' budgets, and its name be used up.
+        check_facts(u.task, u.labels, u.split, u.training, u.privacy, u.may_evaluate)
         check_guest(u.method, u.parties)
         check_shown(u.method, u.privacy.protects, u.privacy.secure_sum.use)
         for party in undertaking.parties:

@@ -6,17 +6,20 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from colonnade.align.files import ABOUT, read_alignment
 from colonnade.align.ids import read_ids
+from colonnade.data.columns import ColumnPlan
 from colonnade.data.drift import Reference
 from colonnade.data.frames import names_of, read_table
+from colonnade.data.new_columns import unwarned
 from colonnade.deploy.export import DRIFT
 from colonnade.deploy.scores import read_scores
 from colonnade.deploy.sections import PartyFile
-from colonnade.errors import ConfigError, RunError
+from colonnade.errors import ConfigError, DataError, RunError
 from colonnade.part import Part
 from colonnade.psi import LARGE, SOME, TOO_FEW, Shift
 from colonnade.saved import read_json
@@ -32,6 +35,7 @@ class Drift:
     rows: int  # that were counted now
     shifts: Sequence[Shift] = field(repr=False)
     of: str = "columns"  # or scores
+    doubts: Sequence[str] = field(default=(), repr=False)  # what is to be said of rows that were aligned since
 
     @property
     def large(self) -> int:
@@ -49,7 +53,8 @@ class Drift:
     def to_json(self) -> dict[str, object]:
         """Plain values."""
         told = {"run": self.run, "folder": str(self.folder), "rows": self.rows, "of": self.of, "large": self.large}
-        return {**told, "shifts": [shift.to_json() for shift in self.shifts]}
+        shifts = [shift.to_json() for shift in self.shifts]
+        return {**told, "shifts": shifts} | ({"doubts": list(self.doubts)} if self.of == "columns" else {})
 
 
 def column_drift(read: PartyFile, run: str | None = None, whole: bool = False) -> Drift:
@@ -77,8 +82,33 @@ def column_drift(read: PartyFile, run: str | None = None, whole: bool = False) -
     if not whole and (p.alignment / ABOUT).exists():
         rows = {*read_alignment(p.alignment).ids}
         kept &= np.array([id in rows for id in ids], dtype=bool)
-    now = frame[kept]
-    return Drift(_name(place), place, len(now), reference.shifts(plan, now))
+    now, new = frame[kept], frame[kept & ~_began_with(place, p.alignment, ids)]
+    doubts = _doubts(plan, new)
+    return Drift(_name(place), place, len(now), reference.shifts(plan, now), doubts=doubts)
+
+
+def _began_with(place: Path, alignment: Path, ids: Sequence[str]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """(R,) which rows of a table the run of a folder began with; all of them, where nobody knows."""
+    began = read_json(place / "party.json")["proposal"].get("alignment")
+    if not began or not (alignment / ABOUT).exists():
+        return np.ones(len(ids), dtype=bool)
+    aligned = read_alignment(alignment)
+    if began not in (aligned.digest, *aligned.extends):
+        return np.ones(len(ids), dtype=bool)
+    rows = {*aligned.as_of(began).ids}
+    return np.array([id in rows for id in ids], dtype=bool)
+
+
+def _doubts(plan: ColumnPlan, new: Any) -> list[str]:
+    """What is to be said of new rows: a few among many move no share of a bin, and are wrong all the same."""
+    if not len(new):
+        return []
+    with unwarned() as doubts:
+        try:
+            plan.transform(new)
+        except DataError as error:
+            return [*doubts, str(error)]
+    return doubts
 
 
 def score_drift(folder: Path, days: float, clock: float | None = None) -> Drift:

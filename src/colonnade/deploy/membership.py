@@ -344,12 +344,12 @@ class Membership:
 
     # -- limits -------------------------------------------------------------------------------
 
-    def extend(self, request: Request) -> bool:
-        """Whether there are more columns than before, because a request names an extension of the run's alignment."""
-        found = self._rows.extend(request, self.setup, self.columns)
-        if found is not None:
-            self.setup, self._columns = found
-        return found is not None
+    def extend(self, request: Request) -> int | None:
+        """Read further rows, if a request names an extension of the run's alignment; how many warnings they have."""
+        if (found := self._rows.extend(request, self.setup, self.columns)) is None:
+            return None
+        self.setup, self._columns = found
+        return self._rows.doubts
 
     def check_request(self, request: Request) -> None:
         """A request keeps to what was agreed on and what the operator allows; `Refused` or `WireError` otherwise."""

@@ -20,6 +20,7 @@ class OpenRows:
     began: str = ""  # digest of the alignment that the run began with
     own: int = 0  # rows that the party has columns of since then
     further: dict[str, int] = field(default_factory=dict)  # rows of alignments that were read since, by digest
+    doubts: int = 0  # warnings about those rows
 
     def extend(self, request: Request, setup: PartySetup, columns: Columns) -> tuple[PartySetup, Columns] | None:
         """Read the alignment and the table again, if a request names an alignment that is not known yet.
@@ -34,6 +35,7 @@ class OpenRows:
             raise Refused(f"the request is about rows of the alignment {named[:12]}, which this party does not know")
         found = setup.further(self.began, named, replace(columns, values=columns.values[: self.own]))
         self.further |= found.alignments
+        self.doubts = found.doubts
         return replace(setup, ids=found.ids), found.columns
 
     def count(self, request: Request) -> int:

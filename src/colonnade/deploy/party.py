@@ -293,8 +293,11 @@ class PartyProcess:
         received: Sequence[Incoming],
         asked: str,
     ) -> None:
-        if self.member.extend(request):
+        if (doubts := self.member.extend(request)) is not None:
             self._restore()
+            if doubts:
+                told = f"{doubts} warning{'s' * (doubts > 1)} about the new rows; by column: colonnade drift party.toml"
+                self.notify("drift", run=self.run, note=f"{told} --run {self.run}")
         side = self._side
         side.asked = asked
         self.member.check_request(request)

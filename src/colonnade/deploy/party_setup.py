@@ -45,6 +45,7 @@ class Further:
     columns: Columns
     ids: Callable[[Tensor], Sequence[str]] = field(repr=False)
     alignments: Mapping[str, int]  # the alignments whose rows are among them, by digest, and how many each has
+    doubts: int = 0  # warnings about the new rows, which name columns and stay at home
 
 
 @dataclass(frozen=True)

@@ -117,12 +117,13 @@ class PartyTable:
         held = torch.zeros(rows, dtype=torch.bool)
         values[:old], held[:old] = columns.values, columns.held[:old]
         new = (a.rows >= self.as_of(began).alignment.agreed.rows) & ~out
+        doubts: list[str] = []
         if new.any():
             numbers = torch.from_numpy(a.rows[new])
-            with unwarned():
+            with unwarned() as doubts:
                 values[numbers], held[numbers] = columns.plan.transform(frame.iloc[at[new]]), True
         counts = {step.agreed.digest: step.agreed.rows for step in a.former} | {a.digest: rows}
-        return Further(replace(columns, values=values, held=held), self.ids, counts)
+        return Further(replace(columns, values=values, held=held), self.ids, counts, len(doubts))
 
     def ids(self, rows: Tensor) -> list[str]:
         """The ids of row numbers that this party holds."""
