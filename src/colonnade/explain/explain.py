@@ -10,6 +10,7 @@ from colonnade.errors import ConfigError, DataError
 from colonnade.evaluate.judge import in_common
 from colonnade.evaluate.metrics import Metric, choose_metric
 from colonnade.explain.classes import evidence
+from colonnade.explain.close import close_calls
 from colonnade.explain.coalitions import Coalitions
 from colonnade.explain.explanation import NAMES, Explanation, agreements, mean_and_spread
 from colonnade.explain.listen import Listener, refuse
@@ -164,6 +165,7 @@ def _listen(
         if shapley is not None:
             found.shapley, found.shapley_orders = shapley.values.tolist(), shapley.orders
             found.shapley_error = None if shapley.errors is None else shapley.errors.tolist()
+            found.notes += close_calls(game, shapley.values)
         else:
             found.unavailable["shapley"] = "not asked for (shapley = 'none')"
     if settings.tsne:
