@@ -117,6 +117,34 @@ def test_the_label_in_a_table_of_its_holder_is_no_column_to_learn_from(tmp_path:
     assert torch.equal(table.columns(torch.arange(20), ROWS).values, expected)  # it need not be there
 
 
+def test_a_table_with_a_label_of_its_own_organisation_is_refused_until_it_is_left_out(tmp_path: Path) -> None:
+    labelled = telco().assign(churned=["yes", "no"] * (ROWS // 2))
+    write_alignment(tmp_path / "alignment", party_table(tmp_path, labelled).alignment)
+    keys = '[connection]\nserver = "tls://x:4222"\ncertificate = "c"\nkey = "k"\nauthority = "a"\n'
+    party, holder = tmp_path / "party.toml", tmp_path / "coordinator.toml"
+    party.write_text('[party]\nname = "telco"\nrun = "r"\ntable = "telco.csv"\nid = "customer"\n' + keys)
+    (tmp_path / "pyproject.toml").write_text("[coordinator]\n= broken")  # whatever else lies there
+
+    def width(*said: str) -> int:
+        read = read_party(party, list(said))
+        return (
+            party_setup(read).columns_of("", torch.arange(20), ROWS, torch.empty(0, dtype=torch.int64)).values.shape[1]
+        )
+
+    def held(own: str, table: str) -> None:
+        said = f'[coordinator]\nrun = "r"\nparties = ["telco", "bank"]\nown = [{own}]\ntable = "{table}"\n'
+        holder.write_text(said + 'id = "customer"\nlabel = "churned"\n' + keys)
+
+    with_it = width()
+    held("", "labels.csv")
+    assert width() == with_it, "a party of another organisation: the name says nothing"
+    for own, table in (('"telco"', "labels.csv"), ("", "telco.csv")):
+        held(own, table)
+        with pytest.raises(DataError, match=r"'telco.csv' has the column 'churned', which coordinator.toml"):
+            width()
+        assert width("party.label=churned") < with_it
+
+
 def test_numbers_are_categories_where_the_party_says_so(tmp_path: Path) -> None:
     assert party_table(tmp_path, telco()).columns(torch.arange(20), ROWS).values.shape == (ROWS, 2)
     assert party_table(tmp_path, telco(), ("branch",)).columns(torch.arange(20), ROWS).values.shape == (ROWS, 1 + 3)

@@ -55,13 +55,16 @@ def _looked_at(config: Path, overrides: list[str] | None, data_dir: Path | None)
 def _party(config: Path, overrides: list[str] | None) -> Check:
     from colonnade.check import inspect_party
     from colonnade.data.frames import read_table
+    from colonnade.deploy.label_beside import check_no_label, labels_beside
     from colonnade.deploy.settings import read_party
     from colonnade.deploy.tables import without_label
 
     read = read_party(config, overrides)
     p = read.party
     table = read_table(p.table, id=p.id, categories=p.categories, text=p.text)
-    return inspect_party(p.name, without_label(table, p.label), p.id, read.columns)
+    table = without_label(table, p.label)
+    check_no_label(table, labels_beside(read), p.table.name)
+    return inspect_party(p.name, table, p.id, read.columns)
 
 
 def _coordinator(config: Path, overrides: list[str] | None) -> Check:

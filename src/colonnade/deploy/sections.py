@@ -186,6 +186,7 @@ class PartyFile:
     connection: Connection
     tables: Sections = field(repr=False)  # all sections as read
     http: HttpSection | None = field(default=None, kw_only=True)  # where calls are answered; None: nowhere
+    place: Path = field(kw_only=True)  # the folder of the file
 
     def credentials(self) -> Credentials:
         """The party's identity; its certificate must carry its name."""
@@ -229,7 +230,8 @@ def read_party_file(path: Path, overrides: list[str] | None = None) -> PartyFile
     """Read party.toml, and check what is not for training."""
     tables = _tables(path, overrides, OF_A_PARTY)
     section = build(PartySection, tables.get("party", {}), "party")
-    return PartyFile(_placed(section, path), _connection(tables, path), tables, http=_http(tables, path))
+    http, place = _http(tables, path), path.resolve().parent
+    return PartyFile(_placed(section, path), _connection(tables, path), tables, http=http, place=place)
 
 
 def read_coordinator_file(path: Path, overrides: list[str] | None = None) -> CoordinatorFile:

@@ -49,7 +49,7 @@ def read_party(path: Path, overrides: list[str] | None = None) -> PartyConfig:
     read = read_party_file(path, overrides)
     model = build(PartySettings, read.tables["model"], "model") if "model" in read.tables else None
     columns = build(PartyColumns, read.tables.get("columns", {}), "columns")
-    return PartyConfig(read.party, read.connection, read.tables, model, columns, http=read.http)
+    return PartyConfig(read.party, read.connection, read.tables, model, columns, http=read.http, place=read.place)
 
 
 def read_coordinator(path: Path, overrides: list[str] | None = None) -> CoordinatorConfig:

@@ -13,6 +13,7 @@ import torch
 from colonnade.align.files import read_alignment
 from colonnade.deploy.coordinator import CoordinatorProcess
 from colonnade.deploy.invitation import RUNS, Invitations
+from colonnade.deploy.label_beside import labels_beside
 from colonnade.deploy.party import PartyProcess
 from colonnade.deploy.party_setup import PartySetup
 from colonnade.deploy.policy import read_policy
@@ -93,7 +94,8 @@ def party_table(read: PartyConfig) -> PartyTable:
     p = read.party
     alignment = read_alignment(p.alignment)
     gone = read_withdrawn(p.withdrawn).ids
-    return PartyTable(p.name, p.table, p.id, alignment, p.categories, read.columns, p.text, gone, p.label)
+    text, labels = p.text, labels_beside(read)
+    return PartyTable(p.name, p.table, p.id, alignment, p.categories, read.columns, text, gone, p.label, labels)
 
 
 def run_coordinator(

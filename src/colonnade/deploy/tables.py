@@ -23,6 +23,7 @@ from colonnade.data.new_columns import unwarned
 from colonnade.data.preprocess import encode_labels
 from colonnade.data.stored import check_can_store
 from colonnade.data.table_file import TextFormat
+from colonnade.deploy.label_beside import check_no_label
 from colonnade.deploy.party_setup import Columns, Further
 from colonnade.errors import DataError, Refused, RowsDisagree
 from colonnade.extras import need
@@ -45,6 +46,7 @@ class PartyTable:
     text: TextFormat | None = None  # how a text file is written; None: as the file itself shows
     withdrawn: frozenset[str] = frozenset()  # ids of people who withdrew
     label: str | None = None  # the column that is predicted, where the table has it: nobody may learn from it
+    predicted: tuple[str, ...] = ()  # labels of this organisation, which a table may only have as `label`
 
     def columns(
         self, seen: Tensor, rows: int, left_out: Tensor | None = None, plan: ColumnPlan | None = None
@@ -68,6 +70,7 @@ class PartyTable:
             if name not in frame.columns:
                 raise DataError(f"categories names {name!r}, which is no column of the table {self.path.name!r}")
         frame = without_label(frame, self.label)
+        check_no_label(frame, self.predicted, self.path.name)
         if not len(frame.columns):
             raise DataError(f"the table {self.path.name!r} has no columns besides the id {told(self.id)}")
         place = np.full(max(rows, int(a.rows.max()) + 1), -1)  # by row number, where it is in the table

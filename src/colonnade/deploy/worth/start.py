@@ -10,6 +10,7 @@ from torch import Tensor
 
 from colonnade.align.files import Alignment, read_alignment
 from colonnade.data.beside import Beside
+from colonnade.deploy.label_beside import labels_beside
 from colonnade.deploy.line import open_line
 from colonnade.deploy.policy import read_policy
 from colonnade.deploy.sections import CoordinatorSection
@@ -137,4 +138,14 @@ def _sides(columns: Tensor | None, train: Tensor, interactions: int) -> Tensor |
 
 def _table(read: PartyConfig, alignment: Alignment) -> PartyTable:
     p = read.party
-    return PartyTable(p.name, p.table, p.id, alignment, p.categories, read.columns, p.text, label=p.label)
+    return PartyTable(
+        p.name,
+        p.table,
+        p.id,
+        alignment,
+        p.categories,
+        read.columns,
+        p.text,
+        label=p.label,
+        predicted=labels_beside(read),
+    )
