@@ -319,7 +319,13 @@ class TestAgainstCentralModels:
     def test_counts_with_fractions_are_taken_for_rates_with_a_warning(self) -> None:
         X = np.random.default_rng(0).normal(size=(60, 2))
         with pytest.warns(DoubtfulData, match=r"fractions \(e.g. 0.5\) and are taken for rates"):
-            VerticalCountRegressor(**QUICK).fit(X, np.full(60, 0.5))
+            VerticalCountRegressor(**QUICK).fit(X, np.tile([0.5, 1.5], 30))
+
+    @pytest.mark.parametrize("kind", [VerticalRegressor, VerticalCountRegressor])
+    def test_numbers_that_are_all_the_same_are_refused_as_scikit_learn_refuses(self, kind: Any) -> None:
+        X = np.random.default_rng(0).normal(size=(60, 2))
+        with pytest.raises(ValueError, match="needed numbers that differ, to learn how; y is the same in all 60 rows"):
+            kind(**QUICK).fit(X, np.full(60, 3.0))
 
 
 REFUSED: dict[str, tuple[dict[str, Any], Any, Any, str]] = {

@@ -9,6 +9,7 @@ from sklearn.base import RegressorMixin
 from sklearn.metrics import d2_tweedie_score
 from sklearn.utils.validation import check_array, column_or_1d
 
+from colonnade.errors import EstimatorInput
 from colonnade.estimators.base import VerticalEstimator
 from colonnade.estimators.inputs import Array, Given
 
@@ -35,6 +36,9 @@ class VerticalRegressor(RegressorMixin, VerticalEstimator):  # type: ignore[misc
         """Train; `X` and `sample_weight` as for `VerticalClassifier.fit`, `y` a number per row, or several."""
         given = self._read(X, y, sample_weight)
         given = Given(given.columns, self._numbers(given.y), given.weights, given.keys).that_count()
+        if not (given.y != given.y[:1]).any():
+            found = "1 sample" if len(given.y) == 1 else f"the same in all {len(given.y)} rows"
+            raise EstimatorInput(f"needed numbers that differ, to learn how; y is {found}")
         self._train(given, None, {"task": self._task})
         return self
 
