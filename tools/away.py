@@ -241,7 +241,7 @@ def measure(site: Site, given: argparse.Namespace) -> bool:
 
 def join(out: Path) -> list[str]:
     """Add what came back to the tables of its commit, and say what became of each."""
-    from colonnade.bench.outcome import check_same, read, write
+    from colonnade.bench.outcome import check_same, place_of, read, write
     from colonnade.bench.perform import added, lacking
 
     told = []
@@ -251,6 +251,8 @@ def join(out: Path) -> list[str]:
         table = added(part, beside)
         missing = lacking(table)
         where = beside if missing else ROOT / "benchmarks" / "results" / beside.name
+        if where.exists() and place_of(read(where).machine) != place_of(table.machine):  # as speed and speed-cuda
+            where = where.with_stem(f"{where.stem}-{str(table.machine['device']).partition(':')[0]}")
         where.parent.mkdir(exist_ok=True)
         write(table, where)
         if not missing:

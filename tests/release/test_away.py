@@ -12,6 +12,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -131,6 +132,13 @@ def test_what_comes_back_is_added_until_a_table_is_complete(
     table = read(tmp_path / "benchmarks/results/cifar-heads.json")
     assert {key.partition(".")[2] for key in table.results} == {"vimadmm", "vafl", "split_learning", "fedbcd"}
     assert not list((tmp_path / "benchmarks/unfinished").iterdir())
+    # What was measured on this kind of machine stays beside what was measured on another.
+    (out / "cifar-heads.json").unlink()
+    here = replace(outcome_of("before"), bench="speed", machine={"cpu": "x", "gpu": None, "torch": "2.13.0"})
+    write(here, tmp_path / "benchmarks/results/speed.json")
+    write(replace(outcome_of(COMMIT), bench="speed"), out / "speed.json")
+    assert away.join(out) == ["benchmarks/results/speed-cuda.json: complete"]
+    assert read(tmp_path / "benchmarks/results/speed.json").commit == "before"
 
 
 @pytest.fixture
