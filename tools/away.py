@@ -272,7 +272,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     elif given.verb == "keep":
         keep(given.parts, given.place)
     elif given.verb == "join":
-        sys.stdout.writelines(f"{line}\n" for line in join(given.out))
+        from colonnade.errors import ColonnadeError  # here; there the program is not installed
+
+        try:
+            sys.stdout.writelines(f"{line}\n" for line in join(given.out))
+        except ColonnadeError as error:
+            raise SystemExit(f"error: {error}") from None
     elif given.verb == "work":
         Site(given).work(given.number, given.benches, given.whole)
     elif not measure(Site(given), given):

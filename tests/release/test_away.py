@@ -127,6 +127,8 @@ def test_what_comes_back_is_added_until_a_table_is_complete(
     write(outcome_of("another", "fedbcd"), out / "cifar-heads.json")
     with pytest.raises(ConfigError, match="of commit 0123456789ab, a GPU"):
         away.join(out)
+    with pytest.raises(SystemExit, match=r"error: .* holds cifar-heads of commit 0123456789ab"):
+        away.main(["join", str(out)])
     write(outcome_of(COMMIT, "fedbcd", "split_learning"), out / "cifar-heads.json")
     assert away.join(out) == ["benchmarks/results/cifar-heads.json: complete"]
     table = read(tmp_path / "benchmarks/results/cifar-heads.json")
